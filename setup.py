@@ -1,0 +1,94 @@
+"""Extensions, version and folder mapping; everything else is in pyproject.toml.
+
+The source folders stand at the root of the repository and are imported as
+``shoal.<folder>``: a bare ``ps`` or ``worker`` in site-packages would clash
+with other libraries.
+
+Environment switches read at build time:
+
+SHOAL_BOUNDS_CHECK=1   Cython bounds and overflow checks, for the tests
+SHOAL_SANITIZE=1       AddressSanitizer and UndefinedBehaviorSanitizer
+SHOAL_ANNOTATE=1       Cython's HTML report beside each .pyx
+"""
+
+import os
+import platform
+from pathlib import Path
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+FOLDERS = ("native", "proto", "ps", "master", "worker", "data", "model_zoo")
+
+
+def enabled(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
+def packages() -> dict[str, str]:
+    """Package name -> folder, for every folder that holds an __init__.py."""
+    found = {"shoal": "shoal"}
+    for root in ("shoal", *FOLDERS):
+        for init in sorted(Path(root).rglob("__init__.py")):
+            folder = init.parent.as_posix()
+            dotted = folder.replace("/", ".")
+            name = dotted if root == "shoal" else f"shoal.{dotted}"
+            found[name] = folder
+    return found
+
+
+def extensions() -> list[Extension]:
+    # -O3 lets the compiler vectorise the kernels; which instructions it may use
+    # is decided at run time per function (native/), never by -march here, so
+    # that one wheel runs on every machine.
+    compile_args = [
+        "-O3",
+        "-ffp-contract=off",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-Wall",
+        "-Wno-unused-function",
+        "-Wno-maybe-uninitialized",
+    ]
+    link_args: list[str] = []
+    if enabled("SHOAL_SANITIZE"):
+        compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"]
+        link_args += ["-fsanitize=address,undefined"]
+    return [
+        Extension(
+            f"shoal.native.{source.stem}",
+            [source.as_posix()],
+            include_dirs=["native", numpy.get_include()],
+            define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+            depends=[p.as_posix() for p in Path("native").glob("*.h")],
+        )
+        for source in sorted(Path("native").glob("*.pyx"))
+    ]
+
+
+package_dir = packages()
+check = enabled("SHOAL_BOUNDS_CHECK")
+
+setup(
+    version="0.1.0",
+    packages=sorted(package_dir),
+    package_dir=package_dir,
+    package_data={name: ["py.typed", "*.pyi", "*.pxd", "*.proto"] for name in package_dir},
+    ext_modules=cythonize(
+        extensions(),
+        compiler_directives={
+            "language_level": "3",
+            "boundscheck": check,
+            "wraparound": False,
+            "initializedcheck": check,
+            "cdivision": True,
+            "embedsignature": True,
+            "binding": True,
+        },
+        annotate=enabled("SHOAL_ANNOTATE"),
+        nthreads=0 if platform.system() == "Windows" else os.cpu_count() or 1,
+    ),
+)
