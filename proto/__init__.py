@@ -1,0 +1,5 @@
+"""The wire: message definitions, frames of arrays, typed calls and errors.
+
+Owns everything that two processes of a job must agree on byte for byte. Does not
+own what the calls mean (ps/, master/, worker/) and imports nothing of ours.
+"""

@@ -1,0 +1,50 @@
+"""The errors that cross the wire, as one exception type with a kind.
+
+A handler raises `WireError`; proto/rpc.py carries it to the caller, where the same
+exception is raised again. Callers branch on `kind`, never on the text.
+"""
+
+from __future__ import annotations
+
+import grpc
+
+from shoal.proto import shoal_pb2 as pb
+
+STATUS_CODES: dict[pb.ErrorKind, grpc.StatusCode] = {
+    pb.NOT_REGISTERED: grpc.StatusCode.FAILED_PRECONDITION,
+    pb.DENSE_NOT_INITIALIZED: grpc.StatusCode.FAILED_PRECONDITION,
+    pb.SPEC_MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
+    pb.STALE_ROUTING: grpc.StatusCode.FAILED_PRECONDITION,
+    pb.NOT_OWNER: grpc.StatusCode.FAILED_PRECONDITION,
+    pb.FENCED: grpc.StatusCode.PERMISSION_DENIED,
+    pb.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    pb.UNKNOWN_TASK: grpc.StatusCode.FAILED_PRECONDITION,
+    # UNAVAILABLE on purpose: the client's retry policy covers it.
+    pb.NOT_READY: grpc.StatusCode.UNAVAILABLE,
+}
+"""The gRPC status that each kind travels under, for tools that know only gRPC."""
+
+
+class WireError(Exception):
+    """A refusal by the other side: `kind` says why, `message` says it in words."""
+
+    def __init__(self, kind: pb.ErrorKind, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind = kind
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{pb.ErrorKind.Name(self.kind)}: {self.message}"
+
+
+class PeerUnavailableError(Exception):
+    """The other side could not be reached, or did not answer within the deadline."""
+
+    def __init__(self, address: str, method: str, reason: str) -> None:
+        super().__init__(address, method, reason)
+        self.address = address
+        self.method = method
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.method} at {self.address}: {self.reason}"

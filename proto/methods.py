@@ -1,0 +1,63 @@
+"""The calls of both services as typed values, one each.
+
+`rpc.serve` and `rpc.Connection.call` take these instead of generated stubs: the
+types of request and reply follow from the value, and a method whose bytes are a
+frame (proto/frames.py) is simply one of `bytes`. A test holds this table against
+shoal.proto.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from shoal.proto import shoal_pb2 as pb
+
+Request = TypeVar("Request", bound=Message | bytes)
+Reply = TypeVar("Reply", bound=Message | bytes)
+
+
+@dataclass(frozen=True)
+class Method(Generic[Request, Reply]):
+    """One call: its service and name, and the types of request and reply.
+
+    streaming: the reply is a stream of `reply`, not a single one.
+    """
+
+    service: str
+    name: str
+    request: type[Request]
+    reply: type[Reply]
+    streaming: bool = False
+
+    @property
+    def path(self) -> str:
+        """The gRPC path, /package.Service/Name."""
+        return f"/{self.service}/{self.name}"
+
+
+SERVER = "shoal.v1.ParameterServer"
+MASTER = "shoal.v1.Master"
+
+REGISTER = Method(SERVER, "Register", pb.RegisterRequest, pb.RegisterReply)
+INITIALIZE_DENSE = Method(SERVER, "InitializeDense", bytes, bytes)
+PULL = Method(SERVER, "Pull", bytes, bytes)
+PUSH = Method(SERVER, "Push", bytes, bytes)
+READ_TABLE = Method(SERVER, "ReadTable", pb.ReadTableRequest, bytes, streaming=True)
+ASSIGN_ROWS = Method(SERVER, "AssignRows", bytes, bytes)
+FENCE = Method(SERVER, "Fence", pb.FenceRequest, pb.FenceReply)
+SET_ROUTING = Method(SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply)
+STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus)
+SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply)
+
+REGISTER_SERVER = Method(MASTER, "RegisterServer", pb.RegisterServerRequest, pb.RegisterServerReply)
+REGISTER_WORKER = Method(MASTER, "RegisterWorker", pb.RegisterWorkerRequest, pb.RegisterWorkerReply)
+GET_ROUTING = Method(MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply)
+GET_TASK = Method(MASTER, "GetTask", pb.GetTaskRequest, pb.GetTaskReply)
+HEARTBEAT = Method(MASTER, "Heartbeat", pb.HeartbeatRequest, pb.HeartbeatReply)
+REPORT_TASK = Method(MASTER, "ReportTask", pb.ReportTaskRequest, pb.ReportTaskReply)
+REPORT_FAILURE = Method(MASTER, "ReportFailure", pb.ReportFailureRequest, pb.ReportFailureReply)
+GET_JOB_STATUS = Method(MASTER, "GetJobStatus", pb.JobStatusRequest, pb.JobStatus)
+STOP_JOB = Method(MASTER, "StopJob", pb.StopJobRequest, pb.StopJobReply)

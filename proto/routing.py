@@ -1,0 +1,58 @@
+"""The routing table as NumPy arrays: which server owns which of 16,384 slots.
+
+An id's slot is computed in native/ids. Owns the even, contiguous default and the
+conversion from and to the message; who issues a new table is the master's affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.proto import shoal_pb2 as pb
+
+SLOTS = 16384
+
+
+@dataclass(frozen=True)
+class Routing:
+    """owners: uint16 [16384], index of the server that owns each slot."""
+
+    epoch: int
+    servers: int
+    owners: npt.NDArray[np.uint16]
+
+    @classmethod
+    def even(cls, servers: int, epoch: int = 1) -> Routing:
+        """Contiguous ranges of equal length, the default.
+
+        Raises ValueError unless 1 <= servers <= 16384.
+        """
+        if not 1 <= servers <= SLOTS:
+            raise ValueError(f"servers must be from 1 to {SLOTS}, not {servers}")
+        owners = (np.arange(SLOTS, dtype=np.int64) * servers // SLOTS).astype(np.uint16)
+        return cls(epoch, servers, owners)
+
+    @classmethod
+    def from_message(cls, message: pb.RoutingTable) -> Routing:
+        """Raises ValueError if the message is not a whole table."""
+        owners = np.frombuffer(message.owners, "<u2").astype(np.uint16)
+        if owners.shape != (SLOTS,) or owners.max() >= message.servers:
+            raise ValueError(
+                f"a routing table has {SLOTS} owners below {message.servers}, "
+                f"not {owners.size} up to {owners.max(initial=0)}"
+            )
+        return cls(message.epoch, message.servers, owners)
+
+    def to_message(self) -> pb.RoutingTable:
+        """The table as it travels."""
+        return pb.RoutingTable(
+            epoch=self.epoch, servers=self.servers, owners=self.owners.astype("<u2").tobytes()
+        )
+
+
+def slice_of(size: int, server: int, servers: int) -> slice:
+    """The elements of a flat vector of `size` that server `server` of `servers` holds."""
+    return slice(server * size // servers, (server + 1) * size // servers)

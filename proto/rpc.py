@@ -1,0 +1,271 @@
+"""Serving and calling: gRPC servers, connections, deadlines, retries, limits.
+
+The one place where gRPC options, deadlines and the retry policy are set. Owns how
+a call travels and how an error comes back; does not know what any call means.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import STATUS_CODES, PeerUnavailableError, WireError
+from shoal.proto.methods import Method, Reply, Request
+
+logger = logging.getLogger(__name__)
+
+MAXIMUM_MESSAGE_BYTES = 1 << 30
+"""Largest frame, bytes: far above a batch's rows, far below protobuf's own 2 GiB."""
+
+ERROR_METADATA = "shoal-error-bin"
+
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_send_message_length", MAXIMUM_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAXIMUM_MESSAGE_BYTES),
+    # A peer whose machine vanished sends no reset: without pings a call would wait
+    # for its whole deadline.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Reconnecting must be quick: a restarted process is back within seconds, gRPC's
+    # default backoff grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A job's processes talk directly; a proxy from the environment only breaks that.
+    ("grpc.enable_http_proxy", 0),
+]
+
+SERVER_OPTIONS: list[tuple[str, int]] = [
+    *CHANNEL_OPTIONS[:6],
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    # Without it two servers could share one port by mistake and split its calls.
+    ("grpc.so_reuseport", 0),
+]
+
+DEFAULT_DEADLINE = 60.0
+"""Seconds one attempt of a call may take."""
+
+DEFAULT_PATIENCE = 120.0
+"""Seconds during which an unreachable peer is tried again."""
+
+RETRYABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
+BACKOFF_FIRST = 0.05
+BACKOFF_LIMIT = 2.0
+
+
+def backoff_seconds(attempt: int) -> float:
+    """Seconds to wait before attempt number `attempt` (from 1), with full jitter.
+
+    Exponential, so that many callers do not return to a struggling peer at once
+    (M. Brooker, "Exponential Backoff And Jitter", 2015).
+    """
+    return random.uniform(0.5, 1.0) * min(BACKOFF_LIMIT, BACKOFF_FIRST * 2 ** (attempt - 1))
+
+
+Handlers = Mapping[Method[Any, Any], Callable[[Any], Any]]
+
+
+def _serialize(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+def _deserializer(kind: type) -> Callable[[bytes], Any] | None:
+    # None leaves gRPC's bytes as they are.
+    return None if kind is bytes else cast(type[Message], kind).FromString
+
+
+def _abort(context: grpc.ServicerContext, error: WireError) -> None:
+    detail = pb.ErrorDetail(kind=error.kind, message=error.message)
+    context.set_trailing_metadata(((ERROR_METADATA, detail.SerializeToString()),))
+    context.abort(STATUS_CODES[error.kind], error.message)
+
+
+def _guard(method: Method[Any, Any], handler: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The gRPC-facing form of a handler: errors translated, bugs logged whole."""
+
+    def unary(request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return handler(request)
+        except WireError as error:
+            _abort(context, error)
+        except Exception:
+            logger.exception("%s failed", method.path)
+            raise
+
+    def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            yield from handler(request)
+        except WireError as error:
+            _abort(context, error)
+        except Exception:
+            logger.exception("%s failed", method.path)
+            raise
+
+    return stream if method.streaming else unary
+
+
+def serve(handlers: Handlers, address: str, threads: int) -> tuple[grpc.Server, int]:
+    """Start a server for `handlers` on `address` and return it with its port.
+
+    handlers: method -> function of the request. A method of bytes gets and returns
+        bytes. Raise `WireError` to refuse a call.
+    address: "host:port"; port 0 takes a free one.
+    threads: calls handled at the same time; further ones wait.
+
+    Raises OSError if the address cannot be bound.
+    """
+    services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
+    for method, handler in handlers.items():
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if method.streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        services.setdefault(method.service, {})[method.name] = make(
+            _guard(method, handler),
+            request_deserializer=_deserializer(method.request),
+            response_serializer=_serialize,
+        )
+    server = grpc.server(
+        ThreadPoolExecutor(threads, thread_name_prefix="rpc"), options=SERVER_OPTIONS
+    )
+    for service, methods in services.items():
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: {error}") from error
+    server.start()
+    return server, port
+
+
+class Connection:
+    """A channel to one peer, shared by threads.
+
+    `call` waits and retries; `start` sends without waiting (for fan-out). A peer
+    that cannot be reached is tried again, with backoff, until `patience` seconds
+    have passed or `cancelled` is set, so every call made here must be safe to
+    repeat.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        deadline: float = DEFAULT_DEADLINE,
+        patience: float = DEFAULT_PATIENCE,
+        cancelled: threading.Event | None = None,
+    ) -> None:
+        self.address = address
+        self.deadline = deadline
+        self.patience = patience
+        self._cancelled = cancelled or threading.Event()
+        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._stubs: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Close the channel; calls under way fail."""
+        self._channel.close()
+
+    def _stub(self, method: Method[Request, Reply]) -> Any:
+        stub = self._stubs.get(method.path)
+        if stub is None:
+            make = self._channel.unary_stream if method.streaming else self._channel.unary_unary
+            stub = self._stubs[method.path] = make(
+                method.path,
+                request_serializer=_serialize,
+                response_deserializer=_deserializer(method.reply),
+            )
+        return stub
+
+    def call(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        *,
+        deadline: float | None = None,
+        patience: float | None = None,
+    ) -> Reply:
+        """Send `request` and wait for the answer.
+
+        deadline, patience: seconds, as the connection's own where None.
+
+        Raises WireError if the peer refuses, PeerUnavailableError if it cannot be
+        reached in time.
+        """
+        return self.finish(
+            method, request, self.start(method, request, deadline), deadline, patience
+        )
+
+    def start(
+        self, method: Method[Request, Reply], request: Request, deadline: float | None = None
+    ) -> Future[Reply]:
+        """Send `request` once, without waiting; `finish` waits and retries."""
+        future = self._stub(method).future(request, timeout=deadline or self.deadline)
+        return cast("Future[Reply]", future)
+
+    def finish(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        first: Future[Reply],
+        deadline: float | None = None,
+        patience: float | None = None,
+    ) -> Reply:
+        """Wait for a call begun with `start`, retrying as `call` does."""
+        give_up = time.monotonic() + (self.patience if patience is None else patience)
+        attempt = 1
+        future = first
+        while True:
+            try:
+                return future.result()
+            except grpc.RpcError as error:
+                self._retry_or_raise(method, error, give_up, attempt)
+            attempt += 1
+            future = self.start(method, request, deadline)
+
+    def stream(self, method: Method[Request, Reply], request: Request) -> Iterator[Reply]:
+        """Send `request` and yield the streamed answers; no deadline, no retry.
+
+        Raises as `call` does.
+        """
+        try:
+            yield from self._stub(method)(request)
+        except grpc.RpcError as error:
+            raise self._translate(method, error) from error
+
+    def _retry_or_raise(
+        self, method: Method[Any, Any], error: grpc.RpcError, give_up: float, attempt: int
+    ) -> None:
+        translated = self._translate(method, error)
+        retryable = error.code() in RETRYABLE
+        if isinstance(translated, WireError) and translated.kind != pb.NOT_READY:
+            retryable = False
+        pause = backoff_seconds(attempt)
+        if not retryable or time.monotonic() + pause > give_up:
+            raise translated from error
+        if self._cancelled.wait(pause):
+            raise PeerUnavailableError(self.address, method.name, "cancelled") from error
+
+    def _translate(self, method: Method[Any, Any], error: grpc.RpcError) -> Exception:
+        for key, value in error.trailing_metadata() or ():
+            if key == ERROR_METADATA:
+                detail = pb.ErrorDetail.FromString(value)
+                return WireError(detail.kind, detail.message)
+        if error.code() in RETRYABLE or error.code() == grpc.StatusCode.CANCELLED:
+            return PeerUnavailableError(self.address, method.name, error.details() or "no answer")
+        return RuntimeError(
+            f"{method.name} at {self.address} failed: {error.code().name}: {error.details()}"
+        )

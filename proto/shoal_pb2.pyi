@@ -1,0 +1,669 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DATA_TYPE_UNSPECIFIED: _ClassVar[DataType]
+    INT64: _ClassVar[DataType]
+    FLOAT32: _ClassVar[DataType]
+    BFLOAT16: _ClassVar[DataType]
+    FLOAT16: _ClassVar[DataType]
+    INT32: _ClassVar[DataType]
+    FLOAT64: _ClassVar[DataType]
+
+class ErrorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ERROR_KIND_UNSPECIFIED: _ClassVar[ErrorKind]
+    NOT_REGISTERED: _ClassVar[ErrorKind]
+    DENSE_NOT_INITIALIZED: _ClassVar[ErrorKind]
+    SPEC_MISMATCH: _ClassVar[ErrorKind]
+    STALE_ROUTING: _ClassVar[ErrorKind]
+    NOT_OWNER: _ClassVar[ErrorKind]
+    FENCED: _ClassVar[ErrorKind]
+    BAD_REQUEST: _ClassVar[ErrorKind]
+    UNKNOWN_TASK: _ClassVar[ErrorKind]
+    NOT_READY: _ClassVar[ErrorKind]
+
+class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TASK_KIND_UNSPECIFIED: _ClassVar[TaskKind]
+    DESCRIBE_DATA: _ClassVar[TaskKind]
+    TRAIN: _ClassVar[TaskKind]
+    EVALUATE: _ClassVar[TaskKind]
+    PREDICT: _ClassVar[TaskKind]
+    FINISH_EVALUATION: _ClassVar[TaskKind]
+    EXPORT: _ClassVar[TaskKind]
+    LOAD: _ClassVar[TaskKind]
+
+class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FAILURE_KIND_UNSPECIFIED: _ClassVar[FailureKind]
+    USER_ERROR: _ClassVar[FailureKind]
+    USER_CODE: _ClassVar[FailureKind]
+    INTERNAL: _ClassVar[FailureKind]
+DATA_TYPE_UNSPECIFIED: DataType
+INT64: DataType
+FLOAT32: DataType
+BFLOAT16: DataType
+FLOAT16: DataType
+INT32: DataType
+FLOAT64: DataType
+ERROR_KIND_UNSPECIFIED: ErrorKind
+NOT_REGISTERED: ErrorKind
+DENSE_NOT_INITIALIZED: ErrorKind
+SPEC_MISMATCH: ErrorKind
+STALE_ROUTING: ErrorKind
+NOT_OWNER: ErrorKind
+FENCED: ErrorKind
+BAD_REQUEST: ErrorKind
+UNKNOWN_TASK: ErrorKind
+NOT_READY: ErrorKind
+TASK_KIND_UNSPECIFIED: TaskKind
+DESCRIBE_DATA: TaskKind
+TRAIN: TaskKind
+EVALUATE: TaskKind
+PREDICT: TaskKind
+FINISH_EVALUATION: TaskKind
+EXPORT: TaskKind
+LOAD: TaskKind
+FAILURE_KIND_UNSPECIFIED: FailureKind
+USER_ERROR: FailureKind
+USER_CODE: FailureKind
+INTERNAL: FailureKind
+
+class Frame(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ArraySpec(_message.Message):
+    __slots__ = ("data_type", "shape")
+    DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    data_type: DataType
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, data_type: _Optional[_Union[DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ErrorDetail(_message.Message):
+    __slots__ = ("kind", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: ErrorKind
+    message: str
+    def __init__(self, kind: _Optional[_Union[ErrorKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class TableSpec(_message.Message):
+    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DIM_FIELD_NUMBER: _ClassVar[int]
+    INITIALIZER_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    VALUE_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dim: int
+    initializer: str
+    optimizer: str
+    seed: int
+    value_dtype: str
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ...) -> None: ...
+
+class VariableSpec(_message.Message):
+    __slots__ = ("name", "shape", "offset")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    offset: int
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class ModelSpec(_message.Message):
+    __slots__ = ("tables", "trainable", "non_trainable", "dense_optimizer")
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    TRAINABLE_FIELD_NUMBER: _ClassVar[int]
+    NON_TRAINABLE_FIELD_NUMBER: _ClassVar[int]
+    DENSE_OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[TableSpec]
+    trainable: _containers.RepeatedCompositeFieldContainer[VariableSpec]
+    non_trainable: _containers.RepeatedCompositeFieldContainer[VariableSpec]
+    dense_optimizer: str
+    def __init__(self, tables: _Optional[_Iterable[_Union[TableSpec, _Mapping]]] = ..., trainable: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., non_trainable: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., dense_optimizer: _Optional[str] = ...) -> None: ...
+
+class RoutingTable(_message.Message):
+    __slots__ = ("epoch", "servers", "owners")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    servers: int
+    owners: bytes
+    def __init__(self, epoch: _Optional[int] = ..., servers: _Optional[int] = ..., owners: _Optional[bytes] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: ModelSpec
+    def __init__(self, model: _Optional[_Union[ModelSpec, _Mapping]] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("server", "dense_initialized", "version")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    DENSE_INITIALIZED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    dense_initialized: bool
+    version: int
+    def __init__(self, server: _Optional[int] = ..., dense_initialized: bool = ..., version: _Optional[int] = ...) -> None: ...
+
+class InitializeDenseRequest(_message.Message):
+    __slots__ = ("arrays",)
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class InitializeDenseReply(_message.Message):
+    __slots__ = ("initialized", "arrays")
+    INITIALIZED_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    initialized: bool
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, initialized: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class PullRequest(_message.Message):
+    __slots__ = ("routing_epoch", "tables", "dense_version", "training", "arrays")
+    ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    DENSE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    routing_epoch: int
+    tables: _containers.RepeatedScalarFieldContainer[int]
+    dense_version: int
+    training: bool
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class PullReply(_message.Message):
+    __slots__ = ("version", "has_dense", "arrays")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HAS_DENSE_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    has_dense: bool
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class PushIdentity(_message.Message):
+    __slots__ = ("worker", "incarnation", "sequence")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    sequence: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class PushRequest(_message.Message):
+    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "arrays")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    HAS_DENSE_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    PULLED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    identity: PushIdentity
+    routing_epoch: int
+    tables: _containers.RepeatedScalarFieldContainer[int]
+    has_dense: bool
+    learning_rate: float
+    pulled_version: int
+    task: int
+    records_done: int
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class PushReply(_message.Message):
+    __slots__ = ("version", "applied", "staleness", "arrays")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    applied: bool
+    staleness: int
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, version: _Optional[int] = ..., applied: bool = ..., staleness: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class ReadTableRequest(_message.Message):
+    __slots__ = ("table",)
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: int
+    def __init__(self, table: _Optional[int] = ...) -> None: ...
+
+class ReadTableReply(_message.Message):
+    __slots__ = ("arrays",)
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class AssignRowsRequest(_message.Message):
+    __slots__ = ("routing_epoch", "table", "arrays")
+    ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    routing_epoch: int
+    table: int
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, routing_epoch: _Optional[int] = ..., table: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class AssignRowsReply(_message.Message):
+    __slots__ = ("arrays",)
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class FenceRequest(_message.Message):
+    __slots__ = ("worker", "incarnation")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class FenceReply(_message.Message):
+    __slots__ = ("sequence", "task", "records_done")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    task: int
+    records_done: int
+    def __init__(self, sequence: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
+
+class ServerStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TableStatus(_message.Message):
+    __slots__ = ("name", "rows", "memory_bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rows: int
+    memory_bytes: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class ServerStatus(_message.Message):
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    PULLS_FIELD_NUMBER: _ClassVar[int]
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_PUSHES_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    DENSE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    version: int
+    routing_epoch: int
+    registered: bool
+    pulls: int
+    pushes: int
+    duplicate_pushes: int
+    tables: _containers.RepeatedCompositeFieldContainer[TableStatus]
+    dense_elements: int
+    staleness: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SetRoutingReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ShutdownRequest(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class ShutdownReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RegisterServerRequest(_message.Message):
+    __slots__ = ("server", "incarnation", "address")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    incarnation: int
+    address: str
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+
+class RegisterServerReply(_message.Message):
+    __slots__ = ("routing",)
+    ROUTING_FIELD_NUMBER: _ClassVar[int]
+    routing: RoutingTable
+    def __init__(self, routing: _Optional[_Union[RoutingTable, _Mapping]] = ...) -> None: ...
+
+class RegisterWorkerRequest(_message.Message):
+    __slots__ = ("worker", "incarnation")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class RegisterWorkerReply(_message.Message):
+    __slots__ = ("routing", "servers")
+    ROUTING_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    routing: RoutingTable
+    servers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, routing: _Optional[_Union[RoutingTable, _Mapping]] = ..., servers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetRoutingRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Range(_message.Message):
+    __slots__ = ("source", "start", "end")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    start: int
+    end: int
+    def __init__(self, source: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class Task(_message.Message):
+    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    kind: TaskKind
+    range: Range
+    epoch: int
+    evaluation: int
+    states: MetricStates
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ...) -> None: ...
+
+class GetTaskRequest(_message.Message):
+    __slots__ = ("worker", "incarnation")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class GetTaskReply(_message.Message):
+    __slots__ = ("task", "wait_seconds", "finished")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    task: Task
+    wait_seconds: float
+    finished: bool
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_seconds: _Optional[float] = ..., finished: bool = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds")
+    class StageSecondsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    task: int
+    records_done: int
+    version: int
+    loss: float
+    loss_batches: int
+    stage_seconds: _containers.ScalarMap[str, float]
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("stop", "abandon_task")
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    ABANDON_TASK_FIELD_NUMBER: _ClassVar[int]
+    stop: bool
+    abandon_task: bool
+    def __init__(self, stop: bool = ..., abandon_task: bool = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("name", "records")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    records: int
+    def __init__(self, name: _Optional[str] = ..., records: _Optional[int] = ...) -> None: ...
+
+class DataDescription(_message.Message):
+    __slots__ = ("training", "validation", "prediction")
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_FIELD_NUMBER: _ClassVar[int]
+    training: _containers.RepeatedCompositeFieldContainer[Source]
+    validation: _containers.RepeatedCompositeFieldContainer[Source]
+    prediction: _containers.RepeatedCompositeFieldContainer[Source]
+    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+
+class MetricState(_message.Message):
+    __slots__ = ("name", "variables")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    variables: _containers.RepeatedCompositeFieldContainer[DoubleArray]
+    def __init__(self, name: _Optional[str] = ..., variables: _Optional[_Iterable[_Union[DoubleArray, _Mapping]]] = ...) -> None: ...
+
+class DoubleArray(_message.Message):
+    __slots__ = ("shape", "values")
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, shape: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class MetricStates(_message.Message):
+    __slots__ = ("metrics",)
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    metrics: _containers.RepeatedCompositeFieldContainer[MetricState]
+    def __init__(self, metrics: _Optional[_Iterable[_Union[MetricState, _Mapping]]] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("kind", "message", "traceback", "range")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    kind: FailureKind
+    message: str
+    traceback: str
+    range: Range
+    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., range: _Optional[_Union[Range, _Mapping]] = ...) -> None: ...
+
+class ReportTaskRequest(_message.Message):
+    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    task: int
+    done: bool
+    failure: Failure
+    data: DataDescription
+    states: MetricStates
+    metrics: Metrics
+    version: int
+    records_done: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
+
+class Metrics(_message.Message):
+    __slots__ = ("values",)
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.ScalarMap[str, float]
+    def __init__(self, values: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class ReportTaskReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReportFailureRequest(_message.Message):
+    __slots__ = ("role", "index", "incarnation", "failure")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    index: int
+    incarnation: int
+    failure: Failure
+    def __init__(self, role: _Optional[str] = ..., index: _Optional[int] = ..., incarnation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class ReportFailureReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StopJobRequest(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class StopJobReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class JobStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EvaluationResult(_message.Message):
+    __slots__ = ("version", "epoch", "metrics", "records")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    epoch: int
+    metrics: _containers.ScalarMap[str, float]
+    records: int
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., records: _Optional[int] = ...) -> None: ...
+
+class Ledger(_message.Message):
+    __slots__ = ("total", "trained_once", "repeated", "failed", "pending")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_ONCE_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    total: int
+    trained_once: int
+    repeated: int
+    failed: int
+    pending: int
+    def __init__(self, total: _Optional[int] = ..., trained_once: _Optional[int] = ..., repeated: _Optional[int] = ..., failed: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds")
+    class StageSecondsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    JOB_NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_DONE_FIELD_NUMBER: _ClassVar[int]
+    TASKS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    HAS_LOSS_FIELD_NUMBER: _ClassVar[int]
+    LAST_EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_ALIVE_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_ALIVE_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEAN_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    job_name: str
+    state: str
+    epoch: int
+    num_epochs: int
+    tasks_done: int
+    tasks_total: int
+    ledger: Ledger
+    samples_per_second: float
+    loss: float
+    has_loss: bool
+    last_evaluation: EvaluationResult
+    workers_alive: int
+    workers_wanted: int
+    servers_alive: int
+    servers_wanted: int
+    version: int
+    mean_staleness: float
+    seconds: float
+    messages: _containers.RepeatedScalarFieldContainer[str]
+    failure: Failure
+    records_done: int
+    records_total: int
+    stage_seconds: _containers.ScalarMap[str, float]
+    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...

@@ -1,0 +1,48 @@
+"""shoal: elastic training of recommendation models with huge embedding tables.
+
+Importing it costs nothing: each name is loaded when it is first used, so that
+`shoal.layers` alone imports Keras.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal import layers
+    from shoal.api import evaluate, predict, train
+    from shoal.errors import UserError
+    from shoal.result import JobFailedError, JobResult
+
+__all__ = [
+    "JobFailedError",
+    "JobResult",
+    "UserError",
+    "evaluate",
+    "layers",
+    "predict",
+    "train",
+]
+
+_HOMES = {
+    "JobFailedError": "shoal.result",
+    "JobResult": "shoal.result",
+    "UserError": "shoal.errors",
+    "evaluate": "shoal.api",
+    "predict": "shoal.api",
+    "train": "shoal.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use (PEP 562)."""
+    if name == "layers":
+        return importlib.import_module("shoal.layers")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,232 @@
+"""The job's configuration: one frozen object, the same in every process.
+
+The command line and the Python API build a `JobConfig`; it is written to the job
+folder as JSON and each process of the job reads it from there. No process parses
+another's command line. Imports only shoal.errors.
+
+Each field's metadata holds its help text, from which the command line makes the
+flag: a field and its flag cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import UserError
+
+COMMANDS = ("train", "evaluate", "predict")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _option(help_text: str, default: Any = dataclasses.MISSING, commands: str = "") -> Any:
+    """A field with its help text; `commands` limits the flag to some commands."""
+    metadata = {"help": help_text, "commands": tuple(commands.split()) or COMMANDS}
+    if default is dataclasses.MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """What one job is to do. Paths are absolute once `resolved()` was called."""
+
+    model_def: str = _option(
+        "The user's module and model: file.function or file.ClassName, where file is a "
+        "path below --model-zoo without .py, with dots or slashes between folders."
+    )
+    command: str = field(default="train")
+    model_zoo: str = _option("Folder that --model-def is looked up in.", ".")
+    job_name: str = _option("Name of the job: letters, digits and dashes.", "")
+    job_dir: str = _option(
+        "Folder for the job's configuration, logs and result. Default: shoal-jobs/JOB_NAME.", ""
+    )
+    training_data: str = _option(
+        "File, folder or glob pattern of training records.", "", commands="train"
+    )
+    validation_data: str = _option(
+        "File, folder or glob pattern of validation records.", "", commands="train evaluate"
+    )
+    prediction_data: str = _option(
+        "File, folder or glob pattern of records to predict.", "", commands="predict"
+    )
+    restore_from: str = _option(
+        "Output folder of an earlier training job, whose values the job starts from.", ""
+    )
+    output: str = _option(
+        "Folder for what the job makes: the exported model (train) or the predictions "
+        "(predict). Must not exist, or be empty.",
+        "",
+        commands="train predict",
+    )
+    overwrite: bool = _option(
+        "Replace an ended job of the same name and a non-empty --output.", False
+    )
+    num_epochs: int = _option("Passes over the training data.", 1, commands="train")
+    minibatch_size: int = _option("Records per training step.", 256)
+    num_minibatches_per_task: int = _option(
+        "Minibatches in one task, the unit that workers lease. Smaller tasks spread "
+        "better, larger ones cost fewer calls to the master.",
+        16,
+    )
+    num_workers: int = _option("Worker processes.", 1)
+    num_ps: int = _option("Parameter server processes.", 1)
+    evaluation_steps: int = _option(
+        "Evaluate on --validation-data every this many model versions (pushes per "
+        "server); 0 evaluates only at the end.",
+        0,
+        commands="train",
+    )
+    seed: int = _option("Seed of initial values and of the order of tasks.", 0)
+    relaunch_limit: int = _option(
+        "How often one worker is started again after a failure before the job fails.", 3
+    )
+    heartbeat_seconds: float = _option("Time between a worker's heartbeats.", 1.0)
+    worker_timeout_seconds: float = _option(
+        "A worker silent for this long is taken for dead and its task given to another.", 30.0
+    )
+    log_level: str = _option("One of debug, info, warning, error.", "info")
+
+    def __post_init__(self) -> None:
+        """Raises UserError naming the flag whose value cannot be used."""
+        if self.command not in COMMANDS:
+            raise UserError(f"command must be one of {', '.join(COMMANDS)}, not {self.command!r}")
+        if self.log_level not in LOG_LEVELS:
+            raise UserError(
+                f"--log-level must be one of {', '.join(LOG_LEVELS)}, not {self.log_level!r}"
+            )
+        for name, least in (
+            ("num_epochs", 1),
+            ("minibatch_size", 1),
+            ("num_minibatches_per_task", 1),
+            ("num_workers", 1),
+            ("num_ps", 1),
+            ("evaluation_steps", 0),
+            ("relaunch_limit", 0),
+        ):
+            if getattr(self, name) < least:
+                raise UserError(f"{flag(name)} must be at least {least}, not {getattr(self, name)}")
+        for name in ("heartbeat_seconds", "worker_timeout_seconds"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{flag(name)} must be above 0, not {getattr(self, name)}")
+        if self.worker_timeout_seconds <= self.heartbeat_seconds:
+            raise UserError(
+                f"--worker-timeout-seconds ({self.worker_timeout_seconds}) must be above "
+                f"--heartbeat-seconds ({self.heartbeat_seconds})"
+            )
+        if not 0 <= self.seed < 2**31:
+            raise UserError(f"--seed must be from 0 to 2147483647, not {self.seed}")
+        if "." not in self.model_def.replace("/", "."):
+            raise UserError(
+                f"--model-def must be file.function, such as deepfm.custom_model, "
+                f"not {self.model_def!r}"
+            )
+        name_characters = self.job_name.replace("-", "")
+        if self.job_name and not (name_characters.isalnum() and name_characters.isascii()):
+            raise UserError(
+                f"--job-name may hold letters, digits and dashes, not {self.job_name!r}"
+            )
+        required = {
+            "train": ("training_data",),
+            "evaluate": ("validation_data", "restore_from"),
+            "predict": ("prediction_data", "restore_from", "output"),
+        }[self.command]
+        for name in required:
+            if not getattr(self, name):
+                raise UserError(f"{flag(name)} is required by shoal {self.command}")
+
+    def resolved(self) -> JobConfig:
+        """The same with a job name, a job folder and absolute paths."""
+        model_file = self.model_def.replace("/", ".").split(".")[-2]
+        name = self.job_name or model_file.replace("_", "-")
+        job_dir = self.job_dir or os.path.join("shoal-jobs", name)
+        paths = {
+            key: os.path.abspath(value)
+            for key in (
+                "model_zoo",
+                "training_data",
+                "validation_data",
+                "prediction_data",
+                "restore_from",
+                "output",
+            )
+            # URLs and the like are left to the readers.
+            if (value := getattr(self, key)) and "://" not in value
+        }
+        return dataclasses.replace(self, job_name=name, job_dir=os.path.abspath(job_dir), **paths)
+
+    @property
+    def records_per_task(self) -> int:
+        """Length of a whole task, in records."""
+        return self.minibatch_size * self.num_minibatches_per_task
+
+    def to_json(self) -> str:
+        """The configuration as a JSON object, one key per field."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> JobConfig:
+        """Raises UserError on unknown keys or unusable values."""
+        values = json.loads(text)
+        unknown = set(values) - {f.name for f in dataclasses.fields(cls)}
+        if unknown:
+            raise UserError(f"unknown configuration keys: {', '.join(sorted(unknown))}")
+        return cls(**values)
+
+    @classmethod
+    def load(cls, path: str | Path) -> JobConfig:
+        """Read a job.json.
+
+        Raises UserError if the file is missing or not a configuration.
+        """
+        try:
+            return cls.from_json(Path(path).read_text())
+        except FileNotFoundError as error:
+            raise UserError(f"--config: there is no file {path}") from error
+        except (json.JSONDecodeError, TypeError) as error:
+            raise UserError(f"--config: {path} is not a job configuration: {error}") from error
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a field: num_ps -> --num-ps."""
+    return "--" + name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """The files of a job folder, by name; the folder is `path`."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The JobConfig as JSON."""
+        return self.path / "job.json"
+
+    @property
+    def master(self) -> Path:
+        """Where the running master listens: JSON {address, pid}."""
+        return self.path / "master.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held (flock) by the master while it runs."""
+        return self.path / "lock"
+
+    @property
+    def result(self) -> Path:
+        """What came of the job, JSON, written once at the end."""
+        return self.path / "result.json"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the processes' logs."""
+        return self.path / "logs"
+
+    def log_of(self, role: str, index: int, incarnation: int) -> Path:
+        """Log of one start of a process."""
+        return self.logs / f"{role}-{index}.{incarnation}.log"

@@ -1,0 +1,27 @@
+"""Log lines of shoal's processes: one handler, one format, the process's name in it.
+
+Only a process's main calls `configure`; everything else uses
+`logging.getLogger(__name__)`. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def configure(role: str, level: str) -> None:
+    """Write this process's log to standard error.
+
+    role: the process's name, such as "worker-0"; it stands in every line.
+    level: one of `LEVELS`.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        logging.Formatter(f"%(asctime)s %(levelname)-7s {role} %(name)s: %(message)s")
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

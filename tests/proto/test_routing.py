@@ -1,0 +1,47 @@
+"""Routing tables are even, whole, and survive the wire."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.proto.routing import SLOTS, Routing, slice_of
+
+
+@given(st.integers(1, 200))
+def test_the_default_is_even_and_contiguous(servers):
+    owners = Routing.even(servers).owners.astype(int)
+    counts = np.bincount(owners, minlength=servers)
+    assert counts.max() - counts.min() <= 1
+    assert (np.diff(owners) >= 0).all()
+
+
+@given(st.integers(1, 200), st.integers(1, 2**40))
+def test_a_table_survives_the_wire(servers, epoch):
+    routing = Routing.even(servers, epoch)
+    again = Routing.from_message(routing.to_message())
+    assert (again.epoch, again.servers) == (epoch, servers)
+    np.testing.assert_array_equal(again.owners, routing.owners)
+
+
+def test_a_table_that_is_not_whole_is_refused():
+    message = Routing.even(2).to_message()
+    message.owners = message.owners[:-2]
+    with pytest.raises(ValueError, match="16384 owners"):
+        Routing.from_message(message)
+    message = Routing.even(3).to_message()
+    message.servers = 2
+    with pytest.raises(ValueError, match="below 2"):
+        Routing.from_message(message)
+
+
+@pytest.mark.parametrize("servers", [0, SLOTS + 1])
+def test_an_impossible_number_of_servers_is_refused(servers):
+    with pytest.raises(ValueError, match="servers must be from 1"):
+        Routing.even(servers)
+
+
+@given(st.integers(0, 1000), st.integers(1, 20))
+def test_slices_cover_a_vector_once(size, servers):
+    covered = [i for s in range(servers) for i in range(size)[slice_of(size, s, servers)]]
+    assert covered == list(range(size))

@@ -1,0 +1,145 @@
+"""Calls over real gRPC: typed errors, retries, deadlines, and the method table."""
+
+import threading
+
+import pytest
+
+from shoal.proto import methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(handlers):
+        server, port = rpc.serve(handlers, "127.0.0.1:0", threads=4)
+        servers.append(server)
+        return f"127.0.0.1:{port}"
+
+    yield start
+    for server in servers:
+        server.stop(None).wait()
+
+
+def declared_methods():
+    return [value for value in vars(methods).values() if isinstance(value, methods.Method)]
+
+
+def test_the_method_table_is_the_proto_file():
+    declared = {method.path: method for method in declared_methods()}
+    for service in pb.DESCRIPTOR.services_by_name.values():
+        for method in service.methods:
+            ours = declared.pop(f"/{service.full_name}/{method.name}")
+            for message, type_ in (
+                (method.input_type, ours.request),
+                (method.output_type, ours.reply),
+            ):
+                wanted = bytes if message.name == "Frame" else getattr(pb, message.name)
+                assert type_ is wanted, method.full_name
+            assert ours.streaming == method.server_streaming
+    assert not declared
+
+
+def test_messages_and_bytes_arrive(serve, connect):
+    address = serve(
+        {
+            methods.STATUS: lambda request: pb.ServerStatus(version=5),
+            methods.PULL: lambda frame: frame[::-1],
+            methods.READ_TABLE: lambda request: iter([b"a", b"b"]),
+        }
+    )
+    connection = connect(address)
+    assert connection.call(methods.STATUS, pb.ServerStatusRequest()).version == 5
+    assert connection.call(methods.PULL, b"abc") == b"cba"
+    assert list(connection.stream(methods.READ_TABLE, pb.ReadTableRequest())) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("kind", [k for k in pb.ErrorKind.values() if k not in (0, pb.NOT_READY)])
+def test_a_refusal_keeps_its_kind_and_is_not_retried(serve, connect, kind):
+    calls = []
+
+    def refuse(frame):
+        calls.append(frame)
+        raise WireError(kind, "because")
+
+    connection = connect(serve({methods.PULL: refuse}))
+    with pytest.raises(WireError, match="because") as caught:
+        connection.call(methods.PULL, b"")
+    assert caught.value.kind == kind
+    assert len(calls) == 1
+
+
+def test_a_refusal_in_a_stream_keeps_its_kind(serve, connect):
+    def refuse(request):
+        yield b"first"
+        raise WireError(pb.NOT_REGISTERED, "because")
+
+    stream = connect(serve({methods.READ_TABLE: refuse})).stream(
+        methods.READ_TABLE, pb.ReadTableRequest()
+    )
+    assert next(stream) == b"first"
+    with pytest.raises(WireError) as caught:
+        next(stream)
+    assert caught.value.kind == pb.NOT_REGISTERED
+
+
+def test_not_ready_is_tried_again(serve, connect):
+    calls = []
+
+    def third_time(frame):
+        calls.append(frame)
+        if len(calls) < 3:
+            raise WireError(pb.NOT_READY, "starting")
+        return b"ready"
+
+    assert connect(serve({methods.PULL: third_time})).call(methods.PULL, b"") == b"ready"
+    assert len(calls) == 3
+
+
+def test_a_bug_in_a_handler_is_an_error_of_its_own(serve, connect):
+    def broken(frame):
+        raise ZeroDivisionError("oops")
+
+    connection = connect(serve({methods.PULL: broken}))
+    with pytest.raises(RuntimeError, match="oops"):
+        connection.call(methods.PULL, b"")
+
+
+def test_a_peer_that_is_away_is_waited_for(serve, connect):
+    server, port = rpc.serve({}, "127.0.0.1:0", 1)
+    server.stop(None).wait()
+    connection = connect(f"127.0.0.1:{port}")
+    answers = []
+    caller = threading.Thread(target=lambda: answers.append(connection.call(methods.PULL, b"x")))
+    caller.start()
+    server, again = rpc.serve({methods.PULL: lambda frame: b"back"}, f"127.0.0.1:{port}", 1)
+    assert again == port
+    caller.join(30)
+    server.stop(None).wait()
+    assert answers == [b"back"]
+
+
+def test_a_peer_that_stays_away_is_given_up(serve, connect):
+    server, port = rpc.serve({}, "127.0.0.1:0", 1)
+    server.stop(None).wait()
+    connection = connect(f"127.0.0.1:{port}", patience=0.3)
+    with pytest.raises(PeerUnavailableError, match="Pull at"):
+        connection.call(methods.PULL, b"")
+
+
+def test_cancelling_ends_the_waiting(connect):
+    server, port = rpc.serve({}, "127.0.0.1:0", 1)
+    server.stop(None).wait()
+    cancelled = threading.Event()
+    cancelled.set()
+    connection = connect(f"127.0.0.1:{port}", patience=600, cancelled=cancelled)
+    with pytest.raises(PeerUnavailableError, match="cancelled"):
+        connection.call(methods.PULL, b"")
+
+
+def test_a_port_in_use_is_an_os_error(serve):
+    address = serve({})
+    with pytest.raises(OSError, match="cannot listen on"):
+        rpc.serve({}, address, 1)
