@@ -1,0 +1,9 @@
+"""The parameter server: one process that holds a share of a model.
+
+    tables.py     the model's share: row stores, dense slice, versions
+    pushes.py     which push was applied last, worker by worker; fencing
+    service.py    frames and messages to calls of the two above
+    __main__.py   the process
+
+Imports native/ and proto/, never TensorFlow.
+"""

@@ -1,0 +1,81 @@
+"""The process of a parameter server: `python -m shoal.ps`.
+
+Owns the process's life: listen, register with the master, serve, end. The calls
+are in service.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+
+import click
+
+from shoal import log
+from shoal.config import JobConfig
+from shoal.errors import EXIT_USER_ERROR, UserError
+from shoal.proto import methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.routing import Routing
+from shoal.ps.service import ParameterServer
+
+logger = logging.getLogger(__name__)
+
+SHUTDOWN_GRACE_SECONDS = 5.0
+"""Time for calls under way, once asked to end."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", required=True, help="The job's job.json.")
+@click.option("--index", required=True, type=click.IntRange(0), help="Which server this is.")
+@click.option("--incarnation", default=0, type=click.IntRange(0), help="Its number of restarts.")
+@click.option("--master", required=True, help="host:port of the job's master.")
+@click.option("--address", default="127.0.0.1:0", help="host:port to listen on; 0: any free port.")
+@click.option("--threads", default=8, type=click.IntRange(1), help="Calls handled at once.")
+def main(
+    config: str, index: int, incarnation: int, master: str, address: str, threads: int
+) -> None:
+    """One parameter server of a shoal job. Started by the job's master."""
+    try:
+        job = JobConfig.load(config)
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    log.configure(f"ps-{index}", job.log_level)
+    server = ParameterServer(index, Routing.even(job.num_ps))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.stopped.set())
+    grpc_server, port = rpc.serve(server.handlers(), address, threads)
+    host = address.rpartition(":")[0]
+    logger.info("listening on %s:%d", host, port)
+    try:
+        _register(server, index, incarnation, master, f"{host}:{port}")
+        server.stopped.wait()
+    except (PeerUnavailableError, WireError) as error:
+        logger.error("cannot join the job: %s", error)
+        sys.exit(1)
+    finally:
+        grpc_server.stop(SHUTDOWN_GRACE_SECONDS).wait()
+    logger.info("ended")
+
+
+def _register(
+    server: ParameterServer, index: int, incarnation: int, master: str, address: str
+) -> None:
+    connection = rpc.Connection(master, cancelled=server.stopped)
+    try:
+        reply = connection.call(
+            methods.REGISTER_SERVER,
+            pb.RegisterServerRequest(server=index, incarnation=incarnation, address=address),
+        )
+    finally:
+        connection.close()
+    server.routing = Routing.from_message(reply.routing)
+
+
+if __name__ == "__main__":
+    threading.current_thread().name = "main"
+    main()

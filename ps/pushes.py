@@ -1,0 +1,83 @@
+"""Which pushes have been applied: each exactly once, none of a replaced worker.
+
+Owns push identities and fencing. Does not know what a push holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+
+@dataclass
+class _Worker:
+    # Held while one of the worker's pushes is applied: a retry that overtakes its
+    # original waits for it and then finds it applied, and a fence waits too.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    incarnation: int = 0
+    sequence: int = 0
+    task: int = 0
+    records_done: int = 0
+    fenced: int = -1  # the highest incarnation that is refused
+
+
+class PushRegister:
+    """The last push applied of each worker.
+
+    A worker sends its pushes one after another with rising sequence numbers, so the
+    last number applied tells of every push whether it was applied.
+    """
+
+    def __init__(self) -> None:
+        self._workers: dict[int, _Worker] = {}
+        self._lock = threading.Lock()
+        self.duplicates = 0
+
+    def _worker(self, index: int) -> _Worker:
+        with self._lock:
+            return self._workers.setdefault(index, _Worker())
+
+    @contextmanager
+    def admit(self, push: pb.PushRequest) -> Iterator[bool]:
+        """Enter with whether the push is to be applied; it is recorded on leaving.
+
+        False means that it was applied before. Nothing is recorded if the body
+        raises. Raises WireError(FENCED) if a newer incarnation replaced the sender
+        or it was fenced.
+        """
+        identity = push.identity
+        worker = self._worker(identity.worker)
+        with worker.lock:
+            refuse_below = max(worker.fenced + 1, worker.incarnation)
+            if identity.incarnation < refuse_below:
+                raise WireError(
+                    pb.FENCED,
+                    f"worker {identity.worker} incarnation {identity.incarnation} "
+                    f"was replaced; pushes are taken from {refuse_below} on",
+                )
+            applied = worker.sequence if identity.incarnation == worker.incarnation else 0
+            if identity.sequence <= applied:
+                self.duplicates += 1
+                yield False
+                return
+            yield True
+            worker.incarnation = identity.incarnation
+            worker.sequence = identity.sequence
+            worker.task = push.task
+            worker.records_done = push.records_done
+
+    def fence(self, index: int, incarnation: int) -> pb.FenceReply:
+        """Refuse further pushes of `incarnation` and below; tell its last one applied."""
+        worker = self._worker(index)
+        with worker.lock:
+            worker.fenced = max(worker.fenced, incarnation)
+            if worker.incarnation != incarnation:
+                return pb.FenceReply()
+            return pb.FenceReply(
+                sequence=worker.sequence, task=worker.task, records_done=worker.records_done
+            )

@@ -1,0 +1,221 @@
+"""The parameter server's calls: messages and frames in, messages and frames out.
+
+Owns the conversion between the wire and `ServerModel`, the routing check and the
+registration of the model. One handler a call; the arithmetic is elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy.typing as npt
+
+from shoal.proto import frames, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from shoal.proto.rpc import Handlers
+from shoal.ps.pushes import PushRegister
+from shoal.ps.tables import Gradients, ServerModel, check_owner
+
+logger = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+
+
+class ParameterServer:
+    """The state behind one server's calls."""
+
+    def __init__(self, server: int, routing: Routing) -> None:
+        self.server = server
+        self.routing = routing
+        self.stopped = threading.Event()
+        self._model: ServerModel | None = None
+        self._register_lock = threading.Lock()
+        self._pushes = PushRegister()
+        self._pulls = 0
+
+    def handlers(self) -> Handlers:
+        """The table of calls for `rpc.serve`."""
+        return {
+            methods.REGISTER: self.register,
+            methods.INITIALIZE_DENSE: self.initialize_dense,
+            methods.PULL: self.pull,
+            methods.PUSH: self.push,
+            methods.READ_TABLE: self.read_table,
+            methods.ASSIGN_ROWS: self.assign_rows,
+            methods.FENCE: self.fence,
+            methods.SET_ROUTING: self.set_routing,
+            methods.STATUS: self.status,
+            methods.SHUTDOWN: self.shutdown,
+        }
+
+    @property
+    def model(self) -> ServerModel:
+        """Raises WireError(NOT_REGISTERED) before `register`."""
+        if self._model is None:
+            raise WireError(pb.NOT_REGISTERED, "no model is registered with this server yet")
+        return self._model
+
+    def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+        """Take the model of the first caller; later callers must bring the same."""
+        with self._register_lock:
+            if self._model is None:
+                self._model = ServerModel(request.model, self.server, self.routing.servers)
+                logger.info(
+                    "registered %d tables and %d of the dense elements",
+                    len(request.model.tables),
+                    self._model.dense_elements,
+                )
+            elif self._model.spec != request.model:
+                raise WireError(
+                    pb.SPEC_MISMATCH,
+                    "the model differs from the one that another worker registered: "
+                    + _difference(self._model.spec, request.model),
+                )
+        return pb.RegisterReply(
+            server=self.server,
+            dense_initialized=self._model.dense_initialized,
+            version=self._model.version,
+        )
+
+    def initialize_dense(self, frame: bytes) -> bytes:
+        """First values of the dense slices; the first call wins."""
+        _, arrays = frames.decode(frame, pb.InitializeDenseRequest)
+        trainable, state = _exactly(arrays, 2)
+        taken = self.model.initialize_dense(trainable, state)
+        return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
+
+    def pull(self, frame: bytes) -> bytes:
+        """Rows of each table's ids and, if newer than the caller's, the dense slices."""
+        request, arrays = frames.decode(frame, pb.PullRequest)
+        model = self.model
+        self._check_routing(request.routing_epoch)
+        ids = _exactly(arrays, len(request.tables))
+        check_owner(self.routing, self.server, ids)
+        # Read before the rows: a push that lands in between makes the caller count
+        # one push too many as missed, never one too few.
+        version = model.version
+        reply: list[Array] = [
+            model.lookup(position, each, training=request.training)
+            for position, each in zip(request.tables, ids, strict=True)
+        ]
+        dense = None
+        if request.dense_version != -2:
+            dense = model.dense_since(request.dense_version)
+        if dense is not None:
+            reply.extend(dense)
+        self._pulls += 1
+        return frames.encode(pb.PullReply(version=version, has_dense=dense is not None), reply)
+
+    def push(self, frame: bytes) -> bytes:
+        """Apply a push once."""
+        request, arrays = frames.decode(frame, pb.PushRequest)
+        model = self.model
+        self._check_routing(request.routing_epoch)
+        parts = _exactly(arrays, 2 * len(request.tables) + 2 * request.has_dense)
+        pairs = {
+            position: (parts[2 * i], parts[2 * i + 1]) for i, position in enumerate(request.tables)
+        }
+        check_owner(self.routing, self.server, [ids for ids, _ in pairs.values()])
+        gradients = Gradients(
+            tables=pairs,
+            dense=(parts[-2], parts[-1]) if request.has_dense else None,
+            learning_rate=request.learning_rate,
+            pulled_version=request.pulled_version,
+        )
+        staleness = 0
+        with self._pushes.admit(request) as fresh:
+            if fresh:
+                staleness = model.apply(gradients)
+        return frames.encode(
+            pb.PushReply(version=model.version, applied=fresh, staleness=staleness), []
+        )
+
+    def read_table(self, request: pb.ReadTableRequest) -> Iterator[bytes]:
+        """Every row of a table, in frames."""
+        for ids, rows in self.model.read_table(request.table):
+            yield frames.encode(pb.ReadTableReply(), [ids, rows])
+
+    def assign_rows(self, frame: bytes) -> bytes:
+        """Set rows of a table as they are."""
+        request, arrays = frames.decode(frame, pb.AssignRowsRequest)
+        self._check_routing(request.routing_epoch)
+        ids, rows = _exactly(arrays, 2)
+        check_owner(self.routing, self.server, [ids])
+        self.model.assign(request.table, ids, rows)
+        return frames.encode(pb.AssignRowsReply(), [])
+
+    def fence(self, request: pb.FenceRequest) -> pb.FenceReply:
+        """Refuse a worker's further pushes and tell what was applied last."""
+        return self._pushes.fence(request.worker, request.incarnation)
+
+    def set_routing(self, request: pb.RoutingTable) -> pb.SetRoutingReply:
+        """Take a newer routing table; an older one is refused."""
+        if request.epoch < self.routing.epoch:
+            raise WireError(
+                pb.STALE_ROUTING, f"epoch {request.epoch} is older than {self.routing.epoch}"
+            )
+        if request.servers != self.routing.servers:
+            raise WireError(pb.BAD_REQUEST, "the number of servers cannot change while running")
+        try:
+            self.routing = Routing.from_message(request)
+        except ValueError as error:
+            raise WireError(pb.BAD_REQUEST, str(error)) from error
+        return pb.SetRoutingReply()
+
+    def status(self, _: pb.ServerStatusRequest) -> pb.ServerStatus:
+        """Counters, sizes and the staleness histogram."""
+        status = pb.ServerStatus(
+            server=self.server,
+            routing_epoch=self.routing.epoch,
+            pulls=self._pulls,
+            duplicate_pushes=self._pushes.duplicates,
+        )
+        if (model := self._model) is not None:
+            status.registered = True
+            status.version = status.pushes = model.version
+            status.dense_elements = model.dense_elements
+            status.staleness.extend(model.staleness_histogram)
+            for spec, store in zip(model.spec.tables, model.tables, strict=True):
+                status.tables.add(
+                    name=spec.name, rows=len(store), memory_bytes=store.memory_bytes()
+                )
+        return status
+
+    def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
+        """Ask the process to end; the answer is sent first."""
+        logger.info("asked to shut down: %s", request.reason)
+        self.stopped.set()
+        return pb.ShutdownReply()
+
+    def _check_routing(self, epoch: int) -> None:
+        if epoch > self.routing.epoch:
+            # A new table reaches servers one after another: the caller had it first.
+            raise WireError(pb.NOT_READY, f"routing epoch {epoch} has not reached this server yet")
+        if epoch != self.routing.epoch:
+            raise WireError(
+                pb.STALE_ROUTING,
+                f"the call was routed by epoch {epoch}, this server has {self.routing.epoch}",
+            )
+
+
+def _exactly(arrays: list[Array], count: int) -> list[Array]:
+    if len(arrays) != count:
+        raise WireError(pb.BAD_REQUEST, f"the frame holds {len(arrays)} arrays instead of {count}")
+    return arrays
+
+
+def _difference(ours: pb.ModelSpec, theirs: pb.ModelSpec) -> str:
+    """The first part in which two model specs differ, in words."""
+    for field in ("tables", "trainable", "non_trainable"):
+        mine, other = getattr(ours, field), getattr(theirs, field)
+        if len(mine) != len(other):
+            return f"{len(other)} {field} instead of {len(mine)}"
+        for left, right in zip(mine, other, strict=True):
+            if left != right:
+                return f"{field} {right.name!r} ({right}) instead of {left.name!r} ({left})"
+    return f"optimizer {theirs.dense_optimizer} instead of {ours.dense_optimizer}"

@@ -1,0 +1,211 @@
+"""A server's share of the model: row stores, the dense slice, the version.
+
+Owns the values and how a push changes them. Knows arrays, not frames (service.py),
+and leaves the arithmetic to native/.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.native import ids as native_ids
+from shoal.native.dense import DenseBlock
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.native.rowstore import RowStore
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing, slice_of
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+
+def flat_size(variables: Sequence[pb.VariableSpec]) -> int:
+    """Elements of the flat vector that holds `variables`."""
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """One push, unpacked.
+
+    tables: position of each table -> (ids int64 [n], gradients float32 [n, dim])
+    dense: gradient of the trainable slice and change of the non-trainable one,
+        both float32, or None.
+    """
+
+    tables: dict[int, tuple[Int64, Float32]]
+    dense: tuple[Float32, Float32] | None
+    learning_rate: float
+    pulled_version: int
+
+
+class ServerModel:
+    """The model's share of server `server` of `servers`.
+
+    Pulls and pushes may run in any number of threads: rows are guarded by the row
+    store's own locks, the dense slice by one here. A pull that runs beside a push
+    sees each row wholly before or wholly after it, and the dense slice element by
+    element: asynchronous training tolerates that, and a copy under a lock would
+    stall every pull behind every push.
+    """
+
+    def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
+        """Raises WireError(BAD_REQUEST) if the spec names what native/ does not have."""
+        self.spec = spec
+        try:
+            self.tables = [
+                RowStore(
+                    table.dim,
+                    OptimizerSpec.from_json(table.optimizer),
+                    InitializerSpec.from_json(table.initializer),
+                    table.seed,
+                    value_dtype=table.value_dtype or "float32",
+                )
+                for table in spec.tables
+            ]
+            self._dense_optimizer = OptimizerSpec.from_json(spec.dense_optimizer)
+        except (ValueError, TypeError) as error:
+            raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
+        size = slice_of(flat_size(spec.trainable), server, servers)
+        state_size = slice_of(flat_size(spec.non_trainable), server, servers)
+        self._dense_elements = size.stop - size.start
+        self._state_elements = state_size.stop - state_size.start
+        self._dense: DenseBlock | None = None
+        self._state: Float32 = np.zeros(0, np.float32)
+        self._dense_lock = threading.Lock()
+        self._tickets = itertools.count(1)
+        self._lock = threading.Lock()
+        self._version = 0
+        self._dense_version = 0
+        # Position: bit length of the staleness; see ServerStatus.staleness.
+        self.staleness_histogram = [0] * 64
+
+    @property
+    def version(self) -> int:
+        """Pushes applied."""
+        return self._version
+
+    @property
+    def dense_elements(self) -> int:
+        """Elements of the trainable slice."""
+        return self._dense_elements
+
+    @property
+    def dense_initialized(self) -> bool:
+        """Whether `initialize_dense` was called."""
+        return self._dense is not None
+
+    def initialize_dense(self, trainable: Float32, state: Float32) -> bool:
+        """Set the dense slice's first values; False if it has some already."""
+        if trainable.shape != (self._dense_elements,) or state.shape != (self._state_elements,):
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"this server's slices have {self._dense_elements} and {self._state_elements} "
+                f"elements, not {trainable.shape} and {state.shape}",
+            )
+        with self._dense_lock:
+            if self._dense is not None:
+                return False
+            self._state = np.array(state, np.float32)
+            self._dense = DenseBlock(trainable, self._dense_optimizer)
+            return True
+
+    def _table(self, position: int) -> RowStore:
+        if not 0 <= position < len(self.tables):
+            raise WireError(
+                pb.BAD_REQUEST, f"there is no table {position}: the model has {len(self.tables)}"
+            )
+        return self.tables[position]
+
+    def lookup(self, position: int, ids: Int64, *, training: bool) -> Float32:
+        """Rows of `ids`, float32 [n, dim]; creates none."""
+        missing = "initial" if training else "default"
+        rows: Float32 = self._table(position).lookup(ids, missing=missing)
+        return rows
+
+    def dense_since(self, version: int) -> tuple[Float32, Float32] | None:
+        """The trainable and non-trainable slices if they changed after `version`.
+
+        Views of the live values: copy before the next call. `version` -1 always
+        gets them. Raises WireError(DENSE_NOT_INITIALIZED).
+        """
+        if self._dense is None:
+            raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
+        if version >= self._dense_version and version != -1:
+            return None
+        return self._dense.values, self._state
+
+    def apply(self, push: Gradients) -> int:
+        """Apply a push; returns its staleness in pushes.
+
+        Raises WireError(BAD_REQUEST) before anything is changed if shapes are wrong.
+        """
+        for position, (ids, gradients) in push.tables.items():
+            if gradients.shape != (ids.size, self._table(position).dim):
+                raise WireError(
+                    pb.BAD_REQUEST,
+                    f"table {self.spec.tables[position].name!r}: gradients of shape "
+                    f"{gradients.shape} for {ids.size} ids of dim {self.tables[position].dim}",
+                )
+        if push.dense is not None:
+            if self._dense is None:
+                raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
+            sizes = tuple(part.size for part in push.dense)
+            if sizes != (self._dense_elements, self._state_elements):
+                raise WireError(pb.BAD_REQUEST, f"dense slices of {sizes} elements")
+        with self._lock:
+            # Concurrent pushes each need a step of their own for bias correction.
+            step = next(self._tickets)
+            staleness = max(0, self._version - push.pulled_version)
+        for position, (ids, gradients) in push.tables.items():
+            self.tables[position].update(
+                ids, gradients, learning_rate=push.learning_rate, step=step
+            )
+        if push.dense is not None:
+            gradient, change = push.dense
+            with self._dense_lock:
+                assert self._dense is not None
+                self._dense.update(gradient, learning_rate=push.learning_rate, step=step)
+                # Each worker moves the statistics it pulled by its own batch's share.
+                # Adding the moves is the exponential average over all batches.
+                self._state += change
+        with self._lock:
+            self._version += 1
+            if push.dense is not None:
+                self._dense_version = self._version
+            self.staleness_histogram[min(staleness.bit_length(), 63)] += 1
+        return staleness
+
+    def assign(self, position: int, ids: Int64, rows: Float32) -> None:
+        """Set rows as they are; slots get their initial values."""
+        self._table(position).assign(ids, rows)
+
+    def read_table(self, position: int) -> Iterator[tuple[Int64, Float32]]:
+        """All rows of a table in pieces: ids int64 [n], rows float32 [n, dim]."""
+        for piece in self._table(position).export():
+            yield piece[0], piece[1]
+
+
+def check_owner(routing: Routing, server: int, arrays: Sequence[npt.NDArray[Any]]) -> None:
+    """Raises WireError(NOT_OWNER) if an id of `arrays` belongs to another server."""
+    if routing.servers == 1:
+        return
+    for ids in arrays:
+        owners = routing.owners[native_ids.slot_of(ids)]
+        if (owners != server).any():
+            position = int(np.argmax(owners != server))
+            raise WireError(
+                pb.NOT_OWNER,
+                f"id {int(ids[position])} belongs to server {int(owners[position])}, "
+                f"this is {server}",
+            )

@@ -1,0 +1,101 @@
+"""Fixtures for tests that need parameter servers: real ones, over real gRPC."""
+
+import os
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from shoal.proto import methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
+from shoal.ps.service import ParameterServer
+
+
+@dataclass
+class Cluster:
+    """Servers in this process, and a peer that answers as the master would."""
+
+    routing: Routing
+    servers: list = field(default_factory=list)
+    addresses: list = field(default_factory=list)
+    master: str = ""
+    grpc_servers: list = field(default_factory=list)
+
+    def reroute(self, routing):
+        """Give master and servers a new routing table, as a master would."""
+        self.routing = routing
+        for server in self.servers:
+            server.set_routing(routing.to_message())
+
+    def worker_reply(self, request):
+        return pb.RegisterWorkerReply(routing=self.routing.to_message(), servers=self.addresses)
+
+
+def _start(handlers):
+    return rpc.serve(handlers, "127.0.0.1:0", threads=8)
+
+
+@pytest.fixture
+def cluster():
+    """Start a Cluster of n servers."""
+    clusters = []
+
+    def make(servers=2):
+        made = Cluster(Routing.even(servers))
+        clusters.append(made)
+        for index in range(servers):
+            server = ParameterServer(index, made.routing)
+            grpc_server, port = _start(server.handlers())
+            made.servers.append(server)
+            made.addresses.append(f"127.0.0.1:{port}")
+            made.grpc_servers.append(grpc_server)
+        grpc_server, port = _start(
+            {
+                methods.REGISTER_WORKER: made.worker_reply,
+                methods.GET_ROUTING: made.worker_reply,
+            }
+        )
+        made.grpc_servers.append(grpc_server)
+        made.master = f"127.0.0.1:{port}"
+        return made
+
+    yield make
+    for made in clusters:
+        for grpc_server in made.grpc_servers:
+            grpc_server.stop(None).wait()
+
+
+@pytest.fixture
+def connect():
+    """Open a Connection that is closed after the test."""
+    connections = []
+
+    def to(address, **options):
+        connection = rpc.Connection(address, **options)
+        connections.append(connection)
+        return connection
+
+    yield to
+    for connection in connections:
+        connection.close()
+
+
+@pytest.fixture
+def server_group(cluster, connect):
+    """Join a cluster as a worker."""
+    from shoal.worker.servers import ServerGroup
+
+    groups = []
+
+    def join(made=None, worker=0, incarnation=0, servers=2):
+        made = made or cluster(servers)
+        group = ServerGroup(connect(made.master), worker, incarnation, threading.Event())
+        groups.append(group)
+        return group
+
+    yield join
+    for group in groups:
+        group.close()

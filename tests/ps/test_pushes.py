@@ -1,0 +1,103 @@
+"""Pushes are applied once, and never for a replaced worker."""
+
+import threading
+
+import pytest
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.ps.pushes import PushRegister
+
+
+def push(sequence, incarnation=0, worker=0, task=1, records_done=0):
+    identity = pb.PushIdentity(worker=worker, incarnation=incarnation, sequence=sequence)
+    return pb.PushRequest(identity=identity, task=task, records_done=records_done)
+
+
+def admit(register, request):
+    with register.admit(request) as fresh:
+        return fresh
+
+
+def test_a_push_is_fresh_once():
+    register = PushRegister()
+    assert admit(register, push(1))
+    assert not admit(register, push(1))
+    assert admit(register, push(2))
+    assert not admit(register, push(1))
+    assert register.duplicates == 2
+
+
+def test_a_push_that_failed_is_not_recorded():
+    register = PushRegister()
+    with pytest.raises(ZeroDivisionError), register.admit(push(1)):
+        raise ZeroDivisionError
+    assert admit(register, push(1))
+
+
+def test_workers_do_not_share_numbers():
+    register = PushRegister()
+    assert admit(register, push(1, worker=0))
+    assert admit(register, push(1, worker=1))
+
+
+def test_a_new_incarnation_counts_from_one_and_shuts_out_the_old():
+    register = PushRegister()
+    admit(register, push(1))
+    admit(register, push(2))
+    assert admit(register, push(1, incarnation=1))
+    with pytest.raises(WireError, match="was replaced") as caught:
+        admit(register, push(3, incarnation=0))
+    assert caught.value.kind == pb.FENCED
+
+
+def test_a_fence_tells_the_last_push_and_refuses_later_ones():
+    register = PushRegister()
+    admit(register, push(1, task=7, records_done=256))
+    admit(register, push(2, task=7, records_done=512))
+    reply = register.fence(0, 0)
+    assert (reply.sequence, reply.task, reply.records_done) == (2, 7, 512)
+    with pytest.raises(WireError) as caught:
+        admit(register, push(3))
+    assert caught.value.kind == pb.FENCED
+    assert admit(register, push(1, incarnation=1))
+
+
+def test_a_fence_of_a_worker_that_never_pushed_says_so():
+    register = PushRegister()
+    assert register.fence(3, 0) == pb.FenceReply()
+    with pytest.raises(WireError):
+        admit(register, push(1, worker=3))
+
+
+def test_a_fence_does_not_report_another_incarnations_push():
+    register = PushRegister()
+    admit(register, push(5, incarnation=0, task=3, records_done=9))
+    assert register.fence(0, 1) == pb.FenceReply()
+
+
+def test_a_fence_waits_for_the_push_under_way():
+    """1. a push is being applied; 2. the fence begins; 3. the push ends; 4. the fence
+    reports that very push."""
+    register = PushRegister()
+    applying, finish = threading.Event(), threading.Event()
+    replies = []
+
+    def slow_push():
+        with register.admit(push(1, records_done=64)):
+            applying.set()
+            finish.wait(30)
+
+    def fence():
+        replies.append(register.fence(0, 0))
+
+    pusher = threading.Thread(target=slow_push)
+    pusher.start()
+    assert applying.wait(30)
+    fencer = threading.Thread(target=fence)
+    fencer.start()
+    assert not replies
+    finish.set()
+    pusher.join(30)
+    fencer.join(30)
+    assert replies[0].records_done == 64

@@ -1,0 +1,279 @@
+"""The server's calls over real gRPC: what comes back, what is refused."""
+
+import numpy as np
+import pytest
+
+from shoal.native import ids as native_ids
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import frames, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+
+SGD = OptimizerSpec("sgd").to_json()
+
+
+def model_spec(dim=3, tables=("items",), size=5, state=2):
+    return pb.ModelSpec(
+        tables=[
+            pb.TableSpec(
+                name=name,
+                dim=dim,
+                initializer=InitializerSpec("constant", {"value": 1.0}).to_json(),
+                optimizer=SGD,
+                seed=7,
+            )
+            for name in tables
+        ],
+        trainable=[pb.VariableSpec(name="w", shape=[size])],
+        non_trainable=[pb.VariableSpec(name="mean", shape=[state])],
+        dense_optimizer=SGD,
+    )
+
+
+class Caller:
+    """One server as a worker calls it, without the worker's code."""
+
+    def __init__(self, connection, epoch=1):
+        self.connection = connection
+        self.epoch = epoch
+
+    def register(self, spec=None):
+        return self.connection.call(
+            methods.REGISTER, pb.RegisterRequest(model=spec or model_spec())
+        )
+
+    def initialize(self, trainable, state):
+        arrays = [np.asarray(each, np.float32) for each in (trainable, state)]
+        frame = frames.encode(pb.InitializeDenseRequest(), arrays)
+        reply, _ = frames.decode(
+            self.connection.call(methods.INITIALIZE_DENSE, frame), pb.InitializeDenseReply
+        )
+        return reply.initialized
+
+    def pull(self, *ids, training=True, dense_version=-1, tables=None):
+        header = pb.PullRequest(
+            routing_epoch=self.epoch,
+            tables=range(len(ids)) if tables is None else tables,
+            dense_version=dense_version,
+            training=training,
+        )
+        arrays = [np.asarray(each, np.int64) for each in ids]
+        return frames.decode(
+            self.connection.call(methods.PULL, frames.encode(header, arrays)), pb.PullReply
+        )
+
+    def push(self, ids, gradients, dense=None, sequence=1, rate=1.0, pulled=0, **identity):
+        header = pb.PushRequest(
+            identity=pb.PushIdentity(sequence=sequence, **identity),
+            routing_epoch=self.epoch,
+            tables=[0],
+            has_dense=dense is not None,
+            learning_rate=rate,
+            pulled_version=pulled,
+        )
+        arrays = [np.asarray(ids, np.int64), np.asarray(gradients, np.float32)]
+        arrays += [np.asarray(each, np.float32) for each in dense or ()]
+        return frames.decode(
+            self.connection.call(methods.PUSH, frames.encode(header, arrays)), pb.PushReply
+        )[0]
+
+
+@pytest.fixture
+def caller(cluster, connect):
+    """A caller of the only server, or of server `index` of several."""
+
+    def make(servers=1, index=0):
+        made = cluster(servers)
+        return Caller(connect(made.addresses[index]))
+
+    return make
+
+
+@pytest.fixture
+def ready(caller):
+    """A caller of a server that holds the model of model_spec()."""
+    made = caller()
+    made.register()
+    made.initialize(np.arange(5), [0.5, 0.25])
+    return made
+
+
+def test_a_pull_gives_rows_and_dense_values(ready):
+    header, (rows, trainable, state) = ready.pull([4, -9, 4])
+    assert header.has_dense
+    assert header.version == 0
+    np.testing.assert_array_equal(rows, np.ones((3, 3)))
+    np.testing.assert_array_equal(trainable, np.arange(5))
+    np.testing.assert_array_equal(state, [0.5, 0.25])
+
+
+def test_a_push_changes_rows_dense_values_and_version(ready):
+    reply = ready.push([4], [[1, 2, 3]], dense=([1] * 5, [0.5, 0]), rate=0.5)
+    assert reply.applied
+    assert reply.version == 1
+    header, (rows, trainable, state) = ready.pull([4, 5])
+    assert header.version == 1
+    np.testing.assert_array_equal(rows, [[0.5, 0, -0.5], [1, 1, 1]])
+    np.testing.assert_array_equal(trainable, np.arange(5) - 0.5)
+    np.testing.assert_array_equal(state, [1.0, 0.25])
+
+
+def test_pulling_creates_no_rows_and_pushing_does(ready):
+    status = ready.connection.call(methods.STATUS, pb.ServerStatusRequest())
+    ready.pull([1, 2, 3])
+    assert status.tables[0].rows == 0
+    ready.push([1, 2], np.zeros((2, 3)))
+    status = ready.connection.call(methods.STATUS, pb.ServerStatusRequest())
+    assert status.tables[0].rows == 2
+    assert status.pulls == 1
+    assert status.pushes == 1
+
+
+def test_evaluation_sees_the_default_row_for_unseen_ids(caller):
+    made = caller()
+    spec = model_spec()
+    spec.tables[0].initializer = InitializerSpec("uniform", {"minval": -1, "maxval": 1}).to_json()
+    made.register(spec)
+    made.initialize(np.zeros(5), np.zeros(2))
+    _, (drawn, *_) = made.pull([5])
+    assert np.abs(drawn).max() > 0
+    _, (default, *_) = made.pull([5], training=False)
+    np.testing.assert_array_equal(default, np.zeros((1, 3)))
+
+
+def test_dense_values_are_sent_only_when_newer(ready):
+    assert not ready.pull([1], dense_version=0)[0].has_dense
+    ready.push([1], np.zeros((1, 3)))
+    assert not ready.pull([1], dense_version=0)[0].has_dense  # the push had no dense part
+    ready.push([1], np.zeros((1, 3)), dense=(np.zeros(5), np.zeros(2)), sequence=2)
+    assert ready.pull([1], dense_version=0)[0].has_dense
+    assert not ready.pull([1], dense_version=2)[0].has_dense
+    assert not ready.pull([1], dense_version=-2)[0].has_dense
+
+
+def test_a_retried_push_is_applied_once(ready):
+    for _ in range(3):
+        reply = ready.push([4], [[1, 1, 1]], dense=([1] * 5, [0, 0]))
+    assert not reply.applied
+    assert reply.version == 1
+    _, (rows, trainable, _) = ready.pull([4])
+    np.testing.assert_array_equal(rows, np.zeros((1, 3)))
+    np.testing.assert_array_equal(trainable, np.arange(5) - 1)
+    assert ready.connection.call(methods.STATUS, pb.ServerStatusRequest()).duplicate_pushes == 2
+
+
+def test_a_fenced_worker_cannot_push(ready):
+    ready.push([4], [[1, 1, 1]])
+    reply = ready.connection.call(methods.FENCE, pb.FenceRequest(worker=0, incarnation=0))
+    assert reply.sequence == 1
+    with pytest.raises(WireError) as caught:
+        ready.push([4], [[1, 1, 1]], sequence=2)
+    assert caught.value.kind == pb.FENCED
+    assert ready.push([4], [[1, 1, 1]], sequence=1, incarnation=1).applied
+
+
+def test_staleness_counts_the_pushes_in_between(ready):
+    ready.push([1], np.zeros((1, 3)), worker=1)
+    ready.push([1], np.zeros((1, 3)), worker=2)
+    assert ready.push([1], np.zeros((1, 3)), worker=3, pulled=0).staleness == 2
+    status = ready.connection.call(methods.STATUS, pb.ServerStatusRequest())
+    assert list(status.staleness[:3]) == [1, 1, 1]  # 0, 1, and 2 to 3
+
+
+def test_the_first_dense_values_count(ready):
+    assert not ready.initialize(np.zeros(5), np.zeros(2))
+    np.testing.assert_array_equal(ready.pull([1])[1][1], np.arange(5))
+
+
+def test_calls_before_registration_are_refused(caller):
+    made = caller()
+    with pytest.raises(WireError) as caught:
+        made.pull([1])
+    assert caught.value.kind == pb.NOT_REGISTERED
+    made.register()
+    with pytest.raises(WireError) as caught:
+        made.pull([1])
+    assert caught.value.kind == pb.DENSE_NOT_INITIALIZED
+
+
+def test_registering_again_must_bring_the_same_model(ready):
+    assert ready.register().dense_initialized
+    with pytest.raises(WireError, match="tables 'items'") as caught:
+        ready.register(model_spec(dim=4))
+    assert caught.value.kind == pb.SPEC_MISMATCH
+    with pytest.raises(WireError, match="2 tables instead of 1"):
+        ready.register(model_spec(tables=("items", "users")))
+
+
+def test_a_spec_that_native_does_not_know_is_refused(caller):
+    spec = model_spec()
+    spec.dense_optimizer = '{"kind": "magic", "hyperparameters": {}}'
+    with pytest.raises(WireError, match="magic") as caught:
+        caller().register(spec)
+    assert caught.value.kind == pb.BAD_REQUEST
+
+
+def test_a_stale_epoch_is_refused(ready):
+    ready.epoch = 0
+    for call in (lambda: ready.pull([1]), lambda: ready.push([1], [[0, 0, 0]])):
+        with pytest.raises(WireError) as caught:
+            call()
+        assert caught.value.kind == pb.STALE_ROUTING
+
+
+def test_ids_of_another_server_are_refused(caller):
+    made = caller(servers=2, index=1)
+    made.register()
+    made.initialize(np.zeros(3), np.zeros(1))
+    ids = np.arange(100)
+    mine = ids[Routing.even(2).owners[native_ids.slot_of(ids)] == 1]
+    made.pull(mine)
+    with pytest.raises(WireError, match="belongs to server 0, this is 1") as caught:
+        made.pull(ids)
+    assert caught.value.kind == pb.NOT_OWNER
+
+
+@pytest.mark.parametrize(
+    ("ids", "gradients", "dense", "words"),
+    [
+        ([1], [[1, 2]], None, "gradients of shape"),
+        ([1, 2], [[1, 2, 3]], None, "gradients of shape"),
+        ([1], [[1, 2, 3]], ([1] * 4, [0, 0]), "dense slices of"),
+    ],
+)
+def test_a_push_of_wrong_shape_changes_nothing(ready, ids, gradients, dense, words):
+    with pytest.raises(WireError, match=words) as caught:
+        ready.push(ids, gradients, dense)
+    assert caught.value.kind == pb.BAD_REQUEST
+    assert ready.pull([1])[0].version == 0
+
+
+def test_an_unknown_table_is_refused(ready):
+    with pytest.raises(WireError, match="there is no table 4") as caught:
+        ready.pull([1], tables=[4])
+    assert caught.value.kind == pb.BAD_REQUEST
+
+
+def test_routing_only_moves_forward(cluster, connect):
+    made = cluster(1)
+    connection = connect(made.addresses[0])
+    connection.call(methods.SET_ROUTING, Routing.even(1, epoch=3).to_message())
+    with pytest.raises(WireError, match="older") as caught:
+        connection.call(methods.SET_ROUTING, Routing.even(1, epoch=2).to_message())
+    assert caught.value.kind == pb.STALE_ROUTING
+    with pytest.raises(WireError, match="cannot change"):
+        connection.call(methods.SET_ROUTING, Routing.even(2, epoch=4).to_message())
+
+
+def test_a_table_is_read_whole_and_rows_are_assigned(ready):
+    ids = np.array([5, -3, 2**62])
+    rows = np.arange(9, dtype=np.float32).reshape(3, 3)
+    header = pb.AssignRowsRequest(routing_epoch=1, table=0)
+    ready.connection.call(methods.ASSIGN_ROWS, frames.encode(header, [ids, rows]))
+    read = {}
+    for frame in ready.connection.stream(methods.READ_TABLE, pb.ReadTableRequest(table=0)):
+        _, (found, values) = frames.decode(frame, pb.ReadTableReply)
+        read |= {int(i): value.tolist() for i, value in zip(found, values, strict=True)}
+    assert read == {int(i): row.tolist() for i, row in zip(ids, rows, strict=True)}
