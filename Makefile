@@ -6,17 +6,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test lint bench annotate proto clean
+.PHONY: demo test lint bench bench-parity annotate proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/python -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorflow') is None)" \
-	  && $(BIN)/pip install --quiet --editable '.[dev]' \
-	  || $(BIN)/pip install --quiet --editable '.[dev,worker-cpu]'
-	touch $@ build/extensions
+	if $(BIN)/python -c "import tensorflow" 2>/dev/null; then extras=dev; else extras=dev,worker-cpu; fi; \
+	  $(BIN)/pip install --quiet --editable ".[$$extras]"
+	mkdir -p build && touch $@ build/extensions
 
 # The Cython extensions, beside their sources.
 build/extensions: $(VENV)/installed $(SOURCES)
@@ -25,10 +24,22 @@ build/extensions: $(VENV)/installed $(SOURCES)
 
 # The source tree as it is imported (shoal/ps and so on), for tools that read
 # files instead of importing them.
-build/tree: setup.py
+build/tree:
 	rm -rf $@ && mkdir -p $@/shoal
 	for f in shoal/*; do ln -s ../../../$$f $@/shoal/; done
 	for d in native proto ps master worker data model_zoo; do ln -s ../../../$$d $@/shoal/$$d; done
+
+# MovieLens-100K, two servers, two workers: the job folder is build/demo.
+demo: build/movielens/train.parquet
+	$(BIN)/shoal train --job-name demo --job-dir build/demo --overwrite \
+	  --model-zoo model_zoo/movielens --model-def deepfm.custom_model \
+	  --training-data build/movielens/train.parquet \
+	  --validation-data build/movielens/validation.parquet \
+	  --num-ps 2 --num-workers 2 --num-epochs 3 --minibatch-size 256 \
+	  --evaluation-steps 300 --output build/demo/export
+
+build/movielens/train.parquet: build/extensions
+	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
 
 test: build/extensions
 	$(BIN)/python -m pytest
@@ -38,6 +49,10 @@ lint: build/extensions build/tree
 	$(BIN)/ruff format --check .
 	cd build/tree && PYTHONPATH=. ../../$(BIN)/lint-imports --config ../../pyproject.toml
 	cd build/tree && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml
+
+# The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
+bench-parity: build/extensions
+	$(BIN)/python benchmarks/parity.py
 
 # Regenerates proto/shoal_pb2.py. protoc 25 on purpose: stubs of that version run
 # with every protobuf from 4.25 on, which is what TensorFlow 2.16 and newer pin.

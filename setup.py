@@ -23,6 +23,7 @@ FOLDERS = ("native", "proto", "ps", "master", "worker", "data", "model_zoo")
 
 
 def enabled(name: str) -> bool:
+    """Whether an environment switch is set."""
     return os.environ.get(name, "") not in ("", "0")
 
 
@@ -39,6 +40,7 @@ def packages() -> dict[str, str]:
 
 
 def extensions() -> list[Extension]:
+    """One extension per native/*.pyx."""
     # -O3 lets the compiler vectorise the kernels; which instructions it may use
     # is decided at run time per function (native/), never by -march here, so
     # that one wheel runs on every machine.

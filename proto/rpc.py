@@ -66,12 +66,13 @@ BACKOFF_LIMIT = 2.0
 
 
 def backoff_seconds(attempt: int) -> float:
-    """Seconds to wait before attempt number `attempt` (from 1), with full jitter.
+    """Seconds to wait before attempt number `attempt` (from 1), with jitter.
 
     Exponential, so that many callers do not return to a struggling peer at once
     (M. Brooker, "Exponential Backoff And Jitter", 2015).
     """
-    return random.uniform(0.5, 1.0) * min(BACKOFF_LIMIT, BACKOFF_FIRST * 2 ** (attempt - 1))
+    pause: float = min(BACKOFF_LIMIT, BACKOFF_FIRST * 2 ** (attempt - 1))
+    return random.uniform(0.5, 1.0) * pause
 
 
 Handlers = Mapping[Method[Any, Any], Callable[[Any], Any]]

@@ -31,7 +31,8 @@ Int64 = npt.NDArray[np.int64]
 
 def flat_size(variables: Sequence[pb.VariableSpec]) -> int:
     """Elements of the flat vector that holds `variables`."""
-    return sum(math.prod(variable.shape) for variable in variables)
+    sizes: list[int] = [math.prod(variable.shape) for variable in variables]
+    return sum(sizes)
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ class ServerModel:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         size = slice_of(flat_size(spec.trainable), server, servers)
         state_size = slice_of(flat_size(spec.non_trainable), server, servers)
-        self._dense_elements = size.stop - size.start
-        self._state_elements = state_size.stop - state_size.start
+        self._dense_elements: int = size.stop - size.start
+        self._state_elements: int = state_size.stop - state_size.start
         self._dense: DenseBlock | None = None
         self._state: Float32 = np.zeros(0, np.float32)
         self._dense_lock = threading.Lock()

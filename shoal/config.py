@@ -41,7 +41,11 @@ class JobConfig:
     )
     command: str = field(default="train")
     model_zoo: str = _option("Folder that --model-def is looked up in.", ".")
-    job_name: str = _option("Name of the job: letters, digits and dashes.", "")
+    job_name: str = _option(
+        "Name of the job: letters, digits and dashes. Default: the model's file, followed by "
+        "-evaluate or -predict for those commands.",
+        "",
+    )
     job_dir: str = _option(
         "Folder for the job's configuration, logs and result. Default: shoal-jobs/JOB_NAME.", ""
     )
@@ -141,8 +145,10 @@ class JobConfig:
 
     def resolved(self) -> JobConfig:
         """The same with a job name, a job folder and absolute paths."""
-        model_file = self.model_def.replace("/", ".").split(".")[-2]
-        name = self.job_name or model_file.replace("_", "-")
+        model_file = self.model_def.replace("/", ".").split(".")[-2].replace("_", "-")
+        # Evaluating a model must not collide with the job that trained it.
+        suffix = "" if self.command == "train" else f"-{self.command}"
+        name = self.job_name or model_file + suffix
         job_dir = self.job_dir or os.path.join("shoal-jobs", name)
         paths = {
             key: os.path.abspath(value)

@@ -1,0 +1,77 @@
+/* The machine's limit: the row traffic of a batch on flat arrays, with no hash.
+ *
+ * Row i of a table of `dim` floats is record i of an array in huge pages; the ids are
+ * the row numbers. One prefetch some rows ahead hides the latency as well as this
+ * machine can. Built with -O3 -march=native; the arithmetic is that of native/steps.h.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define AHEAD 12
+#define INLINE static inline __attribute__((always_inline))
+
+float *flat_alloc(size_t floats) {
+    size_t bytes = (floats * 4 + (4u << 20) - 1) & ~((size_t)(2u << 20) - 1);
+    char *p = mmap(NULL, bytes + (2u << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    p = (char *)(((uintptr_t)p + (2u << 20) - 1) & ~((uintptr_t)(2u << 20) - 1));
+    madvise(p, bytes, MADV_HUGEPAGE);
+    memset(p, 0, bytes);
+    return (float *)p;
+}
+
+INLINE void ahead(const float *p, int floats, int write) {
+    for (int k = 0; k < floats; k += 16) {
+        if (write) __builtin_prefetch(p + k, 1, 3);
+        else __builtin_prefetch(p + k, 0, 3);
+    }
+}
+
+/* stride and where each slot begins are in floats, so that both layouts are tried */
+INLINE void lookup(const float *w, size_t stride, const int64_t *ids, int64_t n, int dim, float *out) {
+    for (int64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) ahead(w + ids[i + AHEAD] * stride, dim, 0);
+        memcpy(out + i * dim, w + ids[i] * stride, (size_t)dim * 4);
+    }
+}
+INLINE void sgd(float *w, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) {
+    for (int64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) ahead(w + ids[i + AHEAD] * stride, dim, 1);
+        float *r = w + ids[i] * stride;
+        for (int c = 0; c < dim; c++) r[c] -= rate * g[i * dim + c];
+    }
+}
+INLINE void adagrad(float *w, float *a, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) {
+    for (int64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) { ahead(w + ids[i + AHEAD] * stride, dim, 1); ahead(a + ids[i + AHEAD] * stride, dim, 1); }
+        float *restrict r = w + ids[i] * stride, *restrict s = a + ids[i] * stride;
+        for (int c = 0; c < dim; c++) {
+            float x = g[i * dim + c], v = s[c] + x * x;
+            s[c] = v;
+            r[c] -= rate * x / __builtin_sqrtf(v + 1e-7f);
+        }
+    }
+}
+INLINE void adam(float *w, float *m, float *v, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float alpha) {
+    for (int64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) {
+            size_t at = ids[i + AHEAD] * stride;
+            ahead(w + at, dim, 1); ahead(m + at, dim, 1); ahead(v + at, dim, 1);
+        }
+        float *restrict r = w + ids[i] * stride, *restrict a = m + ids[i] * stride, *restrict b = v + ids[i] * stride;
+        for (int c = 0; c < dim; c++) {
+            float x = g[i * dim + c];
+            float p = a[c] + (x - a[c]) * 0.1f, q = b[c] + (x * x - b[c]) * 0.001f;
+            a[c] = p; b[c] = q;
+            r[c] -= alpha * p / (__builtin_sqrtf(q) + 1e-7f);
+        }
+    }
+}
+#define BY_DIM(call) switch (dim) { case 16: { enum { D = 16 }; call; } break; case 64: { enum { D = 64 }; call; } break; default: { int D = dim; call; } }
+void flat_lookup(const float *w, size_t stride, const int64_t *ids, int64_t n, int dim, float *out) { BY_DIM(lookup(w, stride, ids, n, D, out)) }
+void flat_sgd(float *w, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) { BY_DIM(sgd(w, stride, ids, n, D, g, rate)) }
+void flat_adagrad(float *w, float *a, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) { BY_DIM(adagrad(w, a, stride, ids, n, D, g, rate)) }
+void flat_adam(float *w, float *m, float *v, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float alpha) { BY_DIM(adam(w, m, v, stride, ids, n, D, g, alpha)) }

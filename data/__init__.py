@@ -1,0 +1,28 @@
+"""Record readers: count, slice and read ranges of CSV and Parquet files.
+
+Owns files and their formats, and the normalisation of what a reader yields into
+arrays. Does not know TensorFlow (the worker makes tensors of the arrays) nor tasks
+(the master cuts the ranges).
+"""
+
+from shoal.data.columns import Column, ListColumn, as_columns, read_columns
+from shoal.data.csv_reader import CsvReader
+from shoal.data.custom import open_custom_reader
+from shoal.data.opening import open_reader
+from shoal.data.parquet_reader import ParquetReader
+from shoal.data.reader import DataReader, Metadata, Source, check_columns
+
+__all__ = [
+    "Column",
+    "CsvReader",
+    "DataReader",
+    "ListColumn",
+    "Metadata",
+    "ParquetReader",
+    "Source",
+    "as_columns",
+    "check_columns",
+    "open_custom_reader",
+    "open_reader",
+    "read_columns",
+]

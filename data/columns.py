@@ -1,0 +1,214 @@
+"""From what a reader yields to NumPy arrays, one per column.
+
+Arrow batches are converted without Python per record. Chunks of a custom reader may
+also be dicts of arrays, or single records (dicts or tuples), which are gathered.
+Knows no TensorFlow; the worker makes tensors of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shoal.data.reader import DataReader
+from shoal.errors import UserError
+
+GATHERED_RECORDS = 1024
+"""Single Python records that are gathered to one chunk."""
+
+
+@dataclass(frozen=True)
+class ListColumn:
+    """A column of lists of varying length.
+
+    values: all lists' elements, one after the other.
+    row_lengths: int64 [records], the length of each record's list.
+    """
+
+    values: npt.NDArray[Any]
+    row_lengths: npt.NDArray[np.int64]
+
+
+Column = npt.NDArray[Any] | ListColumn
+"""Numbers and bools keep their dtype; strings are an object array of bytes (what
+TensorFlow converts fastest); lists of one fixed length are a 2-D array."""
+
+
+def read_columns(
+    reader: DataReader, source: str, start: int, end: int
+) -> Iterator[dict[str, Column]]:
+    """Read the records [start, end) of a source as chunks of columns.
+
+    Raises UserError as the reader does, if a chunk cannot be converted, or if a
+    custom reader yields another number of records than it was asked for.
+    """
+    seen = 0
+    for chunk in _gather(reader.read(source, start, end), reader):
+        columns = as_columns(chunk, source)
+        seen += records_in(columns)
+        yield columns
+    if seen != end - start:
+        raise UserError(
+            f"{source}: the reader yielded {seen} records for the range {start} to {end}"
+        )
+
+
+def records_in(columns: Mapping[str, Column]) -> int:
+    """The number of records in a chunk."""
+    for column in columns.values():
+        return len(column.row_lengths if isinstance(column, ListColumn) else column)
+    return 0
+
+
+def as_columns(chunk: Any, source: str = "") -> dict[str, Column]:
+    """The columns of one chunk.
+
+    chunk: a pyarrow RecordBatch or Table, or a mapping of column name to array or
+        list (a list of lists is a list column).
+    source: named in errors.
+
+    Raises UserError naming source and column for missing values (only floats may
+    miss: they are NaN), for types TensorFlow has no counterpart for, and for columns
+    of different lengths.
+    """
+    if isinstance(chunk, pa.RecordBatch | pa.Table):
+        return {
+            name: _from_arrow(column, name, source)
+            for name, column in zip(chunk.schema.names, chunk.columns, strict=True)
+        }
+    if not isinstance(chunk, Mapping):
+        raise UserError(
+            f"{_place(source)}a reader must yield record batches, dicts of arrays or records "
+            f"(dicts or tuples), not {type(chunk).__name__}"
+        )
+    columns = {str(name): _from_python(value, str(name), source) for name, value in chunk.items()}
+    lengths = {name: records_in({name: column}) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise UserError(f"{_place(source)}columns of different lengths in one chunk: {told}")
+    return columns
+
+
+def _place(source: str, name: str = "") -> str:
+    parts = [part for part in (source, f"column {name!r}" if name else "") if part]
+    return ": ".join(parts) + (": " if parts else "")
+
+
+def _from_arrow(column: pa.Array | pa.ChunkedArray, name: str, source: str) -> Column:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if pa.types.is_fixed_size_list(kind):
+        _refuse_nulls(column, name, source)
+        values = _flat(column.flatten(), name, source)
+        return values.reshape(len(column), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        _refuse_nulls(column, name, source)
+        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+        return ListColumn(_flat(column.flatten(), name, source), lengths.astype(np.int64))
+    return _flat(column, name, source)
+
+
+def _flat(column: pa.Array, name: str, source: str) -> npt.NDArray[Any]:
+    """A column without structure as an array of its records."""
+    kind = column.type
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _flat(column.dictionary_decode(), name, source)
+    if types.is_floating(kind):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    _refuse_nulls(column, name, source)
+    if types.is_null(kind):
+        # Only empty lists in this chunk of a custom reader: no value tells the type.
+        return np.empty(0, np.int64)
+    if types.is_string(kind) or types.is_large_string(kind):
+        column = column.cast(pa.large_binary())
+    elif types.is_timestamp(kind) or types.is_duration(kind) or types.is_date64(kind):
+        column = column.cast(pa.int64())  # in the column's own unit
+    elif types.is_date32(kind):
+        column = column.cast(pa.int32())  # days
+    elif not (
+        types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    ):
+        raise UserError(
+            f"{_place(source, name)}the type {kind} has no counterpart in TensorFlow; write "
+            f"the column as a number, a string, or a list of these"
+        )
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _refuse_nulls(column: pa.Array, name: str, source: str) -> None:
+    if column.null_count:
+        raise UserError(
+            f"{_place(source, name)}{column.null_count} missing values; only columns of floats "
+            f"may miss values (they become NaN), so fill them when writing the data"
+        )
+
+
+def _from_python(value: Any, name: str, source: str) -> Column:
+    """An array or list of a custom reader."""
+    if isinstance(value, ListColumn):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return value
+    try:
+        if isinstance(value, np.ndarray) and value.ndim > 1:
+            return _flat(pa.array(value.ravel()), name, source).reshape(value.shape)
+        if not isinstance(value, np.ndarray):
+            value = list(value)
+            value = [v.tolist() if isinstance(v, np.ndarray) else v for v in value]
+        return _from_arrow(pa.array(value), name, source)
+    except (pa.ArrowException, TypeError) as error:
+        raise UserError(f"{_place(source, name)}cannot be made an array: {error}") from error
+
+
+def _is_record(chunk: Any) -> bool:
+    """Whether a custom reader's item is one record: a tuple, or a dict with a scalar in it."""
+    if isinstance(chunk, tuple):
+        return True
+    return isinstance(chunk, Mapping) and any(
+        isinstance(value, str | bytes | int | float | np.generic) for value in chunk.values()
+    )
+
+
+def _gather(chunks: Iterator[Any], reader: DataReader) -> Iterator[Any]:
+    """Chunks as they are; single records gathered to dicts of lists."""
+    records: list[Any] = []
+    for chunk in chunks:
+        if _is_record(chunk):
+            records.append(chunk)
+            if len(records) < GATHERED_RECORDS:
+                continue
+        if records:
+            yield _transposed(records, reader)
+            records = []
+            if _is_record(chunk):
+                continue
+        yield chunk
+    if records:
+        yield _transposed(records, reader)
+
+
+def _transposed(records: Sequence[Any], reader: DataReader) -> dict[str, list[Any]]:
+    """A list of records as a dict of columns. Raises UserError if they differ in shape."""
+    first = records[0]
+    if isinstance(first, tuple):
+        names = list(getattr(reader, "column_names", ())) or [str(i) for i in range(len(first))]
+        if any(not isinstance(r, tuple) or len(r) != len(names) for r in records):
+            raise UserError(f"the reader's records must all be tuples of {len(names)} values")
+        return dict(zip(names, map(list, zip(*records, strict=True)), strict=True))
+    if any(not isinstance(r, Mapping) or r.keys() != first.keys() for r in records):
+        raise UserError(f"the reader's records must all be dicts of {', '.join(map(str, first))}")
+    return {str(name): [record[name] for record in records] for name in first}

@@ -1,0 +1,185 @@
+"""Where the records of a CSV file begin: found in one pass, kept every few records.
+
+Owns finding record boundaries (quotes, empty lines, line ends) and knows nothing of
+the fields' values. Per block of bytes a few NumPy passes, no Python per record. The
+rules are those of RFC 4180 as Arrow reads them: a quote opens only at the beginning
+of a field, two quotes inside stand for one, empty lines are no records. Where Arrow
+would guess (a quote inside an unquoted field), the file is refused, so that both
+always agree on what a record is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+BLOCK_BYTES = 4 << 20
+"""Bytes scanned at a time: large enough to hide the calls, small in memory."""
+
+STRIDE = 1024
+"""Records between two entries of the index: a range's begin costs a scan of so many."""
+
+QUOTE, COMMA, LINE_FEED, CARRIAGE_RETURN = (ord(c) for c in '",\n\r')
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+LONE_RETURN = "there is a carriage return without a line feed"
+
+Offsets = npt.NDArray[np.int64]
+
+
+class MalformedCsvError(Exception):
+    """The bytes are not CSV. `record` counts from 1; the header is record 0."""
+
+    def __init__(self, record: int, message: str) -> None:
+        super().__init__(record, message)
+        self.record = record
+        self.message = message
+
+
+def scan(
+    file: pa.NativeFile, start: int, end: int, first: int
+) -> Iterator[tuple[Offsets, Offsets]]:
+    """Yield (begins, ends) of the records whose bytes lie in [start, end).
+
+    Each pair comes from one block of bytes; both int64 [records in the block], byte
+    offsets in the file, an end standing behind the line's end. `start` must be the
+    begin of a record. `first` is the number of that record, for errors.
+
+    Raises MalformedCsvError.
+    """
+    record_begin = position = start
+    in_quotes = False
+    previous = LINE_FEED  # the byte before the block
+    record = first
+    while position < end:
+        block = np.frombuffer(file.read_at(min(BLOCK_BYTES, end - position), position), np.uint8)
+        if not len(block):
+            break
+        line_feeds = np.flatnonzero(block == LINE_FEED)
+        quotes = np.flatnonzero(block == QUOTE)
+        if len(quotes) or in_quotes:
+            # A line feed is inside quotes if an odd number of quotes stands before it.
+            before = np.searchsorted(quotes, line_feeds)
+            line_feeds = line_feeds[(before + in_quotes) % 2 == 0]
+        bad = _first_fault(block, quotes, in_quotes, previous)
+        if bad is not None:
+            where, message = bad
+            raise MalformedCsvError(record + int(np.searchsorted(line_feeds, where)), message)
+        ends = line_feeds + (position + 1)
+        in_quotes = bool((len(quotes) + in_quotes) % 2)
+        last_byte = int(block[-1])
+        if len(ends):
+            begins = np.concatenate(([record_begin], ends[:-1]))
+            record_begin = int(ends[-1])
+            lengths = ends - begins
+            # The byte before the line feed; a record of one byte has none that counts.
+            behind = np.maximum(line_feeds - 1, 0)
+            after_return = np.where(line_feeds > 0, block[behind], previous) == CARRIAGE_RETURN
+            full = lengths > 1 + after_return
+            begins, ends = begins[full], ends[full]
+            record += len(begins)
+            yield begins.astype(np.int64), ends.astype(np.int64)
+        previous = last_byte
+        position += len(block)
+    if in_quotes:
+        raise MalformedCsvError(record, "a quoted field is never closed")
+    left = position - record_begin - (previous == CARRIAGE_RETURN)
+    if left > 0:  # the last line has no line feed
+        yield np.array([record_begin], np.int64), np.array([position], np.int64)
+
+
+def _first_fault(
+    block: npt.NDArray[np.uint8], quotes: npt.NDArray[np.intp], in_quotes: bool, previous: int
+) -> tuple[int, str] | None:
+    """Where and why the block is not RFC 4180, None if it is."""
+    faults: list[tuple[int, str]] = []
+    if len(quotes):
+        opening = quotes[1 if in_quotes else 0 :: 2]
+        before = np.where(opening > 0, block[np.maximum(opening - 1, 0)], previous)
+        # A quote before it closes and opens at once: an escaped quote.
+        wrong = opening[~np.isin(before, (COMMA, LINE_FEED, QUOTE))]
+        if len(wrong):
+            faults.append(
+                (
+                    int(wrong[0]),
+                    'there is a " inside an unquoted field; quote the field and double the "',
+                )
+            )
+    returns = np.flatnonzero(block == CARRIAGE_RETURN)
+    if len(returns):
+        outside = (np.searchsorted(quotes, returns) + in_quotes) % 2 == 0
+        returns = returns[outside]
+        after = block[np.minimum(returns + 1, len(block) - 1)]
+        lone = returns[(after != LINE_FEED) & (returns + 1 < len(block))]
+        faults += [(int(where), LONE_RETURN) for where in lone[:1]]
+    if previous == CARRIAGE_RETURN and not in_quotes and block[0] != LINE_FEED:
+        faults.append((0, LONE_RETURN))
+    return min(faults, default=None)
+
+
+@dataclass(frozen=True)
+class CsvIndex:
+    """Boundaries of one file's records.
+
+    header: bytes [begin, end) of the header line.
+    records: how many records follow it.
+    begins: int64, the byte offset of every STRIDE-th record, and the file's size.
+    longest: bytes of the longest record.
+    """
+
+    header: tuple[int, int]
+    records: int
+    begins: Offsets
+    longest: int
+
+    @classmethod
+    def build(cls, file: pa.NativeFile) -> CsvIndex:
+        """One pass over the file. Raises MalformedCsvError."""
+        size = file.size()
+        header: tuple[int, int] | None = None
+        records = longest = 0
+        kept: list[Offsets] = []
+        for all_begins, all_ends in scan(file, cls.text_begin(file), size, 0):
+            headers = 0
+            if header is None and len(all_begins):
+                header = (int(all_begins[0]), int(all_ends[0]))
+                headers = 1
+            begins, ends = all_begins[headers:], all_ends[headers:]
+            if not len(begins):
+                continue
+            kept.append(begins[-records % STRIDE :: STRIDE])
+            longest = max(longest, int((ends - begins).max()))
+            records += len(begins)
+        return cls(
+            header or (0, 0),
+            records,
+            np.concatenate([*kept, np.array([size], np.int64)]),
+            longest,
+        )
+
+    @staticmethod
+    def text_begin(file: pa.NativeFile) -> int:
+        """The offset behind a byte order mark."""
+        mark = len(BYTE_ORDER_MARK)
+        return mark if file.read_at(mark, 0) == BYTE_ORDER_MARK else 0
+
+    def window(self, file: pa.NativeFile, start: int, end: int) -> tuple[int, int]:
+        """Bytes [begin, end) of the records [start, end), of which there is one at least."""
+        return self._begin(file, start), self._begin(file, end)
+
+    def _begin(self, file: pa.NativeFile, record: int) -> int:
+        entry, rest = divmod(record, STRIDE)
+        if record >= self.records or rest == 0:
+            return int(self.begins[-1] if record >= self.records else self.begins[entry])
+        for begins, _ in scan(
+            file, int(self.begins[entry]), int(self.begins[entry + 1]), entry * STRIDE + 1
+        ):
+            if rest < len(begins):
+                return int(begins[rest])
+            rest -= len(begins)
+        raise MalformedCsvError(record + 1, "the file changed while it was read")

@@ -1,0 +1,269 @@
+"""Reading ranges of CSV files with a header line, plain or gzip'd.
+
+Parsing is Arrow's. A file is indexed once per process (csv_index.py), so that a
+range reads its own bytes only. A gzip'd file cannot be entered in the middle; it is
+unpacked to a temporary file at first use.
+
+The columns' types are guessed from the first megabyte of each file, as int64,
+double, bool or string; dates and times stay strings. Where the guess is wrong, a
+`custom_data_reader` in the user's model file that returns
+`CsvReader(pattern, column_types={"zip": pyarrow.string()})` settles it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from shoal.data.csv_index import CsvIndex, MalformedCsvError, scan
+from shoal.data.files import find_files
+from shoal.data.reader import (
+    DataReader,
+    Source,
+    check_columns,
+    check_not_empty,
+    check_range,
+)
+from shoal.errors import UserError
+
+SAMPLE_BYTES = 1 << 20
+"""Bytes at the beginning of a file from which the types are guessed."""
+
+BLOCK_BYTES = 1 << 20
+"""Bytes that Arrow parses at a time, unless one record is longer."""
+
+GUESSED = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
+
+
+class CsvReader(DataReader):
+    """Reads the CSV files that a pattern stands for.
+
+    pattern: file, folder or glob. flag: named in errors.
+    columns: read only these; all where None.
+    column_types: Arrow types of columns whose type must not be guessed.
+
+    Raises UserError if no file is found.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        flag: str = "custom_data_reader",
+        columns: Sequence[str] | None = None,
+        column_types: Mapping[str, pa.DataType] | None = None,
+    ) -> None:
+        self._pattern = pattern
+        self._flag = flag
+        self._columns = None if columns is None else list(columns)
+        self._given = dict(column_types or {})
+        self._paths = find_files(pattern, flag)
+        self._schema: pa.Schema | None = None
+        self._indexes: dict[str, CsvIndex] = {}
+        self._unpacked: dict[str, pa.NativeFile] = {}
+
+    def sources(self) -> list[Source]:
+        """Counts by one pass over each file."""
+        found = [Source(path, self._index(path).records) for path in self._paths]
+        check_not_empty(found, self._pattern, self._flag)
+        return found
+
+    def schema(self) -> pa.Schema:
+        """The columns to be read, with the types guessed from all files."""
+        if self._schema is None:
+            first = self._paths[0]
+            kinds = self._guess(first)
+            for path in self._paths[1:]:
+                kinds = _merge(kinds, self._guess(path), first, path, self._flag)
+            # A column without a single value so far may hold anything: a string.
+            full = pa.schema([(n, pa.string() if k is None else k) for n, k in kinds.items()])
+            check_columns(full, list(self._given), f"{self._flag} (column_types)")
+            if self._columns is not None:
+                check_columns(full, self._columns, self._flag)
+                full = pa.schema([full.field(name) for name in self._columns])
+            self._schema = full
+        return self._schema
+
+    def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield RecordBatches of about BLOCK_BYTES of text."""
+        schema = self.schema()
+        index = self._index(source)
+        check_range(Source(source, index.records), start, end)
+        if start == end:
+            return
+        with _reporting(source, start):
+            file = self._open(source)
+            begin, stop = index.window(file, start, end)
+            reader = pacsv.open_csv(
+                file.get_stream(begin, stop - begin),
+                read_options=pacsv.ReadOptions(
+                    use_threads=False,  # the worker is one of many; also numbers bad rows
+                    block_size=max(BLOCK_BYTES, index.longest + 1),
+                    column_names=self._header(file, index.header, source),
+                ),
+                parse_options=pacsv.ParseOptions(newlines_in_values=True),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=schema, include_columns=schema.names
+                ),
+            )
+            for batch in reader:
+                if batch.num_rows:
+                    yield batch
+
+    def _open(self, path: str) -> pa.NativeFile:
+        """The file's text, seekable."""
+        if not path.lower().endswith(".gz"):
+            return pa.OSFile(path)
+        if path not in self._unpacked:
+            handle, name = tempfile.mkstemp(prefix="shoal-", suffix=".csv")
+            try:
+                with gzip.open(path) as packed, os.fdopen(handle, "wb") as plain:
+                    shutil.copyfileobj(packed, plain, 1 << 20)
+                self._unpacked[path] = pa.OSFile(name)
+            finally:
+                # It lives on until closed, and leaves nothing behind if we are killed.
+                os.unlink(name)
+        return self._unpacked[path]
+
+    def _index(self, path: str) -> CsvIndex:
+        index = self._indexes.get(path)
+        if index is None:
+            with _reporting(path):
+                index = self._indexes[path] = CsvIndex.build(self._open(path))
+            if index.header == (0, 0):
+                raise UserError(f"{path}: the file is empty; a header line is expected")
+        return index
+
+    def _header(self, file: pa.NativeFile, place: tuple[int, int], path: str) -> list[str]:
+        begin, end = place
+        text = file.read_at(end - begin, begin).decode("utf-8")
+        names = next(csv.reader([text.rstrip("\r\n")]))
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UserError(f"{path}: the header names column {twice[0]!r} twice")
+        return names
+
+    def _guess(self, path: str) -> dict[str, pa.DataType | None]:
+        """Column -> type in the order of the header; None where no value is known."""
+        with _reporting(path):
+            file = self._open(path)
+            sample = self._sample(file)
+            if sample is None:
+                raise UserError(f"{path}: the file is empty; a header line is expected")
+            header, begin, end = sample
+            names = self._header(file, header, path)
+            kinds: dict[str, pa.DataType | None] = dict.fromkeys(names)
+            if begin < end:
+                table = pacsv.read_csv(
+                    file.get_stream(begin, end - begin),
+                    read_options=pacsv.ReadOptions(
+                        use_threads=False, block_size=end - begin + 1, column_names=names
+                    ),
+                    parse_options=pacsv.ParseOptions(newlines_in_values=True),
+                    convert_options=pacsv.ConvertOptions(
+                        column_types={n: k for n, k in self._given.items() if n in kinds}
+                    ),
+                )
+                for field in table.schema:
+                    known = field.type in GUESSED or field.name in self._given
+                    kinds[field.name] = field.type if known else pa.string()
+                    if pa.types.is_null(field.type):
+                        kinds[field.name] = None
+            kinds.update({n: k for n, k in self._given.items() if n in kinds})
+        return kinds
+
+    def _sample(self, file: pa.NativeFile) -> tuple[tuple[int, int], int, int] | None:
+        """The header's bytes, and the bytes of the whole records in the sample."""
+        size = file.size()
+        mark = CsvIndex.text_begin(file)
+        header: tuple[int, int] | None = None
+        last = 0
+        for begins, ends in scan(file, mark, size, 0):
+            if len(begins) and header is None:
+                header = (int(begins[0]), int(ends[0]))
+            if len(ends):
+                inside = ends[ends <= SAMPLE_BYTES]
+                last = int(inside[-1] if len(inside) else ends[0])
+            if header is not None and last > header[1]:
+                break
+        return None if header is None else (header, header[1], max(last, header[1]))
+
+
+@contextmanager
+def _reporting(path: str, start: int = 0) -> Iterator[None]:
+    """Turns errors in reading into a UserError naming the file and, if known, the row.
+
+    start: the number of records before the first that is read; rows count from 1,
+    without the header.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: the file is gone") from error
+    except MalformedCsvError as error:
+        where = f"row {error.record}" if error.record else "header"
+        raise UserError(f"{path}: {where}: {error.message}") from error
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise UserError(f"{path}: the gzip'd file is damaged: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: the header is not UTF-8 text") from error
+    except pa.ArrowInvalid as error:
+        text = str(error)
+        row = re.search(r"Row #(\d+): ", text)
+        place = f"row {start + int(row[1])}: " if row else ""
+        if row:
+            text = text.replace(row[0], "")
+        column = re.search(r"In CSV column #(\d+): ", text)
+        raise UserError(f"{path}: {place}{_plain(text, column)}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def _plain(text: str, column: re.Match[str] | None) -> str:
+    """Arrow's message in the user's words; columns count from 1."""
+    text = text.removeprefix("CSV parse error: ")
+    if column:
+        text = text.replace(column[0], f"column {int(column[1]) + 1}: ")
+        text += (
+            "; types are guessed from the file's beginning, see CsvReader(column_types=...) "
+            "for how to set them"
+        )
+    return text
+
+
+def _merge(
+    first: dict[str, pa.DataType | None],
+    other: dict[str, pa.DataType | None],
+    first_path: str,
+    other_path: str,
+    flag: str,
+) -> dict[str, pa.DataType | None]:
+    """The types that fit both files. Raises UserError naming both where none does."""
+    merged: dict[str, pa.DataType | None] = {}
+    for name in dict.fromkeys((*first, *other)):
+        if name not in first or name not in other:
+            has, lacks = (first_path, other_path) if name in first else (other_path, first_path)
+            raise UserError(
+                f"{flag}: the files differ: column {name!r} is in {has}, not in {lacks}"
+            )
+        kinds = [kind for kind in (first[name], other[name]) if kind is not None]
+        if len(set(kinds)) <= 1:
+            merged[name] = kinds[0] if kinds else None
+        elif set(kinds) == {pa.int64(), pa.float64()}:
+            merged[name] = pa.float64()
+        else:
+            raise UserError(
+                f"{flag}: the files differ in column {name!r}: {kinds[0]} in {first_path}, "
+                f"{kinds[1]} in {other_path}; see CsvReader(column_types=...) for how to set types"
+            )
+    return merged

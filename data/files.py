@@ -1,0 +1,88 @@
+"""From a flag's value to a list of files: a file, a folder or a glob pattern.
+
+Owns paths only; opens nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+
+from shoal.errors import UserError
+
+EXTENSIONS = {
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+"""File name ending -> format."""
+
+KNOWN = ", ".join(EXTENSIONS)
+
+
+def format_of(path: str) -> str | None:
+    """The format that a file's name promises, None if shoal has no reader for it."""
+    for extension, kind in EXTENSIONS.items():
+        if path.lower().endswith(extension):
+            return kind
+    return None
+
+
+def find_files(pattern: str, flag: str) -> list[str]:
+    """The files that `pattern` stands for, sorted.
+
+    A folder stands for all files in and below it that have a known ending and whose
+    names begin with neither "." nor "_" (where other systems keep their marks).
+
+    Raises UserError if there is nothing, or a file named has no known ending.
+    """
+    if "://" in pattern:
+        raise UserError(
+            f"{flag}: {pattern} is not a local path; mount it, or read it with a "
+            f"custom_data_reader in your model file"
+        )
+    if os.path.isfile(pattern):
+        return [_known(pattern, flag)]
+    if os.path.isdir(pattern):
+        return _below(pattern, flag)
+    if glob.has_magic(pattern):
+        matches = sorted(path for path in glob.glob(pattern, recursive=True))
+        files = [_known(path, flag) for path in matches if os.path.isfile(path)]
+        for folder in (path for path in matches if os.path.isdir(path)):
+            files += _below(folder, flag)
+        if files:
+            return sorted(set(files))
+        raise UserError(f"{flag}: no file matches {pattern}")
+    raise UserError(f"{flag}: there is no file or folder {pattern}{_near(pattern)}")
+
+
+def _known(path: str, flag: str) -> str:
+    if format_of(path) is None:
+        raise UserError(f"{flag}: {path} has no known ending; shoal reads {KNOWN}")
+    return path
+
+
+def _below(folder: str, flag: str) -> list[str]:
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] not in "._"]
+        found += [
+            os.path.join(parent, name)
+            for name in names
+            if name[0] not in "._" and format_of(name) is not None
+        ]
+    if not found:
+        raise UserError(f"{flag}: the folder {folder} holds no file ending in {KNOWN}")
+    return sorted(found)
+
+
+def _near(path: str) -> str:
+    """A hint at a file of a similar name beside the missing one."""
+    folder, name = os.path.split(path.rstrip("/"))
+    try:
+        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+    except OSError:
+        return ""
+    return f" (did you mean {os.path.join(folder, near[0])}?)" if near else ""

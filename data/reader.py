@@ -1,0 +1,111 @@
+"""What a reader of records is: the interface, and what it tells about its data.
+
+Owns the vocabulary (Source, Metadata, DataReader); the formats are in
+csv_reader.py and parquet_reader.py, finding files in files.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from shoal.errors import UserError
+
+CHUNK_ROWS = 8192
+"""Most records in one chunk: a chunk of wide rows stays within some megabytes."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One piece of the data that ranges are cut from, usually a file.
+
+    name: what `DataReader.read` takes and what error messages show.
+    records: how many records it holds.
+    """
+
+    name: str
+    records: int
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What the user's `feed` is told about the records.
+
+    column_names: in the order of the files.
+    column_types: Arrow's name of each column's type, such as "int64" or "list<int64>".
+    """
+
+    column_names: tuple[str, ...]
+    column_types: dict[str, str]
+
+    @classmethod
+    def from_schema(cls, schema: pa.Schema) -> Metadata:
+        """The names and types of an Arrow schema."""
+        return cls(tuple(schema.names), {field.name: str(field.type) for field in schema})
+
+
+class DataReader(ABC):
+    """Reads ranges of records. Not thread-safe; each process opens its own."""
+
+    @abstractmethod
+    def sources(self) -> list[Source]:
+        """All sources, sorted by name.
+
+        Raises UserError if one cannot be read or all of them are empty.
+        """
+
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns, the same for every source.
+
+        Raises UserError if a source cannot be read or two sources differ.
+        """
+
+    @abstractmethod
+    def read(self, source: str, start: int, end: int) -> Iterator[Any]:
+        """Yield the records [start, end) of a source in chunks, in order.
+
+        The built-in readers yield pyarrow.RecordBatch; a reader of the user's may
+        yield whatever `shoal.data.as_columns` takes.
+
+        Raises UserError naming source and row where the records cannot be read.
+        """
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the user's `feed` gets as its third argument."""
+        return Metadata.from_schema(self.schema())
+
+
+def check_range(source: Source, start: int, end: int) -> None:
+    """Raises UserError unless 0 <= start <= end <= records of the source."""
+    if not 0 <= start <= end <= source.records:
+        raise UserError(
+            f"{source.name}: records {start} to {end} were asked for, but it holds "
+            f"{source.records}; did the file change while the job was running?"
+        )
+
+
+def check_columns(schema: pa.Schema, names: Sequence[str], flag: str) -> None:
+    """Raises UserError if the data of `flag` lack one of the columns `names`."""
+    missing = [name for name in names if name not in schema.names]
+    if not missing:
+        return
+    hints = []
+    for name in missing:
+        near = difflib.get_close_matches(name, schema.names, n=1)
+        hints.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    raise UserError(
+        f"{flag}: there is no column {', '.join(hints)}; the columns are {', '.join(schema.names)}"
+    )
+
+
+def check_not_empty(sources: Sequence[Source], pattern: str, flag: str) -> None:
+    """Raises UserError if there is not a single record."""
+    if not any(source.records for source in sources):
+        raise UserError(f"{flag}: {pattern} holds no records")

@@ -1,0 +1,124 @@
+"""`python -m shoal.master`: the process of one job's master.
+
+Owns the job folder's lock, the address file, signals and the exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from shoal import log
+from shoal.config import JobConfig, JobFolder
+from shoal.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_JOB_FAILED,
+    EXIT_SUCCESS,
+    EXIT_USER_ERROR,
+    UserError,
+)
+from shoal.master.job import Job
+from shoal.master.phases import Phase
+from shoal.master.processes import ProcessLauncher, shoal_command
+from shoal.master.result import result_of, write_json
+from shoal.master.runner import Runner
+from shoal.master.service import MasterService
+from shoal.proto import rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+RPC_THREADS = 16
+"""Handlers only take the job's lock for a moment, so few threads serve many workers."""
+
+
+@contextlib.contextmanager
+def locked(folder: JobFolder, job_name: str) -> Iterator[None]:
+    """Hold the job folder's lock. Raises UserError if another master holds it."""
+    with folder.lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"job {job_name} is already running in {folder.path}") from None
+        yield
+
+
+def exit_code_of(job: Job) -> int:
+    """The process's exit code for a job that has ended."""
+    if job.flow.phase == Phase.SUCCEEDED:
+        return EXIT_SUCCESS
+    if job.flow.phase == Phase.STOPPED:
+        return EXIT_INTERRUPTED
+    failure = job.flow.failure
+    if failure is not None and failure.kind == pb.USER_ERROR:
+        return EXIT_USER_ERROR
+    return EXIT_JOB_FAILED
+
+
+def run_job(config: JobConfig, folder: JobFolder, port: int) -> int:
+    """Run the job, write its result, and return the exit code.
+
+    Raises UserError if the job runs already, OSError if the port is taken.
+    """
+    with locked(folder, config.job_name):
+        folder.result.unlink(missing_ok=True)
+        job = Job(config)
+        runner = Runner(job)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(
+                number, lambda received, _: runner.request_stop(signal.Signals(received).name)
+            )
+        service = MasterService(runner, Routing.even(config.num_ps))
+        server, bound = rpc.serve(service.handlers(), f"{HOST}:{port}", RPC_THREADS)
+        address = f"{HOST}:{bound}"
+        try:
+            write_json(folder.master, {"address": address, "pid": os.getpid()})
+            logger.info("job %s in %s, serving on %s", config.job_name, folder.path, address)
+            runner.run(ProcessLauncher(runner.post, folder, shoal_command(folder, address)))
+            write_json(folder.result, runner.apply(result_of))
+        finally:
+            folder.master.unlink(missing_ok=True)
+            server.stop(grace=1.0).wait()
+        return exit_code_of(job)
+
+
+@click.command(context_settings={"token_normalize_func": lambda name: name.replace("_", "-")})
+@click.option(
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="job.json in the job's folder.",
+)
+@click.option(
+    "--port",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to serve on; 0 takes a free one.",
+)
+def main(config_path: Path, port: int) -> None:
+    """Run the master of one job until the job has ended."""
+    try:
+        config = JobConfig.load(config_path)
+        log.configure("master", config.log_level)
+        # Not resolve(): a job's processes are recognised by the path in their command
+        # lines, which must be the one that the client wrote.
+        sys.exit(run_job(config, JobFolder(config_path.absolute().parent), port))
+    except (UserError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m shoal.master")

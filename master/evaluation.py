@@ -1,0 +1,225 @@
+"""Evaluation rounds: when one starts, its tasks, and the exact merge of metric states.
+
+A round is every validation record once. Each task returns additive metric states,
+which are added in float64; the sum goes back to a worker, which turns it into
+numbers. What a state means is the worker's affair. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.master.work import Source, Task, TaskIds, TaskQueue, cut
+from shoal.proto import shoal_pb2 as pb
+
+Floats = npt.NDArray[np.float64]
+
+
+class MetricMismatchError(Exception):
+    """Two workers returned metric states that cannot be added; the text names both."""
+
+
+class MergedStates:
+    """A sum of metric states."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, list[Floats]] | None = None
+        self._first = ""
+
+    def add(self, states: pb.MetricStates, worker: str) -> None:
+        """Add one task's states, returned by `worker`.
+
+        Raises MetricMismatchError if names or shapes differ from those before.
+        """
+        try:
+            arrays = {
+                metric.name: [
+                    np.array(variable.values, np.float64).reshape(tuple(variable.shape))
+                    for variable in metric.variables
+                ]
+                for metric in states.metrics
+            }
+        except ValueError as error:
+            raise MetricMismatchError(
+                f"{worker} returned a damaged metric state: {error}"
+            ) from error
+        if self._sums is None:
+            self._sums, self._first = arrays, worker
+            return
+        if _shapes(arrays) != _shapes(self._sums):
+            raise MetricMismatchError(
+                "two workers returned metric states that do not match: "
+                f"{self._first} {_shapes(self._sums)}, {worker} {_shapes(arrays)}"
+            )
+        for name, variables in arrays.items():
+            for total, addend in zip(self._sums[name], variables, strict=True):
+                total += addend
+
+    def to_message(self) -> pb.MetricStates:
+        """The sum for the wire."""
+        return pb.MetricStates(
+            metrics=[
+                pb.MetricState(
+                    name=name,
+                    variables=[
+                        pb.DoubleArray(shape=array.shape, values=array.ravel().tolist())
+                        for array in arrays
+                    ],
+                )
+                for name, arrays in (self._sums or {}).items()
+            ]
+        )
+
+
+def _shapes(arrays: dict[str, list[Floats]]) -> dict[str, list[tuple[int, ...]]]:
+    return {name: [array.shape for array in arrays[name]] for name in sorted(arrays)}
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The numbers of one round.
+
+    version: model version at the round's start.
+    epoch: training epoch at the round's start, from 0.
+    """
+
+    version: int
+    epoch: int
+    metrics: dict[str, float]
+    records: int
+
+
+@dataclass
+class _Round:
+    number: int
+    version: int
+    epoch: int
+    tasks: TaskQueue
+    merged: MergedStates = field(default_factory=MergedStates)
+    finish: TaskQueue | None = None
+
+
+class Evaluations:
+    """The rounds of a job: at most one at a time.
+
+    sources: validation data.
+    every_versions: a round is due whenever the model version passes a multiple of
+        this; 0 for never.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        records_per_task: int,
+        every_versions: int,
+        next_id: TaskIds,
+    ) -> None:
+        self._spans = cut(sources, records_per_task)
+        self._every = every_versions
+        self._next_id = next_id
+        self._multiples = 0
+        self._round: _Round | None = None
+        self._due = False
+        self._rounds = 0
+        self.results: list[EvaluationResult] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether no round is under way or due."""
+        return self._round is None and not self._due
+
+    @property
+    def records_total(self) -> int:
+        """Records in a round."""
+        return sum(len(span) for span in self._spans)
+
+    @property
+    def records_done(self) -> int:
+        """Records evaluated in the round under way; all of them after the last."""
+        if self._round is None:
+            return self.records_total if self.results else 0
+        return self._round.tasks.records_done
+
+    def version_reached(self, version: int, epoch: int) -> None:
+        """The model is at `version`: start a round if a multiple was passed."""
+        if self._every and version // self._every > self._multiples:
+            self._multiples = version // self._every
+            self.request(version, epoch)
+
+    def request(self, version: int, epoch: int) -> None:
+        """Start a round, or let one follow the round under way.
+
+        Requests that come during a round become a single one: several rounds of the
+        same model would say nothing new.
+        """
+        if self._round is not None:
+            self._due = True
+            return
+        self._rounds += 1
+        tasks = [
+            Task(self._next_id(), pb.EVALUATE, span, epoch, self._rounds) for span in self._spans
+        ]
+        self._round = _Round(self._rounds, version, epoch, TaskQueue(tasks, self._next_id))
+
+    def take(self) -> Task | None:
+        """Lease the next task of the round under way; None while there is none."""
+        if self._round is None:
+            return None
+        return (self._round.finish or self._round.tasks).take()
+
+    def give_back(self, task: Task) -> None:
+        """Take a leased task from a dead worker. Raises KeyError if not leased."""
+        current = self._current()
+        queue = current.tasks if task.kind == pb.EVALUATE else current.finish
+        assert queue is not None
+        queue.give_back(task.id)
+
+    def _current(self) -> _Round:
+        # A leased task keeps its round open, so whoever holds one finds it.
+        assert self._round is not None
+        return self._round
+
+    def states_in(self, task: Task, states: pb.MetricStates, worker: str) -> None:
+        """Count the states of a leased EVALUATE task, once.
+
+        Raises MetricMismatchError, and KeyError if not leased.
+        """
+        current = self._current()
+        current.tasks.complete(task.id)
+        current.merged.add(states, worker)
+        if current.tasks.finished:
+            finish = Task(
+                self._next_id(),
+                pb.FINISH_EVALUATION,
+                epoch=current.epoch,
+                evaluation=current.number,
+                states=current.merged.to_message(),
+            )
+            current.finish = TaskQueue([finish], self._next_id)
+
+    def metrics_in(
+        self, task: Task, metrics: dict[str, float], version: int, epoch: int
+    ) -> EvaluationResult:
+        """End the round with its numbers, and start the next if one is due.
+
+        version, epoch: of the model now, for the next round.
+
+        Raises KeyError if the FINISH_EVALUATION task is not leased.
+        """
+        current = self._current()
+        assert current.finish is not None
+        current.finish.complete(task.id)
+        result = EvaluationResult(
+            current.version, current.epoch, metrics, current.tasks.records_total
+        )
+        self.results.append(result)
+        self._round = None
+        if self._due:
+            self._due = False
+            self.request(version, epoch)
+        return result

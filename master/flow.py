@@ -1,0 +1,252 @@
+"""The course of a job: its phase, the work of that phase, and what an outcome leads to.
+
+Knows tasks, not who holds them: holders, deaths and processes are job.py's. No I/O,
+no clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable
+
+from shoal.config import JobConfig, flag
+from shoal.master import outcomes, phases
+from shoal.master.evaluation import EvaluationResult, Evaluations, MetricMismatchError
+from shoal.master.failures import Failure
+from shoal.master.phases import Phase
+from shoal.master.record import JobRecord
+from shoal.master.tasks import AppliedPush, Ledger, TaskBoard, applied_heads
+from shoal.master.work import Source, Task, TaskQueue, cut
+from shoal.proto import shoal_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_SINGLE_TASKS = {
+    Phase.DESCRIBING: pb.DESCRIBE_DATA,
+    Phase.LOADING: pb.LOAD,
+    Phase.EXPORTING: pb.EXPORT,
+}
+"""Phases whose only work is one task, which a single worker does."""
+
+_NEEDED_DATA: dict[str, tuple[str, ...]] = {
+    "train": ("training_data", "validation_data"),
+    "evaluate": ("validation_data",),
+    "predict": ("prediction_data",),
+}
+
+
+class Flow:
+    """The course of the job that `config` describes; what happens is kept in `record`."""
+
+    def __init__(self, config: JobConfig, record: JobRecord) -> None:
+        self._config = config
+        self._record = record
+        self._plan = phases.plan(config)
+        self._ids = itertools.count(1)
+        self._prediction: tuple[Source, ...] = ()
+        self._queue: TaskQueue | None = None  # of the phases without board or rounds
+        self._board: TaskBoard | None = None
+        self._evaluations: Evaluations | None = None
+        self.phase = Phase.STARTING
+        self.failure: Failure | None = None
+        self.version = 0
+
+    # ------------------------------------------------------------ reading
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose tasks are given out, from 0."""
+        return 0 if self._board is None else self._board.epoch
+
+    @property
+    def ledger(self) -> Ledger:
+        """The training records' counts; all 0 before the data is known, or untrained."""
+        return Ledger() if self._board is None else self._board.ledger()
+
+    @property
+    def tasks(self) -> tuple[int, int]:
+        """Tasks done and in all: of training, or else of the phase."""
+        source = self._board or self._queue
+        return (0, 0) if source is None else (source.tasks_done, source.tasks_total)
+
+    @property
+    def records(self) -> tuple[int, int]:
+        """Records done and in all, of what the job is there for."""
+        if self._board is not None:
+            ledger = self._board.ledger()
+            return ledger.trained, ledger.total
+        if self._evaluations is not None:
+            return self._evaluations.records_done, self._evaluations.records_total
+        if self._queue is not None:
+            return self._queue.records_done, self._queue.records_total
+        return 0, 0
+
+    @property
+    def evaluation_results(self) -> list[EvaluationResult]:
+        """The rounds that have ended, oldest first."""
+        return [] if self._evaluations is None else self._evaluations.results
+
+    # ------------------------------------------------------------ phases
+
+    def _next_id(self) -> int:
+        return next(self._ids)
+
+    def _go(self, target: Phase, now: float) -> None:
+        phases.check_transition(self.phase, target)
+        if self.phase == Phase.TRAINING:
+            self._record.training_ended = now
+        self.phase = target
+        if target == Phase.TRAINING:
+            self._record.training_started = now
+        elif target == Phase.EVALUATING:
+            assert self._evaluations is not None
+            self._evaluations.request(self.version, self.epoch)
+        elif target == Phase.PREDICTING:
+            spans = cut(self._prediction, self._config.records_per_task)
+            self._queue = TaskQueue(
+                [Task(self._next_id(), pb.PREDICT, span) for span in spans], self._next_id
+            )
+        elif (kind := _SINGLE_TASKS.get(target)) is not None:
+            self._queue = TaskQueue([Task(self._next_id(), kind)], self._next_id)
+        elif target.ended:
+            self._record.ended = now
+        logger.info("the job is now %s", target.value)
+
+    def _work_done(self) -> bool:
+        if self.phase == Phase.TRAINING:
+            return self._board is not None and self._board.finished
+        if self.phase == Phase.EVALUATING:
+            return self._evaluations is not None and self._evaluations.idle
+        return self._queue is not None and self._queue.finished
+
+    def servers_ready(self, now: float) -> None:
+        """All servers have registered: the work can begin."""
+        if self.phase == Phase.STARTING:
+            self._go(Phase.DESCRIBING, now)
+
+    def advance(self, now: float) -> None:
+        """Go on to the next phases while the work of this one is done."""
+        while not (self.phase.ended or self.phase == Phase.STARTING) and self._work_done():
+            self._go(self._plan[self._plan.index(self.phase) + 1], now)
+
+    def fail(self, failure: Failure, now: float) -> None:
+        """End the job as failed, unless it has ended before: the first reason counts."""
+        if not self.phase.ended:
+            self.failure = failure
+            self._record.note(now, f"the job failed: {failure.message}")
+            self._go(Phase.FAILED, now)
+
+    def stop(self, reason: str, now: float) -> None:
+        """End the job as stopped, unless it has ended before."""
+        if not self.phase.ended:
+            self._record.note(now, f"the job was stopped: {reason}")
+            self._go(Phase.STOPPED, now)
+
+    # ------------------------------------------------------------ tasks
+
+    def take(self) -> Task | None:
+        """Lease the next task; None while there is none."""
+        if self.phase.ended or self.phase == Phase.STARTING:
+            return None
+        task = None
+        if self.phase in (Phase.TRAINING, Phase.EVALUATING):
+            if self._evaluations is not None:
+                task = self._evaluations.take()
+            if task is None and self.phase == Phase.TRAINING and self._board is not None:
+                task = self._board.take()
+        elif self._queue is not None:
+            task = self._queue.take()
+        return task
+
+    def give_back(self, task: Task) -> None:
+        """Take a leased task, not of training, from a worker that will not finish it."""
+        if task.kind in (pb.EVALUATE, pb.FINISH_EVALUATION):
+            assert self._evaluations is not None
+            self._evaluations.give_back(task)
+        else:
+            assert self._queue is not None
+            self._queue.give_back(task.id)
+
+    def give_back_training(
+        self, task: Task, pushes: Iterable[AppliedPush | None], now: float
+    ) -> None:
+        """Take a leased TRAIN task from a dead worker.
+
+        pushes: the last one that each server applied; None where it is not known.
+        """
+        assert self._board is not None
+        acknowledged = self._board.done(task.id)
+        done_by_all, done_by_any = applied_heads(task, pushes, acknowledged)
+        self._board.give_back(task.id, done_by_all, done_by_any)
+        self.advance(now)
+
+    def progress(self, task: Task, records_done: int) -> None:
+        """All servers have acknowledged the first records of a leased TRAIN task."""
+        if task.kind == pb.TRAIN and self._board is not None:
+            self._board.progress(task.id, records_done)
+
+    def version_seen(self, version: int) -> None:
+        """A worker has seen this model version."""
+        self.version = max(self.version, version)
+        if self.phase == Phase.TRAINING and self._evaluations is not None:
+            self._evaluations.version_reached(self.version, self.epoch)
+
+    def task_failed(self, task: Task, failure: Failure, now: float) -> None:
+        """End the job for a leased task that no worker can do."""
+        if task.kind == pb.TRAIN and self._board is not None:
+            self._board.fail(task.id)
+        self.fail(failure, now)
+
+    def settle(self, task: Task, outcome: outcomes.Success, worker: str, now: float) -> None:
+        """A leased task has succeeded with the outcome that its kind expects."""
+        match outcome:
+            case outcomes.Done() if task.kind == pb.TRAIN:
+                assert self._board is not None
+                self._board.complete(task.id)
+            case outcomes.StatesComputed(states):
+                assert self._evaluations is not None
+                try:
+                    self._evaluations.states_in(task, states, worker)
+                except MetricMismatchError as error:
+                    self.fail(Failure.internal(str(error)), now)
+            case outcomes.MetricsComputed(metrics):
+                assert self._evaluations is not None
+                result = self._evaluations.metrics_in(task, metrics, self.version, self.epoch)
+                numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+                logger.info("evaluation at version %d: %s", result.version, numbers)
+            case outcomes.Done() | outcomes.DataDescribed():
+                assert self._queue is not None
+                self._queue.complete(task.id)
+                if isinstance(outcome, outcomes.DataDescribed):
+                    self._described(outcome, now)
+        self.advance(now)
+
+    def _described(self, data: outcomes.DataDescribed, now: float) -> None:
+        config = self._config
+        sources = {
+            "training_data": data.training,
+            "validation_data": data.validation,
+            "prediction_data": data.prediction,
+        }
+        for name in _NEEDED_DATA[config.command]:
+            given = getattr(config, name)
+            if given and not sum(source.records for source in sources[name]):
+                self.fail(Failure.of_user(f"{flag(name)} {given} holds no records"), now)
+                return
+        self._prediction = data.prediction
+        if config.command == "train":
+            self._board = TaskBoard(
+                data.training,
+                records_per_task=config.records_per_task,
+                epochs=config.num_epochs,
+                seed=config.seed,
+                next_id=self._next_id,
+            )
+        if config.command != "predict" and config.validation_data:
+            self._evaluations = Evaluations(
+                data.validation,
+                records_per_task=config.records_per_task,
+                every_versions=config.evaluation_steps,
+                next_id=self._next_id,
+            )

@@ -1,0 +1,325 @@
+"""One job: its members, who holds which task, and what each event leads to.
+
+The only object through which a job's state changes. Events come in as method calls
+with the time `now` (seconds of a monotonic clock); answers are returned; what is to
+be done in the world is left in `take_instructions`. What work there is belongs to
+flow.py. No I/O, no lock, no clock: the caller serialises the calls (runner.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shoal.config import JobConfig
+from shoal.master import outcomes, supervisor
+from shoal.master.failures import Failure
+from shoal.master.flow import Flow
+from shoal.master.ids import ServerId, Start, WorkerId
+from shoal.master.launcher import Exited
+from shoal.master.membership import Membership, ProcessState, WorkerSlot
+from shoal.master.record import JobRecord
+from shoal.master.tasks import AppliedPush
+from shoal.master.work import Task
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+WAIT_SECONDS = 0.2
+"""How long a worker that finds no task waits: a call without work costs 0.3 ms."""
+
+
+@dataclass(frozen=True)
+class StartProcess:
+    """Start this process."""
+
+    start: Start
+
+
+@dataclass(frozen=True)
+class KillProcess:
+    """End this process at once; it was taken for dead."""
+
+    start: Start
+
+
+@dataclass(frozen=True)
+class FenceWorker:
+    """Have every server refuse this worker's pushes, then call `Job.fenced`."""
+
+    worker: WorkerId
+    incarnation: int
+
+
+Instruction = StartProcess | KillProcess | FenceWorker
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do yet; ask again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Nothing more to do at all."""
+
+
+@dataclass(frozen=True)
+class HeartbeatAnswer:
+    """stop: the job has ended. abandon_task: the task is no longer the worker's."""
+
+    stop: bool
+    abandon_task: bool
+
+
+class Job:
+    """The job that `config` describes.
+
+    Methods that speak for a worker or server raise WireError: FENCED if the
+    incarnation is over, BAD_REQUEST if it never was.
+    """
+
+    def __init__(self, config: JobConfig) -> None:
+        self.config = config
+        self.record = JobRecord()
+        self.flow = Flow(config, self.record)
+        self.members = Membership(config.num_workers, config.num_ps, config.worker_timeout_seconds)
+        self._held: dict[WorkerId, Task] = {}
+        self._instructions: list[Instruction] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has succeeded, failed or been stopped."""
+        return self.flow.phase.ended
+
+    @property
+    def has_instructions(self) -> bool:
+        """Whether `take_instructions` would return any."""
+        return bool(self._instructions)
+
+    def take_instructions(self) -> list[Instruction]:
+        """What is to be done since the last call, in order."""
+        taken, self._instructions = self._instructions, []
+        return taken
+
+    def begin(self, now: float) -> None:
+        """Start all servers and workers at once; workers wait for the servers."""
+        self.record.started = now
+        for server in self.members.servers.values():
+            self._instructions.append(StartProcess(Start(server.id, server.start(now))))
+        for worker in self.members.workers.values():
+            self._instructions.append(StartProcess(Start(worker.id, worker.start(now))))
+
+    def fail(self, failure: Failure, now: float) -> None:
+        """End the job as failed, unless it has ended before."""
+        self.flow.fail(failure, now)
+
+    def stop(self, reason: str, now: float) -> None:
+        """End the job as stopped, unless it has ended before."""
+        self.flow.stop(reason, now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: look for silent processes."""
+        self.record.throughput.sample(now, self.flow.records[0])
+        if self.ended:
+            return
+        for worker, reason in self.members.silent_workers(now):
+            self._bury(worker, reason, now, kill=True)
+        for server in self.members.late_servers(now):
+            self.fail(Failure.internal(f"{server.id} did not get ready in time; see its log"), now)
+
+    # ------------------------------------------------------------ members
+
+    def server_registered(
+        self, server: ServerId, incarnation: int, address: str, now: float
+    ) -> None:
+        """A server listens at `address`."""
+        self.members.register_server(server, incarnation, address)
+        if self.members.servers_ready:
+            self.flow.servers_ready(now)
+
+    def worker_registered(self, worker: WorkerId, incarnation: int, now: float) -> list[str]:
+        """A worker is ready; returns the servers' addresses by index.
+
+        Raises WireError also as `server_addresses` does.
+        """
+        self.members.worker_calls(worker, incarnation, now)
+        return self.server_addresses()
+
+    def server_addresses(self) -> list[str]:
+        """The servers' addresses by index.
+
+        Raises WireError (NOT_READY) until all of them have registered.
+        """
+        if not self.members.servers_ready:
+            raise WireError(pb.NOT_READY, "not all parameter servers have started yet")
+        return [slot.address for slot in self.members.servers.values()]
+
+    def server_status(self, server: ServerId, version: int, staleness: Sequence[int]) -> None:
+        """What a server said of itself: its version and its histogram of staleness."""
+        slot = self.members.servers[server]
+        slot.version, slot.staleness = version, tuple(staleness)
+
+    def process_exited(self, exited: Exited, now: float) -> None:
+        """A process is gone."""
+        process, incarnation = exited.start.process, exited.start.incarnation
+        if isinstance(process, ServerId):
+            server = self.members.servers[process]
+            if server.incarnation != incarnation:
+                return
+            server.state = ProcessState.DEAD
+            if not self.ended:
+                self.record.note(now, f"{process} died ({exited.cause})")
+                self.fail(supervisor.after_server_death(server, exited).failure, now)
+            return
+        slot = self.members.workers[process]
+        if slot.incarnation != incarnation:
+            return
+        if self.ended:
+            self._rest(slot)
+            return
+        self._bury(slot, exited.cause, now, kill=False)
+        slot.exited = exited
+        self._relaunch(slot, now)
+
+    def process_failed(self, start: Start, failure: Failure, now: float) -> None:
+        """A process said that it cannot go on."""
+        process = start.process
+        if isinstance(process, ServerId):
+            message = f"parameter server {process}: {failure.message}"
+            self.fail(replace(failure, message=message), now)
+            return
+        slot = self.members.worker_calls(process, start.incarnation, now)
+        if failure.kind == pb.INTERNAL:
+            self._crashed(slot, failure, now)
+        else:
+            self.fail(failure, now)
+
+    def _crashed(self, slot: WorkerSlot, failure: Failure, now: float) -> None:
+        # Its process is in an unknown state, so it is replaced like one that died.
+        slot.failure = failure
+        if not self.ended:
+            self._bury(slot, failure.message, now, kill=True)
+
+    def _rest(self, slot: WorkerSlot) -> None:
+        slot.state = ProcessState.DEAD
+        self.record.keep_stages(slot.stage_seconds)
+        slot.stage_seconds = {}
+
+    def _bury(self, slot: WorkerSlot, cause: str, now: float, *, kill: bool) -> None:
+        """Take a worker for dead: it is not heard any more, its task goes to others."""
+        if slot.state == ProcessState.DEAD:
+            return
+        self._rest(slot)
+        slot.deaths += 1
+        self.record.note(now, f"{slot.id} died ({cause})")
+        if kill:
+            self._instructions.append(KillProcess(Start(slot.id, slot.incarnation)))
+        # Also where it holds no task: a push under way must not arrive later.
+        self._instructions.append(FenceWorker(slot.id, slot.incarnation))
+        task = self._held.get(slot.id)
+        if task is not None and task.kind != pb.TRAIN:
+            del self._held[slot.id]
+            self.flow.give_back(task)
+
+    def fenced(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        pushes: Sequence[AppliedPush | None],
+        now: float,
+    ) -> None:
+        """The servers take no more pushes of this worker; what each had of it last.
+
+        pushes: of each server; None for one that could not be asked.
+        """
+        slot = self.members.workers[worker]
+        if slot.incarnation != incarnation or slot.fenced:
+            return
+        slot.fenced = True
+        if (task := self._held.pop(worker, None)) is not None:
+            self.flow.give_back_training(task, pushes, now)
+        self._relaunch(slot, now)
+
+    def _relaunch(self, slot: WorkerSlot, now: float) -> None:
+        # Not before the fence has answered: a server tells what the dead incarnation
+        # did only as long as no later one has pushed.
+        if self.ended or slot.exited is None or not slot.fenced:
+            return
+        decision = supervisor.after_worker_death(slot, slot.exited, self.config.relaunch_limit)
+        if isinstance(decision, supervisor.GiveUp):
+            self.fail(decision.failure, now)
+            return
+        incarnation = slot.start(now)
+        self.record.note(now, f"{slot.id} was started again, restart {slot.starts - 1}")
+        self._instructions.append(StartProcess(Start(slot.id, incarnation)))
+
+    # ------------------------------------------------------------ tasks
+
+    def task_wanted(self, worker: WorkerId, incarnation: int, now: float) -> Task | Wait | Finished:
+        """A worker asks for work."""
+        self.members.worker_calls(worker, incarnation, now)
+        if self.ended:
+            return Finished()
+        # Asking while holding a task means that the answer before was lost.
+        task = self._held.get(worker) or self.flow.take()
+        if task is None:
+            return Wait(WAIT_SECONDS)
+        self._held[worker] = task
+        return task
+
+    def heartbeat(
+        self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float
+    ) -> HeartbeatAnswer:
+        """A worker lives, and tells how far it is."""
+        slot = self.members.worker_calls(worker, incarnation, now)
+        slot.stage_seconds = beat.stage_seconds
+        if beat.loss_batches:
+            self.record.loss.add(now, beat.loss, beat.loss_batches)
+        task = self._held.get(worker)
+        if task is not None and task.id == beat.task:
+            self.flow.progress(task, beat.records_done)
+            abandon = False
+        else:
+            # A heartbeat overtaken by the report of its task asks for nothing.
+            abandon = beat.task not in (0, slot.last_finished_task)
+        self.flow.version_seen(beat.version)
+        return HeartbeatAnswer(self.ended, abandon)
+
+    def task_reported(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        task_id: int,
+        outcome: outcomes.Outcome,
+        version: int,
+        now: float,
+    ) -> None:
+        """A worker is through with its task, well or badly.
+
+        Raises WireError also with UNKNOWN_TASK if it does not hold the task, and
+        with BAD_REQUEST if the outcome is not one of such a task.
+        """
+        slot = self.members.worker_calls(worker, incarnation, now)
+        if task_id == slot.last_finished_task:
+            return
+        task = self._held.get(worker)
+        if task is None or task.id != task_id:
+            raise WireError(pb.UNKNOWN_TASK, f"{worker} does not hold task {task_id}")
+        if isinstance(outcome, Failure):
+            if outcome.kind == pb.INTERNAL:
+                self._crashed(slot, outcome, now)
+            else:
+                del self._held[worker]
+                slot.last_finished_task = task_id
+                self.flow.task_failed(task, outcome, now)
+            return
+        if not isinstance(outcome, outcomes.EXPECTED[task.kind]):
+            kind = pb.TaskKind.Name(task.kind)
+            raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
+        del self._held[worker]
+        slot.last_finished_task = task_id
+        self.flow.settle(task, outcome, str(worker), now)
+        # Afterwards: if this was the end of training, the last round is due anyway.
+        self.flow.version_seen(version)

@@ -1,0 +1,95 @@
+"""What the master asks of whatever runs its processes, and what it hears back.
+
+The interface only: processes.py implements it with processes of this machine.
+When to start or kill is decided by job.py and supervisor.py.
+"""
+
+from __future__ import annotations
+
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from shoal.master.ids import Start
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process runs."""
+
+    start: Start
+    pid: int
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A process is gone.
+
+    code: its exit code, None if a signal ended it.
+    signal_number: the signal that ended it, None if it exited by itself.
+    log: where its output is.
+    last_lines: end of that log, empty after a clean exit.
+    """
+
+    start: Start
+    code: int | None
+    signal_number: int | None
+    log: str
+    last_lines: str = ""
+
+    @property
+    def cause(self) -> str:
+        """The end in words."""
+        if self.signal_number is not None:
+            try:
+                name = f", {signal.Signals(self.signal_number).name}"
+            except ValueError:
+                name = ""
+            return f"signal {self.signal_number}{name}"
+        return f"exit code {self.code}"
+
+
+LauncherEvent = Started | Exited
+
+REAP_SECONDS = 5.0
+"""For a killed process to be gone: the kernel frees its memory first."""
+
+
+class Launcher(ABC):
+    """Starts and ends processes; each start yields one Started and one Exited.
+
+    post: receives the events, from any thread; must not block.
+    """
+
+    def __init__(self, post: Callable[[LauncherEvent], None]) -> None:
+        self._post = post
+
+    @abstractmethod
+    def start(self, start: Start) -> None:
+        """Start a process. Raises OSError if that is impossible."""
+
+    @abstractmethod
+    def terminate(self, start: Start) -> None:
+        """Ask a process to end; one that is gone is left alone."""
+
+    @abstractmethod
+    def kill(self, start: Start) -> None:
+        """End a process without asking; one that is gone is left alone."""
+
+    @abstractmethod
+    def running(self) -> frozenset[Start]:
+        """The processes that have not ended."""
+
+    @abstractmethod
+    def wait_gone(self, starts: Collection[Start], timeout: float) -> bool:
+        """Wait at most `timeout` seconds; returns whether all of `starts` are gone."""
+
+    def end(self, starts: Collection[Start], grace: float) -> None:
+        """Ask processes to end, and kill those that have not after `grace` seconds."""
+        for start in starts:
+            self.terminate(start)
+        if not self.wait_gone(starts, grace):
+            for start in starts:
+                self.kill(start)
+            self.wait_gone(starts, REAP_SECONDS)

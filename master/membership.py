@@ -1,0 +1,161 @@
+"""Who belongs to the job: the workers' and servers' slots, and who may speak for them.
+
+Owns states, incarnations, addresses and when a worker was last heard of. What
+follows from a death is supervisor.py's and job.py's to decide. No I/O.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from shoal.master.failures import Failure
+from shoal.master.ids import FIRST_INCARNATION, ServerId, WorkerId
+from shoal.master.launcher import Exited
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+START_TIMEOUT_SECONDS = 300.0
+"""How long a process may take from its start to registering: importing TensorFlow
+from a cold, shared disk takes a minute or two."""
+
+
+class ProcessState(enum.Enum):
+    """Where a slot stands."""
+
+    PLANNED = "planned"  # wanted, not started yet
+    STARTING = "starting"  # started, not registered yet
+    ALIVE = "alive"  # registered
+    DEAD = "dead"  # ended, or taken for dead; its calls are refused
+
+
+@dataclass
+class WorkerSlot:
+    """One worker through all its incarnations.
+
+    last_seen: time of the last call, or of the start.
+    exited: how the current incarnation's process ended; None while it has not.
+    fenced: whether the servers take no more pushes of the current incarnation.
+    failure: what the current incarnation reported.
+    last_finished_task: a repeated report of it is an answer that was lost.
+    stage_seconds: of the current incarnation.
+    """
+
+    id: WorkerId
+    state: ProcessState = ProcessState.PLANNED
+    incarnation: int = FIRST_INCARNATION - 1
+    last_seen: float = 0.0
+    starts: int = 0
+    deaths: int = 0
+    exited: Exited | None = None
+    fenced: bool = False
+    failure: Failure | None = None
+    last_finished_task: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def start(self, now: float) -> int:
+        """A new incarnation begins; returns its number."""
+        self.state = ProcessState.STARTING
+        self.incarnation += 1
+        self.starts += 1
+        self.last_seen = now
+        self.exited = None
+        self.fenced = False
+        self.last_finished_task = 0
+        self.failure = None
+        self.stage_seconds = {}
+        return self.incarnation
+
+
+@dataclass
+class ServerSlot:
+    """One server. version, staleness: from its last status."""
+
+    id: ServerId
+    state: ProcessState = ProcessState.PLANNED
+    incarnation: int = FIRST_INCARNATION - 1
+    started: float = 0.0
+    address: str = ""
+    version: int = 0
+    staleness: tuple[int, ...] = ()
+
+    def start(self, now: float) -> int:
+        """A new incarnation begins; returns its number."""
+        self.state = ProcessState.STARTING
+        self.incarnation += 1
+        self.started = now
+        return self.incarnation
+
+
+class Membership:
+    """The slots of a job.
+
+    worker_timeout_seconds: a registered worker silent for longer is taken for dead.
+    """
+
+    def __init__(self, workers: int, servers: int, worker_timeout_seconds: float) -> None:
+        self._timeout = worker_timeout_seconds
+        self.workers = {WorkerId(i): WorkerSlot(WorkerId(i)) for i in range(workers)}
+        self.servers = {ServerId(i): ServerSlot(ServerId(i)) for i in range(servers)}
+
+    @property
+    def servers_ready(self) -> bool:
+        """Whether every server has registered."""
+        return all(slot.state == ProcessState.ALIVE for slot in self.servers.values())
+
+    def worker_calls(self, worker: WorkerId, incarnation: int, now: float) -> WorkerSlot:
+        """The slot that a call of this worker speaks for, noting the sign of life.
+
+        Raises WireError: FENCED if the incarnation is over, BAD_REQUEST if it never was.
+        """
+        slot = self.workers.get(worker)
+        if slot is None or incarnation > slot.incarnation:
+            raise WireError(pb.BAD_REQUEST, f"{worker}.{incarnation} was never started here")
+        if incarnation < slot.incarnation or slot.state == ProcessState.DEAD:
+            raise WireError(pb.FENCED, f"{worker}.{incarnation} was taken for dead")
+        slot.last_seen = now
+        slot.state = ProcessState.ALIVE
+        return slot
+
+    def register_server(self, server: ServerId, incarnation: int, address: str) -> ServerSlot:
+        """Note where a server listens.
+
+        Raises WireError: FENCED if the incarnation is over, BAD_REQUEST if it never was.
+        """
+        slot = self.servers.get(server)
+        if slot is None or incarnation > slot.incarnation:
+            raise WireError(pb.BAD_REQUEST, f"{server}.{incarnation} was never started here")
+        if incarnation < slot.incarnation or slot.state == ProcessState.DEAD:
+            raise WireError(pb.FENCED, f"{server}.{incarnation} was taken for dead")
+        slot.state = ProcessState.ALIVE
+        slot.address = address
+        return slot
+
+    def silent_workers(self, now: float) -> list[tuple[WorkerSlot, str]]:
+        """Workers not heard of for too long, each with the reason in words."""
+        silent = []
+        for slot in self.workers.values():
+            quiet = now - slot.last_seen
+            if slot.state == ProcessState.ALIVE and quiet > self._timeout:
+                silent.append((slot, f"no heartbeat for {quiet:.0f} s"))
+            elif slot.state == ProcessState.STARTING and quiet > START_TIMEOUT_SECONDS:
+                silent.append((slot, f"not ready {quiet:.0f} s after its start"))
+        return silent
+
+    def late_servers(self, now: float) -> list[ServerSlot]:
+        """Servers that should have registered by now."""
+        return [
+            slot
+            for slot in self.servers.values()
+            if slot.state == ProcessState.STARTING and now - slot.started > START_TIMEOUT_SECONDS
+        ]
+
+    @property
+    def workers_alive(self) -> int:
+        """Registered workers that are not taken for dead."""
+        return sum(slot.state == ProcessState.ALIVE for slot in self.workers.values())
+
+    @property
+    def servers_alive(self) -> int:
+        """Registered servers."""
+        return sum(slot.state == ProcessState.ALIVE for slot in self.servers.values())

@@ -1,0 +1,74 @@
+"""What a worker says of its task, one class per outcome, and which task may have which.
+
+A failure is an outcome too: failures.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.master.failures import Failure
+from shoal.master.work import Source
+from shoal.proto import shoal_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Done:
+    """TRAIN, PREDICT, EXPORT, LOAD: all of it is done."""
+
+
+@dataclass(frozen=True)
+class DataDescribed:
+    """DESCRIBE_DATA: what there is to read."""
+
+    training: tuple[Source, ...] = ()
+    validation: tuple[Source, ...] = ()
+    prediction: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True)
+class StatesComputed:
+    """EVALUATE: additive metric states."""
+
+    states: pb.MetricStates
+
+
+@dataclass(frozen=True)
+class MetricsComputed:
+    """FINISH_EVALUATION: the numbers."""
+
+    metrics: dict[str, float]
+
+
+Success = Done | DataDescribed | StatesComputed | MetricsComputed
+Outcome = Success | Failure
+
+EXPECTED: dict[pb.TaskKind, type[Success]] = {
+    pb.TRAIN: Done,
+    pb.PREDICT: Done,
+    pb.EXPORT: Done,
+    pb.LOAD: Done,
+    pb.DESCRIBE_DATA: DataDescribed,
+    pb.EVALUATE: StatesComputed,
+    pb.FINISH_EVALUATION: MetricsComputed,
+}
+"""Kind of task -> the outcome of its success."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A worker's sign of life.
+
+    task: the task it works on, 0 for none.
+    records_done: of the task, acknowledged by all servers.
+    version: the highest model version it has seen.
+    loss: mean over the `loss_batches` batches since the last heartbeat.
+    stage_seconds: by stage, since the start of the process.
+    """
+
+    task: int = 0
+    records_done: int = 0
+    version: int = 0
+    loss: float = 0.0
+    loss_batches: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)

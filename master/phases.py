@@ -1,0 +1,97 @@
+"""The phases of a job: which there are, which may follow which, and a job's own plan.
+
+    starting -> describing -> [loading] -> training -> [evaluating] -> [exporting] -> succeeded
+                                        -> evaluating ------------------------------> succeeded
+                                        -> predicting ------------------------------> succeeded
+
+From every phase before the end a job may go to failed or stopped. What happens on
+entering a phase is job.py's.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from shoal.config import JobConfig
+
+
+class Phase(enum.Enum):
+    """Where a job stands. The value is the state that users see."""
+
+    STARTING = "starting"  # servers have not all registered
+
+    # Distinct to us, the same to users: nothing is trained or computed yet.
+    DESCRIBING = "starting, reading data"
+    LOADING = "starting, loading the model"
+
+    TRAINING = "training"
+    EVALUATING = "evaluating"  # the last round; rounds within training are TRAINING
+    PREDICTING = "predicting"
+    EXPORTING = "exporting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is done."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED)
+
+    @property
+    def state(self) -> str:
+        """The state as users see it: one word."""
+        return self.value.partition(",")[0]
+
+
+_FORWARD: dict[Phase, frozenset[Phase]] = {
+    Phase.STARTING: frozenset({Phase.DESCRIBING}),
+    Phase.DESCRIBING: frozenset(
+        {Phase.LOADING, Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}
+    ),
+    Phase.LOADING: frozenset({Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}),
+    Phase.TRAINING: frozenset({Phase.EVALUATING, Phase.EXPORTING, Phase.SUCCEEDED}),
+    Phase.EVALUATING: frozenset({Phase.EXPORTING, Phase.SUCCEEDED}),
+    Phase.PREDICTING: frozenset({Phase.SUCCEEDED}),
+    Phase.EXPORTING: frozenset({Phase.SUCCEEDED}),
+}
+
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
+    phase: following | {Phase.FAILED, Phase.STOPPED} for phase, following in _FORWARD.items()
+}
+"""Phase -> the phases that may follow it; the ended ones have none."""
+
+
+class InvalidTransitionError(Exception):
+    """A job was asked to go where it cannot go from here: a bug of ours."""
+
+    def __init__(self, source: Phase, target: Phase) -> None:
+        super().__init__(source, target)
+        self.source = source
+        self.target = target
+
+    def __str__(self) -> str:
+        return f"a job cannot go from {self.source.name} to {self.target.name}"
+
+
+def check_transition(source: Phase, target: Phase) -> None:
+    """Raise InvalidTransitionError unless `target` may follow `source`."""
+    if target not in TRANSITIONS.get(source, frozenset()):
+        raise InvalidTransitionError(source, target)
+
+
+def plan(config: JobConfig) -> list[Phase]:
+    """The phases that this job goes through when all goes well, in order."""
+    phases = [Phase.STARTING, Phase.DESCRIBING]
+    if config.restore_from:
+        phases.append(Phase.LOADING)
+    if config.command == "train":
+        phases.append(Phase.TRAINING)
+        if config.validation_data:
+            phases.append(Phase.EVALUATING)
+        if config.output:
+            phases.append(Phase.EXPORTING)
+    elif config.command == "evaluate":
+        phases.append(Phase.EVALUATING)
+    else:
+        phases.append(Phase.PREDICTING)
+    return [*phases, Phase.SUCCEEDED]

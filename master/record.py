@@ -1,0 +1,96 @@
+"""What is remembered of a job's course for its status and result.
+
+Owns throughput, loss, times and the messages; decides nothing. No clock of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+
+WINDOW_SECONDS = 10.0
+"""Over which throughput and loss are averaged: long enough to smooth tasks whose
+records are acknowledged all at once, short enough to show a death."""
+
+MESSAGES = 50
+"""Kept of the messages; the master's log has them all."""
+
+logger = logging.getLogger(__name__)
+
+
+class Throughput:
+    """A rate over the last `WINDOW_SECONDS`, from a count that only grows."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def sample(self, now: float, count: int) -> None:
+        """The count is `count` now."""
+        self._samples.append((now, count))
+        # The oldest sample kept is the newest one outside the window.
+        while len(self._samples) > 2 and now - self._samples[1][0] >= WINDOW_SECONDS:
+            self._samples.popleft()
+
+    @property
+    def per_second(self) -> float:
+        """The rate; 0 before there are two samples."""
+        if len(self._samples) < 2:
+            return 0.0
+        (first, before), (last, after) = self._samples[0], self._samples[-1]
+        return (after - before) / (last - first) if last > first else 0.0
+
+
+class RecentLoss:
+    """The mean loss of the batches of the last `WINDOW_SECONDS`, or the last known."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float, int]] = deque()
+        self.mean: float | None = None
+
+    def add(self, now: float, loss: float, batches: int) -> None:
+        """`loss` is the mean over `batches` batches since the worker's last report."""
+        self._samples.append((now, loss, batches))
+        while now - self._samples[0][0] > WINDOW_SECONDS:
+            self._samples.popleft()
+        weight = sum(count for _, _, count in self._samples)
+        self.mean = sum(value * count for _, value, count in self._samples) / weight
+
+
+class JobRecord:
+    """Times are in the master's own seconds, as passed to the methods."""
+
+    def __init__(self) -> None:
+        self.started = 0.0
+        self.ended: float | None = None
+        self.training_started: float | None = None
+        self.training_ended: float | None = None
+        self.throughput = Throughput()
+        self.loss = RecentLoss()
+        self.messages: deque[str] = deque(maxlen=MESSAGES)
+        self._stage_seconds: Counter[str] = Counter()
+
+    def note(self, now: float, text: str) -> None:
+        """Keep a notable event, with the seconds since the job's start."""
+        logger.info("%s", text)
+        self.messages.append(f"{now - self.started:.1f} s: {text}")
+
+    def seconds(self, now: float) -> float:
+        """Length of the job, up to now or its end."""
+        return (now if self.ended is None else self.ended) - self.started
+
+    def training_seconds(self, now: float) -> float:
+        """Time in which training tasks were given out; 0 if there was none."""
+        if self.training_started is None:
+            return 0.0
+        return (now if self.training_ended is None else self.training_ended) - self.training_started
+
+    def keep_stages(self, stage_seconds: dict[str, float]) -> None:
+        """Keep the stage times of an incarnation that has ended."""
+        self._stage_seconds.update(stage_seconds)
+
+    def stage_seconds(self, living: list[dict[str, float]]) -> dict[str, float]:
+        """Stage times summed over all workers there were."""
+        total = Counter(self._stage_seconds)
+        for seconds in living:
+            total.update(seconds)
+        return dict(total)

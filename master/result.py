@@ -1,0 +1,87 @@
+"""What came of a job: the content of result.json, and writing files whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from shoal.master.job import Job
+from shoal.master.status import mean_staleness, staleness_histogram
+
+_TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
+
+
+def _numbers(metrics: dict[str, float]) -> dict[str, float | None]:
+    # JSON knows no NaN.
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def _installed(*distributions: str) -> str | None:
+    for name in distributions:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def result_of(job: Job, now: float) -> dict[str, Any]:
+    """The result of a job that has ended.
+
+    samples_per_second: training records by the time in which they were given out,
+        so without starting processes, the last evaluation and the export.
+    ledger: also has `pending`, what a failed or stopped job did not come to.
+    """
+    flow, record = job.flow, job.record
+    results = flow.evaluation_results
+    ledger = flow.ledger
+    training_seconds = record.training_seconds(now)
+    histogram = staleness_histogram(job)
+    return {
+        "job_name": job.config.job_name,
+        "command": job.config.command,
+        "state": flow.phase.state,
+        "metrics": _numbers(results[-1].metrics) if results else None,
+        "evaluations": [
+            dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)} for result in results
+        ],
+        "ledger": dataclasses.asdict(ledger),
+        "records": flow.records[0],
+        "seconds": record.seconds(now),
+        "training_seconds": training_seconds,
+        "samples_per_second": ledger.trained / training_seconds if training_seconds else 0.0,
+        "versions": {str(slot.id): slot.version for slot in job.members.servers.values()},
+        "staleness": {"histogram": histogram, "mean": mean_staleness(histogram)},
+        "stage_seconds": record.stage_seconds(
+            [slot.stage_seconds for slot in job.members.workers.values()]
+        ),
+        "workers": {
+            "starts": sum(slot.starts for slot in job.members.workers.values()),
+            "deaths": sum(slot.deaths for slot in job.members.workers.values()),
+        },
+        "software": {
+            "shoal": _installed("shoal"),
+            "tensorflow": _installed(*_TENSORFLOW_DISTRIBUTIONS),
+            "python": platform.python_version(),
+        },
+        "failure": flow.failure and flow.failure.to_json(),
+        "messages": list(record.messages),
+        "output": job.config.output or None,
+    }
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace `path` by `content`: a reader sees the old file or the new one, whole."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w") as file:
+        json.dump(content, file, indent=2, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

@@ -1,0 +1,215 @@
+"""Runs a job: executes its instructions, feeds it events and time, ends its processes.
+
+The shell around job.py. Holds the one lock; no process is started and no call is
+made under it.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar, assert_never
+
+from shoal.master.failures import Failure
+from shoal.master.ids import ServerId, WorkerId
+from shoal.master.job import FenceWorker, Instruction, Job, KillProcess, StartProcess
+from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started
+from shoal.master.phases import Phase
+from shoal.master.servers import ServerConnections
+from shoal.master.tasks import AppliedPush
+from shoal.proto import shoal_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+TICK_SECONDS = 0.5
+"""Between looks at the clock: far below any timeout."""
+
+POLL_SECONDS = 1.0
+"""Between questions to the servers for their version and staleness."""
+
+WORKER_FAREWELL_SECONDS = 20.0
+"""After success, for workers to hear that they are done and to leave by themselves:
+a heartbeat and the interpreter's end, on a busy machine."""
+
+GRACE_SECONDS = 5.0
+"""Between the request to end and the kill."""
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """The job is to be stopped."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Woken:
+    """The job may have instructions."""
+
+
+def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
+    del now  # a status says nothing of time
+    job.server_status(server, status.version, status.staleness)
+
+
+class Runner:
+    """Runs `job`, whose state is reached through `apply` only.
+
+    clock: seconds, monotonic.
+    """
+
+    def __init__(self, job: Job, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job = job
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
+        self._servers = ServerConnections()
+        self._ending = threading.Event()
+
+    def post(self, event: LauncherEvent) -> None:
+        """Take a launcher's event, from any thread."""
+        self._inbox.put(event)
+
+    def request_stop(self, reason: str) -> None:
+        """Stop the job soon; safe in a signal handler, since it takes no lock."""
+        self._inbox.put(StopRequested(reason))
+
+    def apply(self, change: Callable[[Job, float], Result]) -> Result:
+        """Call `change(job, now)` alone with the job. Raises what it raises."""
+        with self._lock:
+            result = change(self._job, self._clock())
+            wake = self._job.has_instructions or self._job.ended
+        if wake:
+            self._inbox.put(Woken())
+        return result
+
+    def run(self, launcher: Launcher) -> None:
+        """Run the job to its end, and end every process of it."""
+        fences = ThreadPoolExecutor(4, thread_name_prefix="fence")
+        poller = threading.Thread(target=self._guarded, args=(self._poll,), name="poll-servers")
+        try:
+            self.apply(lambda job, now: job.begin(now))
+            poller.start()
+            self._guarded(lambda: self._loop(launcher, fences))
+            self._ending.set()
+            self._guarded(lambda: self._farewell(launcher))
+        finally:
+            self._ending.set()
+            self._servers.give_up_waiting()
+            launcher.end(launcher.running(), GRACE_SECONDS)
+            fences.shutdown(cancel_futures=True)
+            if poller.ident is not None:
+                poller.join()
+            self._servers.close()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Call `work`, whose failure or untimely return is the job's failure."""
+        try:
+            work()
+        except Exception as error:
+            logger.exception("the master failed")
+            failure = Failure.internal(f"the master failed: {error}", traceback.format_exc())
+        else:
+            failure = Failure.internal("a part of the master ended before the job")
+        # Changes nothing once the job has ended, which is when work may return.
+        self.apply(lambda job, now: job.fail(failure, now))
+
+    def _loop(self, launcher: Launcher, fences: ThreadPoolExecutor) -> None:
+        while True:
+            with self._lock:
+                self._job.tick(self._clock())
+                ended = self._job.ended
+                instructions = self._job.take_instructions()
+            if ended:
+                return
+            for instruction in instructions:
+                self._execute(instruction, launcher, fences)
+            try:
+                event = self._inbox.get(timeout=TICK_SECONDS)
+            except queue.Empty:
+                continue
+            self._handle(event)
+
+    def _handle(self, event: LauncherEvent | StopRequested | Woken) -> None:
+        match event:
+            case StopRequested(reason):
+                self.apply(lambda job, now: job.stop(reason, now))
+            case Exited():
+                self.apply(lambda job, now: job.process_exited(event, now))
+            case Started(start, pid):
+                logger.info("%s runs as process %d", start, pid)
+            case Woken():
+                pass
+            case _:
+                assert_never(event)
+
+    def _execute(
+        self, instruction: Instruction, launcher: Launcher, fences: ThreadPoolExecutor
+    ) -> None:
+        match instruction:
+            case StartProcess(start):
+                launcher.start(start)
+            case KillProcess(start):
+                launcher.kill(start)
+            case FenceWorker(worker, incarnation):
+                fences.submit(self._fence, worker, incarnation)
+            case _:
+                assert_never(instruction)
+
+    def _addresses(self) -> dict[ServerId, str]:
+        """The servers that have registered, and where."""
+        return self.apply(
+            lambda job, _: {slot.id: slot.address for slot in job.members.servers.values()}
+        )
+
+    def _fence(self, worker: WorkerId, incarnation: int) -> None:
+        try:
+            pushes = [
+                # A server that has not registered has never had a push.
+                self._servers.fence(server, address, worker, incarnation)
+                if address
+                else AppliedPush(0, 0, 0)
+                for server, address in self._addresses().items()
+            ]
+            self.apply(lambda job, now: job.fenced(worker, incarnation, pushes, now))
+        except Exception as error:
+            logger.exception("fencing %s failed", worker)
+            failure = Failure.internal(f"fencing {worker} failed: {error}", traceback.format_exc())
+            self.apply(lambda job, now: job.fail(failure, now))
+
+    def _poll(self) -> None:
+        while not self._ending.wait(POLL_SECONDS):
+            self._poll_once()
+
+    def _poll_once(self) -> None:
+        for server, address in self._addresses().items():
+            status = self._servers.status(server, address) if address else None
+            if status is not None:
+                self.apply(partial(_note_status, server, status))
+
+    def _farewell(self, launcher: Launcher) -> None:
+        """End the processes: workers before the servers that they may be calling."""
+        phase = self.apply(lambda job, _: job.flow.phase)
+        workers = [s for s in launcher.running() if isinstance(s.process, WorkerId)]
+        if phase == Phase.SUCCEEDED:
+            launcher.wait_gone(workers, WORKER_FAREWELL_SECONDS)
+        launcher.end(workers, GRACE_SECONDS)
+        self._poll_once()
+        servers = [s for s in launcher.running() if isinstance(s.process, ServerId)]
+        addresses = self._addresses()
+        for start in servers:
+            assert isinstance(start.process, ServerId)
+            if address := addresses[start.process]:
+                self._servers.shut_down(start.process, address, f"the job has {phase.state}")
+        if phase == Phase.SUCCEEDED:
+            launcher.wait_gone(servers, GRACE_SECONDS)
+        launcher.end(servers, GRACE_SECONDS)

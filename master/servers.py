@@ -1,0 +1,95 @@
+"""The master's own calls to the parameter servers: status, fence, shutdown.
+
+Owns the connections. When to call, and what an answer means, is others' to say.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from shoal.master.ids import ServerId, WorkerId
+from shoal.master.tasks import AppliedPush
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.rpc import Connection
+
+logger = logging.getLogger(__name__)
+
+STATUS_DEADLINE = 2.0
+"""Seconds; the next poll comes soon, so an unanswered one is dropped."""
+
+FENCE_DEADLINE = 10.0
+"""Seconds; a fence waits for the push under way."""
+
+SHUTDOWN_DEADLINE = 2.0
+"""Seconds; a server that does not answer gets a signal."""
+
+
+class ServerConnections:
+    """Connections by server, opened on first use; shared by threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._connections: dict[ServerId, Connection] = {}
+
+    def _connection(self, server: ServerId, address: str) -> Connection:
+        with self._lock:
+            connection = self._connections.get(server)
+            if connection is None or connection.address != address:
+                if connection is not None:
+                    connection.close()
+                connection = Connection(address, cancelled=self._closing)
+                self._connections[server] = connection
+            return connection
+
+    def give_up_waiting(self) -> None:
+        """Let calls that are being retried fail now."""
+        self._closing.set()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._closing.set()
+        with self._lock:
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
+
+    def status(self, server: ServerId, address: str) -> pb.ServerStatus | None:
+        """What the server says of itself; None if it does not answer."""
+        connection = self._connection(server, address)
+        try:
+            return connection.call(
+                methods.STATUS, pb.ServerStatusRequest(), deadline=STATUS_DEADLINE, patience=0.0
+            )
+        except (PeerUnavailableError, WireError) as error:
+            logger.debug("no status of %s: %s", server, error)
+            return None
+
+    def fence(
+        self, server: ServerId, address: str, worker: WorkerId, incarnation: int
+    ) -> AppliedPush | None:
+        """Have a server refuse a worker; returns its last push there, None if unreachable."""
+        request = pb.FenceRequest(worker=worker.index, incarnation=incarnation)
+        try:
+            reply = self._connection(server, address).call(
+                methods.FENCE, request, deadline=FENCE_DEADLINE, patience=FENCE_DEADLINE
+            )
+        except (PeerUnavailableError, WireError) as error:
+            logger.warning("%s could not be told that %s is dead: %s", server, worker, error)
+            return None
+        return AppliedPush(reply.sequence, reply.task, reply.records_done)
+
+    def shut_down(self, server: ServerId, address: str, reason: str) -> None:
+        """Ask a server to end; one that does not answer is left to the launcher."""
+        try:
+            self._connection(server, address).call(
+                methods.SHUTDOWN,
+                pb.ShutdownRequest(reason=reason),
+                deadline=SHUTDOWN_DEADLINE,
+                patience=0.0,
+            )
+        except (PeerUnavailableError, WireError) as error:
+            logger.debug("%s did not answer the shutdown: %s", server, error)

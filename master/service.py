@@ -1,0 +1,150 @@
+"""The master's gRPC service: one table from call to handler.
+
+Handlers convert between messages and the job's own types, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shoal.master import outcomes
+from shoal.master.failures import Failure
+from shoal.master.ids import ServerId, Start, WorkerId
+from shoal.master.job import Finished, Wait
+from shoal.master.runner import Runner
+from shoal.master.status import status_message
+from shoal.master.work import Source
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.methods import Method
+from shoal.proto.routing import Routing
+
+
+class MasterService:
+    """The handlers, over the job that `runner` runs."""
+
+    def __init__(self, runner: Runner, routing: Routing) -> None:
+        self._runner = runner
+        self._routing = routing.to_message()
+
+    def handlers(self) -> dict[Method[Any, Any], Callable[[Any], Any]]:
+        """The table for rpc.serve."""
+        return {
+            methods.REGISTER_SERVER: self._register_server,
+            methods.REGISTER_WORKER: self._register_worker,
+            methods.GET_ROUTING: self._get_routing,
+            methods.GET_TASK: self._get_task,
+            methods.HEARTBEAT: self._heartbeat,
+            methods.REPORT_TASK: self._report_task,
+            methods.REPORT_FAILURE: self._report_failure,
+            methods.GET_JOB_STATUS: self._get_job_status,
+            methods.STOP_JOB: self._stop_job,
+        }
+
+    def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
+        server = ServerId(request.server)
+        self._runner.apply(
+            lambda job, now: job.server_registered(
+                server, request.incarnation, request.address, now
+            )
+        )
+        return pb.RegisterServerReply(routing=self._routing)
+
+    def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
+        worker = WorkerId(request.worker)
+        addresses = self._runner.apply(
+            lambda job, now: job.worker_registered(worker, request.incarnation, now)
+        )
+        return pb.RegisterWorkerReply(routing=self._routing, servers=addresses)
+
+    def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
+        del request  # it has no fields
+        addresses = self._runner.apply(lambda job, _: job.server_addresses())
+        return pb.RegisterWorkerReply(routing=self._routing, servers=addresses)
+
+    def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
+        worker = WorkerId(request.worker)
+        answer = self._runner.apply(
+            lambda job, now: job.task_wanted(worker, request.incarnation, now)
+        )
+        match answer:
+            case Wait(seconds):
+                return pb.GetTaskReply(wait_seconds=seconds)
+            case Finished():
+                return pb.GetTaskReply(finished=True)
+            case task:
+                return pb.GetTaskReply(task=task.to_message())
+
+    def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        worker = WorkerId(request.worker)
+        beat = outcomes.Heartbeat(
+            request.task,
+            request.records_done,
+            request.version,
+            request.loss,
+            request.loss_batches,
+            dict(request.stage_seconds),
+        )
+        answer = self._runner.apply(
+            lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)
+        )
+        return pb.HeartbeatReply(stop=answer.stop, abandon_task=answer.abandon_task)
+
+    def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:
+        worker = WorkerId(request.worker)
+        outcome = _outcome(request)
+        self._runner.apply(
+            lambda job, now: job.task_reported(
+                worker, request.incarnation, request.task, outcome, request.version, now
+            )
+        )
+        return pb.ReportTaskReply()
+
+    def _report_failure(self, request: pb.ReportFailureRequest) -> pb.ReportFailureReply:
+        process: WorkerId | ServerId
+        if request.role == WorkerId.role:
+            process = WorkerId(request.index)
+        elif request.role == ServerId.role:
+            process = ServerId(request.index)
+        else:
+            raise WireError(pb.BAD_REQUEST, f"role must be worker or ps, not {request.role!r}")
+        start = Start(process, request.incarnation)
+        failure = Failure.from_message(request.failure)
+        self._runner.apply(lambda job, now: job.process_failed(start, failure, now))
+        return pb.ReportFailureReply()
+
+    def _get_job_status(self, request: pb.JobStatusRequest) -> pb.JobStatus:
+        del request  # it has no fields
+        return self._runner.apply(status_message)
+
+    def _stop_job(self, request: pb.StopJobRequest) -> pb.StopJobReply:
+        reason = request.reason or "asked to"
+        self._runner.apply(lambda job, now: job.stop(reason, now))
+        return pb.StopJobReply()
+
+
+def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:
+    match request.WhichOneof("outcome"):
+        case "done":
+            return outcomes.Done()
+        case "failure":
+            return Failure.from_message(request.failure)
+        case "data":
+            return outcomes.DataDescribed(
+                *(
+                    tuple(Source(source.name, source.records) for source in sources)
+                    for sources in (
+                        request.data.training,
+                        request.data.validation,
+                        request.data.prediction,
+                    )
+                )
+            )
+        case "states":
+            return outcomes.StatesComputed(request.states)
+        case "metrics":
+            return outcomes.MetricsComputed(dict(request.metrics.values))
+        case _:
+            raise WireError(pb.BAD_REQUEST, "a report without an outcome")

@@ -1,0 +1,76 @@
+"""The status of a running job, as the command line and others ask for it. Reads only."""
+
+from __future__ import annotations
+
+from shoal.master.job import Job
+from shoal.proto import shoal_pb2 as pb
+
+
+def staleness_histogram(job: Job) -> list[int]:
+    """Pushes by staleness, over all servers; [i]: staleness of bit length i."""
+    histograms = [slot.staleness for slot in job.members.servers.values()]
+    length = max(map(len, histograms), default=0)
+    return [sum(h[i] for h in histograms if i < len(h)) for i in range(length)]
+
+
+def mean_staleness(histogram: list[int]) -> float:
+    """The mean of a staleness histogram, pushes; 0 if it is empty.
+
+    Within a bucket every push counts as the bucket's middle, so from a staleness of
+    2 on this is an estimate.
+    """
+    pushes = sum(histogram)
+    if not pushes:
+        return 0.0
+    middles = [0.0, *(1.5 * (1 << i - 1) - 0.5 for i in range(1, len(histogram)))]
+    return sum(n * middle for n, middle in zip(histogram, middles, strict=False)) / pushes
+
+
+def status_message(job: Job, now: float) -> pb.JobStatus:
+    """The job's state at the time `now`."""
+    flow, members, record = job.flow, job.members, job.record
+    ledger = flow.ledger
+    tasks_done, tasks_total = flow.tasks
+    records_done, records_total = flow.records
+    versions = [slot.version for slot in members.servers.values()]
+    status = pb.JobStatus(
+        job_name=job.config.job_name,
+        state=flow.phase.state,
+        epoch=flow.epoch,
+        num_epochs=job.config.num_epochs,
+        tasks_done=tasks_done,
+        tasks_total=tasks_total,
+        ledger=pb.Ledger(
+            total=ledger.total,
+            trained_once=ledger.trained_once,
+            repeated=ledger.repeated,
+            failed=ledger.failed,
+            pending=ledger.pending,
+        ),
+        samples_per_second=record.throughput.per_second,
+        loss=record.loss.mean or 0.0,
+        has_loss=record.loss.mean is not None,
+        workers_alive=members.workers_alive,
+        workers_wanted=len(members.workers),
+        servers_alive=members.servers_alive,
+        servers_wanted=len(members.servers),
+        version=round(sum(versions) / len(versions)),
+        mean_staleness=mean_staleness(staleness_histogram(job)),
+        seconds=record.seconds(now),
+        messages=record.messages,
+        records_done=records_done,
+        records_total=records_total,
+        stage_seconds=record.stage_seconds(
+            [slot.stage_seconds for slot in members.workers.values()]
+        ),
+    )
+    if flow.evaluation_results:
+        last = flow.evaluation_results[-1]
+        status.last_evaluation.CopyFrom(
+            pb.EvaluationResult(
+                version=last.version, epoch=last.epoch, metrics=last.metrics, records=last.records
+            )
+        )
+    if flow.failure is not None:
+        status.failure.CopyFrom(flow.failure.to_message())
+    return status

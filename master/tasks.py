@@ -1,0 +1,213 @@
+"""The training tasks of a job and the ledger of its records.
+
+Cuts the data, shuffles each epoch, leases spans, takes back what a dead worker
+left, and accounts for every record of every epoch. Which worker holds a task, and
+when a worker is dead, is job.py's to know. No I/O and no clock.
+
+The ledger is kept by ranges. Of a task's span, a head of `trained_before` records
+may have been trained by an earlier lease; what is acknowledged inside that head
+counts as repeated, what is acknowledged behind it as trained once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from shoal.master.work import Source, Span, Task, TaskIds, cut
+from shoal.proto import shoal_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Records over all epochs: total = trained_once + repeated + failed + pending.
+
+    repeated: trained, and then, because a worker died before all servers had their
+        gradients, trained again.
+    """
+
+    total: int = 0
+    trained_once: int = 0
+    repeated: int = 0
+    failed: int = 0
+    pending: int = 0
+
+    @property
+    def trained(self) -> int:
+        """Records whose gradients every server has acknowledged."""
+        return self.trained_once + self.repeated
+
+
+@dataclass(frozen=True)
+class AppliedPush:
+    """The last push that a server has applied of a worker; sequence 0 for none."""
+
+    sequence: int
+    task: int
+    records_done: int
+
+
+def applied_heads(
+    task: Task, pushes: Iterable[AppliedPush | None], acknowledged: int
+) -> tuple[int, int]:
+    """How much of a dead worker's task the servers have applied.
+
+    pushes: of each server; None for one that could not be asked, where only what
+        the worker last told, `acknowledged` records, is known.
+
+    Returns the head of the span that all servers have, and the head that at least
+    one has, records.
+    """
+    heads = []
+    done_by_any = acknowledged
+    for push in pushes:
+        if push is None:
+            heads.append(acknowledged)
+        elif push.sequence == 0 or push.task != task.id:
+            heads.append(0)
+        else:
+            heads.append(push.records_done)
+            # A feed that shuffles cannot say which records a push was made of, so it
+            # claims none before the end: any of the span may be among them.
+            done_by_any = max(done_by_any, push.records_done or task.records)
+    # What was acknowledged is on all servers, whatever they say now.
+    return max(min(heads, default=0), acknowledged), done_by_any
+
+
+@dataclass
+class _Lease:
+    task: Task
+    done: int = 0  # head of the span that every server has acknowledged
+
+
+class TaskBoard:
+    """Training tasks of all epochs, one epoch's queue at a time.
+
+    sources: what to train on, in any order that is the same in every run.
+    records_per_task: length of a whole task.
+    epochs: passes over the sources.
+    seed: with the epoch it decides the order of tasks; nothing else does.
+    next_id: gives task ids.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        records_per_task: int,
+        epochs: int,
+        seed: int,
+        next_id: TaskIds,
+    ) -> None:
+        self._spans = cut(sources, records_per_task)
+        self._epochs = epochs
+        self._seed = seed
+        self._next_id = next_id
+        self._requeued: deque[Task] = deque()
+        self._queue: deque[Task] = deque()
+        self._leases: dict[int, _Lease] = {}
+        self._records_per_epoch = sum(len(span) for span in self._spans)
+        self._trained_once = 0
+        self._repeated = 0
+        self._failed = 0
+        self.tasks_total = len(self._spans) * epochs
+        self.tasks_done = 0
+        self.epoch = 0
+        self._open_epoch(0)
+
+    def _open_epoch(self, epoch: int) -> None:
+        # Seeding by text: Random hashes it with SHA-512, so neighbouring seeds and
+        # epochs give unrelated orders, the same on every platform.
+        order = list(self._spans)
+        random.Random(f"{self._seed}/{epoch}").shuffle(order)
+        self._queue.extend(Task(self._next_id(), pb.TRAIN, span, epoch) for span in order)
+        self.epoch = epoch
+
+    @property
+    def finished(self) -> bool:
+        """Whether no record is pending and no task leased."""
+        return not self._leases and not self.ledger().pending
+
+    def take(self) -> Task | None:
+        """Lease the next task; None while there is none.
+
+        What came back from a dead worker goes first, so that its epoch ends promptly.
+        The next epoch is opened as soon as the queue is empty: nobody waits for the
+        last tasks of an epoch.
+        """
+        if not self._requeued and not self._queue and self.epoch + 1 < self._epochs:
+            self._open_epoch(self.epoch + 1)
+        queue = self._requeued or self._queue
+        if not queue:
+            return None
+        task = queue.popleft()
+        self._leases[task.id] = _Lease(task)
+        return task
+
+    def _credit(self, lease: _Lease, done: int) -> None:
+        done = min(done, lease.task.records)
+        if done <= lease.done:
+            return
+        before = lease.task.trained_before
+        repeated = max(0, min(done, before) - lease.done)
+        self._repeated += repeated
+        self._trained_once += done - lease.done - repeated
+        lease.done = done
+
+    def progress(self, task_id: int, done: int) -> None:
+        """Every server has acknowledged the first `done` records of a leased task.
+
+        An older, smaller number changes nothing. Raises KeyError if not leased.
+        """
+        self._credit(self._leases[task_id], done)
+
+    def done(self, task_id: int) -> int:
+        """Records acknowledged of a leased task. Raises KeyError if not leased."""
+        return self._leases[task_id].done
+
+    def complete(self, task_id: int) -> None:
+        """All of a leased task is trained. Raises KeyError if not leased."""
+        lease = self._leases.pop(task_id)
+        self._credit(lease, lease.task.records)
+        self.tasks_done += 1
+
+    def give_back(self, task_id: int, done_by_all: int, done_by_any: int) -> None:
+        """Take a task from a dead worker, and queue what is left of it.
+
+        done_by_all: head of the span whose gradients every server has applied.
+        done_by_any: head whose gradients at least one server has applied.
+
+        Raises KeyError if not leased.
+        """
+        lease = self._leases.pop(task_id)
+        self._credit(lease, done_by_all)
+        task, done = lease.task, lease.done
+        if done >= task.records:
+            self.tasks_done += 1
+            return
+        assert task.span is not None
+        touched = min(max(task.trained_before, done_by_any), task.records)
+        rest = Span(task.span.source, task.span.start + done, task.span.end)
+        self._requeued.append(
+            replace(task, id=self._next_id(), span=rest, trained_before=max(0, touched - done))
+        )
+
+    def fail(self, task_id: int) -> None:
+        """Give up what is left of a leased task. Raises KeyError if not leased."""
+        lease = self._leases.pop(task_id)
+        self._failed += lease.task.records - lease.done
+
+    def ledger(self) -> Ledger:
+        """The counts of this moment."""
+        total = self._records_per_epoch * self._epochs
+        settled = self._trained_once + self._repeated + self._failed
+        return Ledger(total, self._trained_once, self._repeated, self._failed, total - settled)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the counts agree with the queues, for tests."""
+        waiting = sum(task.records for task in (*self._requeued, *self._queue))
+        leased = sum(lease.task.records - lease.done for lease in self._leases.values())
+        unopened = self._records_per_epoch * (self._epochs - 1 - self.epoch)
+        assert self.ledger().pending == waiting + leased + unopened

@@ -1,0 +1,124 @@
+"""Units of work: spans of records, tasks, and a queue of tasks done whole or not at all.
+
+The queue serves everything but training: a task whose worker died is simply given
+out again from its beginning. Training, where the part done counts, is tasks.py's.
+No I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from shoal.proto import shoal_pb2 as pb
+
+TaskIds = Callable[[], int]
+"""Yields the job's next task id with every call; ids are never used twice."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source of records and how many it has."""
+
+    name: str
+    records: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """Records [start, end) of a source."""
+
+    source: str
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"records {self.start} to {self.end - 1} of {self.source}"
+
+    def to_message(self) -> pb.Range:
+        """The same for the wire."""
+        return pb.Range(source=self.source, start=self.start, end=self.end)
+
+
+def cut(sources: Iterable[Source], records_per_task: int) -> list[Span]:
+    """The sources as spans of at most `records_per_task` records, in order."""
+    return [
+        Span(source.name, start, min(start + records_per_task, source.records))
+        for source in sources
+        for start in range(0, source.records, records_per_task)
+    ]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something that one worker is to do.
+
+    span: the records of TRAIN, EVALUATE and PREDICT.
+    trained_before: TRAIN: length of the head of the span whose records an earlier
+        lease had trained, at least in part.
+    states: FINISH_EVALUATION: the merged metric states.
+    """
+
+    id: int
+    kind: pb.TaskKind
+    span: Span | None = None
+    epoch: int = 0
+    evaluation: int = 0
+    trained_before: int = 0
+    states: pb.MetricStates | None = None
+
+    @property
+    def records(self) -> int:
+        """Length of the span, 0 without one."""
+        return 0 if self.span is None else len(self.span)
+
+    def to_message(self) -> pb.Task:
+        """The same for the wire."""
+        message = pb.Task(id=self.id, kind=self.kind, epoch=self.epoch, evaluation=self.evaluation)
+        if self.span is not None:
+            message.range.CopyFrom(self.span.to_message())
+        if self.states is not None:
+            message.states.CopyFrom(self.states)
+        return message
+
+
+class TaskQueue:
+    """Tasks given out in order; one that comes back is given out first, with a new id."""
+
+    def __init__(self, tasks: Iterable[Task], next_id: TaskIds) -> None:
+        self._next_id = next_id
+        self._waiting = deque(tasks)
+        self._leased: dict[int, Task] = {}
+        self.tasks_total = len(self._waiting)
+        self.tasks_done = 0
+        self.records_total = sum(task.records for task in self._waiting)
+        self.records_done = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether every task has been completed."""
+        return not self._waiting and not self._leased
+
+    def take(self) -> Task | None:
+        """Lease the next task; None while there is none."""
+        if not self._waiting:
+            return None
+        task = self._waiting.popleft()
+        self._leased[task.id] = task
+        return task
+
+    def complete(self, task_id: int) -> Task:
+        """Record that a leased task is done, and return it. Raises KeyError if not leased."""
+        task = self._leased.pop(task_id)
+        self.tasks_done += 1
+        self.records_done += task.records
+        return task
+
+    def give_back(self, task_id: int) -> None:
+        """Take the task from a worker that will not finish it. Raises KeyError if not leased."""
+        task = self._leased.pop(task_id)
+        self._waiting.appendleft(replace(task, id=self._next_id()))

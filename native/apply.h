@@ -1,0 +1,119 @@
+/* Applies an update rule to a group of rows, or to a dense block.
+ *
+ * Owns what comes before the rule (gradient scale, clipping, weight decay) and
+ * the 16-bit row formats; the rules themselves are in steps.h, finding the rows
+ * is the store's business (traffic.h).
+ */
+#ifndef SHOAL_APPLY_H
+#define SHOAL_APPLY_H
+
+#include "halves.h"
+#include "mixing.h"
+#include "steps.h"
+
+enum { SHOAL_FLOAT32 = 0, SHOAL_BFLOAT16 = 1, SHOAL_FLOAT16 = 2 };
+
+typedef void (*shoal_apply_fn)(float *const *w, float *const *s, const float *const *g,
+                               int64_t rows, int64_t dim, int64_t pitch, const shoal_step *p);
+
+/* A whole group per call, so that dispatch is paid once per group, not per row. */
+#define SHOAL_APPLY(name)                                                                   \
+    SHOAL_CLONES static void shoal_apply_##name(                                            \
+        float *const *w, float *const *s, const float *const *g, int64_t rows, int64_t dim, \
+        int64_t pitch, const shoal_step *p) {                                               \
+        if (pitch == dim) {                                                                 \
+            SHOAL_WITH_CONSTANT_DIM(dim, for (int64_t r = 0; r < rows; r++)                 \
+                                        shoal_step_##name(w[r], s[r], g[r], n, n, p))       \
+        } else {                                                                            \
+            for (int64_t r = 0; r < rows; r++)                                              \
+                shoal_step_##name(w[r], s[r], g[r], dim, pitch, p);                         \
+        }                                                                                   \
+    }
+
+SHOAL_APPLY(sgd)
+SHOAL_APPLY(momentum)
+SHOAL_APPLY(nesterov)
+SHOAL_APPLY(adagrad)
+SHOAL_APPLY(rowwise_adagrad)
+SHOAL_APPLY(rmsprop)
+SHOAL_APPLY(rmsprop_momentum)
+SHOAL_APPLY(rmsprop_centered)
+SHOAL_APPLY(rmsprop_centered_momentum)
+SHOAL_APPLY(adam)
+SHOAL_APPLY(amsgrad)
+SHOAL_APPLY(ftrl)
+
+static shoal_apply_fn shoal_apply_of(int rule) {
+    static const shoal_apply_fn table[SHOAL_RULES] = {
+        shoal_apply_sgd, shoal_apply_momentum, shoal_apply_nesterov, shoal_apply_adagrad,
+        shoal_apply_rowwise_adagrad, shoal_apply_rmsprop, shoal_apply_rmsprop_momentum,
+        shoal_apply_rmsprop_centered, shoal_apply_rmsprop_centered_momentum, shoal_apply_adam,
+        shoal_apply_amsgrad, shoal_apply_ftrl};
+    return table[rule];
+}
+
+SHOAL_INLINE int shoal_is_plain(const shoal_step *p) {
+    return p->scale == 1.0f && p->clip_value == 0.0f && p->clip_norm == 0.0f && p->decay == 0.0f;
+}
+
+/* out = the gradient the rule sees: scaled, then clipped by value or by its norm
+ * (g * c / max(norm, c), as Keras). out: OUT, n floats; g: IN. */
+SHOAL_CLONES static void shoal_prepare_gradient(const float *restrict g, float *restrict out,
+                                                int64_t n, const shoal_step *p) {
+    const float scale = p->scale, limit = p->clip_value, norm = p->clip_norm;
+    for (int64_t i = 0; i < n; i++) out[i] = g[i] * scale;
+    if (norm > 0.0f) {
+        float length = __builtin_sqrtf(shoal_sum_squares(out, n));
+        float divisor = length > norm ? length : norm;
+        for (int64_t i = 0; i < n; i++) out[i] = out[i] * norm / divisor;
+    } else if (limit > 0.0f) {
+        for (int64_t i = 0; i < n; i++)
+            out[i] = out[i] < -limit ? -limit : (out[i] > limit ? limit : out[i]);
+    }
+}
+
+/* Keras: variable - variable * weight_decay * learning_rate, before the rule. */
+SHOAL_CLONES static void shoal_decay_weights(float *w, int64_t n, const shoal_step *p) {
+    const float decay = p->decay, rate = p->rate;
+    for (int64_t i = 0; i < n; i++) w[i] = w[i] - w[i] * decay * rate;
+}
+
+SHOAL_INLINE void shoal_decode(const void *row, float *out, int64_t dim, int format) {
+    if (format == SHOAL_BFLOAT16) shoal_decode_bfloat16((const uint16_t *)row, out, dim);
+    else if (format == SHOAL_FLOAT16) shoal_decode_float16((const uint16_t *)row, out, dim);
+    else memcpy(out, row, (size_t)dim * 4);
+}
+
+SHOAL_INLINE void shoal_encode(const float *x, void *row, int64_t dim, int format) {
+    if (format == SHOAL_BFLOAT16) shoal_encode_bfloat16(x, (uint16_t *)row, dim);
+    else if (format == SHOAL_FLOAT16) shoal_encode_float16(x, (uint16_t *)row, dim);
+    else memcpy(row, x, (size_t)dim * 4);
+}
+
+/* Two columns share one 64-bit draw: bfloat16 needs 16 bits, float16 24. */
+SHOAL_CLONES static void shoal_encode_stochastic(const float *x, uint16_t *row, int64_t dim,
+                                                 int format, uint64_t key) {
+    for (int64_t c = 0; c < dim; c++) {
+        uint64_t draw = shoal_mix64(key + (uint64_t)(c >> 1) * SHOAL_GOLDEN);
+        uint32_t noise = (uint32_t)(draw >> ((c & 1) ? 32 : 0));
+        row[c] = format == SHOAL_BFLOAT16 ? shoal_to_bfloat16_stochastic(x[c], noise)
+                                          : shoal_to_float16_stochastic(x[c], noise);
+    }
+}
+
+/* One row that needs more than the plain path: scratch holds 2 * dim floats. */
+static void shoal_apply_row(shoal_apply_fn apply, void *row, float *s, const float *g, int64_t dim,
+                            int format, uint64_t noise_key, const shoal_step *p, float *scratch) {
+    float *w = format == SHOAL_FLOAT32 ? (float *)row : scratch;
+    if (format != SHOAL_FLOAT32) shoal_decode(row, w, dim, format);
+    if (!shoal_is_plain(p)) {
+        shoal_prepare_gradient(g, scratch + dim, dim, p);
+        g = scratch + dim;
+        if (p->decay != 0.0f) shoal_decay_weights(w, dim, p);
+    }
+    apply(&w, &s, &g, 1, dim, dim, p);
+    if (format != SHOAL_FLOAT32)
+        shoal_encode_stochastic(w, (uint16_t *)row, dim, format, noise_key);
+}
+
+#endif

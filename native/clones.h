@@ -1,0 +1,48 @@
+/* Compiler vocabulary of the kernels: run-time dispatch, inlining, prefetch.
+ *
+ * Owns no kernel. Every hot function is compiled once per instruction set by the
+ * compiler (target_clones) and chosen when the extension is loaded, so one wheel
+ * runs everywhere without -march. The build sets -ffp-contract=off: without it
+ * the AVX clones would fuse multiply and add and a row's initial value, or a
+ * trained weight, would depend on the machine that computed it.
+ */
+#ifndef SHOAL_CLONES_H
+#define SHOAL_CLONES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Sanitizers instrument the dispatch itself, which runs before they are set up,
+ * so they get the baseline code; AArch64 has NEON in its baseline. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
+    __GNUC__ >= 12 && !defined(__SANITIZE_ADDRESS__) && !defined(SHOAL_NO_CLONES)
+#define SHOAL_CLONES \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define SHOAL_CLONES
+#endif
+
+#define SHOAL_INLINE static inline __attribute__((always_inline))
+#define SHOAL_LIKELY(x) __builtin_expect(!!(x), 1)
+#define SHOAL_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define SHOAL_LINE 64 /* bytes in a cache line */
+
+SHOAL_INLINE void shoal_prefetch(const void *address) { __builtin_prefetch(address, 0, 3); }
+SHOAL_INLINE void shoal_prefetch_write(const void *address) { __builtin_prefetch(address, 1, 3); }
+
+/* Run `call` with its dimension argument `n` as a compile-time constant for the
+ * common widths, so that the loop over a row unrolls to whole vectors. */
+#define SHOAL_WITH_CONSTANT_DIM(dim, call)             \
+    switch (dim) {                                     \
+        case 1: { enum { n = 1 }; call; } break;       \
+        case 4: { enum { n = 4 }; call; } break;       \
+        case 8: { enum { n = 8 }; call; } break;       \
+        case 16: { enum { n = 16 }; call; } break;     \
+        case 32: { enum { n = 32 }; call; } break;     \
+        case 64: { enum { n = 64 }; call; } break;     \
+        case 128: { enum { n = 128 }; call; } break;   \
+        default: { const int64_t n = (dim); call; }    \
+    }
+
+#endif

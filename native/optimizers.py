@@ -1,0 +1,286 @@
+"""What an update rule is: its kind, its hyperparameters, its slots.
+
+Owns the names, defaults, ranges and JSON form of an optimizer; the arithmetic is in
+steps.h, applied to rows by ``rowstore`` and to dense blocks by ``dense``. Names and
+defaults are those of Keras 3. The learning rate is not part of the specification:
+it is passed with every update, so that schedules need no support here.
+
+Sparse updates are lazy: a row that is in no batch is not touched, so its momentum
+does not go on and its moments and weights do not decay meanwhile. A table whose rows
+are all in every batch equals the dense rule. The notes per kind are in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Hyperparameter = float | bool
+Check = tuple[Callable[[float], bool], str]
+
+_ANY: Check = (lambda x: True, "a finite number")
+_AT_LEAST_0: Check = (lambda x: x >= 0, "at least 0")
+_ABOVE_0: Check = (lambda x: x > 0, "above 0")
+_FRACTION: Check = (lambda x: 0 <= x < 1, "at least 0 and below 1")
+_SHARE: Check = (lambda x: 0 <= x <= 1, "between 0 and 1")
+_AT_MOST_0: Check = (lambda x: x <= 0, "at most 0")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Defaults of a kind (a bool default makes the hyperparameter a flag) and its rule."""
+
+    defaults: Mapping[str, Hyperparameter]
+    lazy: str
+    """What a sparse update leaves out for rows that are not in the batch."""
+
+
+KINDS: Mapping[str, _Kind] = {
+    "sgd": _Kind({}, "nothing: rows without gradient do not move in the dense rule either"),
+    "momentum": _Kind(
+        {"momentum": 0.9, "nesterov": False},
+        "the velocity neither decays nor moves the row until its next gradient",
+    ),
+    "adagrad": _Kind(
+        {"initial_accumulator_value": 0.1, "epsilon": 1e-7},
+        "nothing: a zero gradient changes neither the accumulator nor the row",
+    ),
+    "rowwise_adagrad": _Kind(
+        {"initial_accumulator_value": 0.1, "epsilon": 1e-7},
+        "nothing, as adagrad; one accumulator per row, of the mean squared gradient",
+    ),
+    "rmsprop": _Kind(
+        {"rho": 0.9, "momentum": 0.0, "epsilon": 1e-7, "centered": False},
+        "the averages do not decay and the momentum does not move the row",
+    ),
+    "adam": _Kind(
+        {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7, "amsgrad": False},
+        "the moments do not decay and do not move the row; the bias correction goes by the "
+        "table's step, not by the row's own count",
+    ),
+    "adamw": _Kind(
+        {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7, "amsgrad": False, "weight_decay": 0.004},
+        "as adam; weights decay only in the batches the row is in",
+    ),
+    "ftrl": _Kind(
+        {
+            "learning_rate_power": -0.5,
+            "initial_accumulator_value": 0.1,
+            "l1_regularization_strength": 0.0,
+            "l2_regularization_strength": 0.0,
+            "l2_shrinkage_regularization_strength": 0.0,
+            "beta": 0.0,
+        },
+        "shrinkage applies only in the batches the row is in",
+    ),
+}
+"""Every kind of optimizer. All also take the hyperparameters in ``COMMON``."""
+
+COMMON = ("weight_decay", "clipvalue", "clipnorm", "global_clipnorm")
+"""Optional for every kind; None or 0 means not set.
+
+clipnorm clips by the norm of one row in a table and of the whole vector in a dense
+block. global_clipnorm is carried but not applied by the stores, which never see all
+gradients: whoever holds them uses ``gradients.clip_by_global_norm``.
+"""
+
+_CHECKS: Mapping[str, Check] = {
+    "momentum": _SHARE,
+    "rho": _SHARE,
+    "beta_1": _FRACTION,
+    "beta_2": _FRACTION,
+    "epsilon": _AT_LEAST_0,
+    "initial_accumulator_value": _AT_LEAST_0,
+    "learning_rate_power": _AT_MOST_0,
+    "l1_regularization_strength": _AT_LEAST_0,
+    "l2_regularization_strength": _AT_LEAST_0,
+    "l2_shrinkage_regularization_strength": _AT_LEAST_0,
+    "beta": _ANY,
+    "weight_decay": _AT_LEAST_0,
+    "clipvalue": _AT_LEAST_0,
+    "clipnorm": _AT_LEAST_0,
+    "global_clipnorm": _AT_LEAST_0,
+}
+
+# As enumerated in steps.h.
+_RULES = (
+    "sgd",
+    "momentum",
+    "nesterov",
+    "adagrad",
+    "rowwise_adagrad",
+    "rmsprop",
+    "rmsprop_momentum",
+    "rmsprop_centered",
+    "rmsprop_centered_momentum",
+    "adam",
+    "amsgrad",
+    "ftrl",
+)
+
+_SLOTS: Mapping[str, tuple[str, ...]] = {
+    "sgd": (),
+    "momentum": ("momentum",),
+    "nesterov": ("momentum",),
+    "adagrad": ("accumulator",),
+    "rowwise_adagrad": ("accumulator",),
+    "rmsprop": ("velocity",),
+    "rmsprop_momentum": ("velocity", "momentum"),
+    "rmsprop_centered": ("velocity", "average_gradient"),
+    "rmsprop_centered_momentum": ("velocity", "momentum", "average_gradient"),
+    "adam": ("momentum", "velocity"),
+    "amsgrad": ("momentum", "velocity", "velocity_hat"),
+    "ftrl": ("accumulator", "linear"),
+}
+
+
+def _checked(kind: str, name: str, value: object, default: Hyperparameter) -> Hyperparameter:
+    where = f"optimizer {kind!r}: hyperparameter {name!r}"
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        raise ValueError(f"{where} must be true or false, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{where} must be a number, got {value!r}")
+    test, wanted = _CHECKS[name]
+    if not math.isfinite(value) or not test(value):
+        raise ValueError(f"{where} must be {wanted}, got {value!r}")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """An optimizer as the servers run it.
+
+    ``hyperparameters`` is completed with the defaults, so two specifications that mean
+    the same are equal. Raises ValueError for an unknown kind or name, or a value out of
+    its range.
+    """
+
+    kind: str
+    hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = KINDS.get(self.kind)
+        if known is None:
+            raise ValueError(f"unknown optimizer kind {self.kind!r}; known: {', '.join(KINDS)}")
+        defaults: dict[str, Hyperparameter] = dict.fromkeys(COMMON, 0.0) | dict(known.defaults)
+        unknown = sorted(set(self.hyperparameters) - set(defaults))
+        if unknown:
+            raise ValueError(
+                f"optimizer {self.kind!r} has no hyperparameter {', '.join(unknown)}; "
+                f"it has {', '.join(defaults)}"
+            )
+        for name, value in self.hyperparameters.items():
+            default = defaults[name]
+            if value is None and name in COMMON:
+                defaults[name] = 0.0
+            else:
+                defaults[name] = _checked(self.kind, name, value, default)
+        clips = [name for name in COMMON[1:] if defaults[name]]
+        if len(clips) > 1:
+            raise ValueError(f"optimizer {self.kind!r}: {' and '.join(clips)} exclude each other")
+        object.__setattr__(self, "hyperparameters", defaults)
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    @property
+    def rule(self) -> str:
+        """The kernel of steps.h that this kind with these flags runs."""
+        h = self.hyperparameters
+        if self.kind == "momentum" and h["nesterov"]:
+            return "nesterov"
+        if self.kind in ("adam", "adamw"):
+            return "amsgrad" if h["amsgrad"] else "adam"
+        if self.kind == "rmsprop":
+            centered = "_centered" if h["centered"] else ""
+            return f"rmsprop{centered}{'_momentum' if h['momentum'] else ''}"
+        return self.kind
+
+    @property
+    def rule_number(self) -> int:
+        """The rule's place in the enumeration of steps.h."""
+        return _RULES.index(self.rule)
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Names of the optimizer's slots, in storage order, as Keras names its variables."""
+        return _SLOTS[self.rule]
+
+    @property
+    def slot_initial_values(self) -> tuple[float, ...]:
+        """What each slot starts from."""
+        start = float(self.hyperparameters.get("initial_accumulator_value", 0.0))
+        return tuple(start if name == "accumulator" else 0.0 for name in self.slot_names)
+
+    def slot_width(self, dim: int) -> int:
+        """Floats that each slot keeps for a row of ``dim`` columns."""
+        return 1 if self.kind == "rowwise_adagrad" else dim
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """The numbers that ``shoal_step_of`` in steps.h reads, in its order."""
+        order = (
+            "momentum",
+            "rho",
+            "beta_1",
+            "beta_2",
+            "epsilon",
+            "learning_rate_power",
+            "l1_regularization_strength",
+            "l2_regularization_strength",
+            "l2_shrinkage_regularization_strength",
+            "beta",
+            "weight_decay",
+            "clipvalue",
+            "clipnorm",
+        )
+        return tuple(float(self.hyperparameters.get(name, 0.0)) for name in order)
+
+    def check_learning_rate(self, learning_rate: float) -> None:
+        """Raise ValueError for a rate this optimizer cannot use."""
+        if not math.isfinite(learning_rate):
+            raise ValueError(f"learning_rate must be finite, got {learning_rate!r}")
+        if self.kind == "ftrl" and learning_rate <= 0:
+            raise ValueError(f"learning_rate must be above 0 for ftrl, got {learning_rate!r}")
+
+    def to_json(self) -> str:
+        """One line of JSON with sorted keys."""
+        return json.dumps(
+            {"kind": self.kind, "hyperparameters": dict(self.hyperparameters)}, sort_keys=True
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> OptimizerSpec:
+        """Read what ``to_json`` wrote; raises ValueError if it is something else."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or set(data) != {"kind", "hyperparameters"}:
+            raise ValueError(f"not an optimizer specification: {text[:100]!r}")
+        return cls(data["kind"], data["hyperparameters"])
+
+    @classmethod
+    def from_keras(cls, class_name: str, config: Mapping[str, Any]) -> OptimizerSpec:
+        """Build from a Keras optimizer's class name and ``get_config()``.
+
+        Raises ValueError for a class without a kernel here and for options that need the
+        whole model in one place (averaged weights, gradient accumulation, loss scaling).
+        """
+        kinds = {
+            "SGD": "momentum" if config.get("momentum") else "sgd",
+            "Adagrad": "adagrad",
+            "RMSprop": "rmsprop",
+            "Adam": "adam",
+            "AdamW": "adamw",
+            "Ftrl": "ftrl",
+        }
+        if class_name not in kinds:
+            raise ValueError(f"no kernel for optimizer {class_name}; there are {', '.join(kinds)}")
+        for option in ("use_ema", "gradient_accumulation_steps", "loss_scale_factor"):
+            if config.get(option):
+                raise ValueError(f"optimizer {class_name}: option {option} is not supported")
+        names = {*KINDS[kinds[class_name]].defaults, *COMMON}
+        return cls(kinds[class_name], {k: v for k, v in config.items() if k in names})

@@ -1,0 +1,80 @@
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+
+VALUE_DTYPES: tuple[str, ...]
+DEFAULT_STRIPES: int
+MAX_STEP: int
+
+class RowStore:
+    @property
+    def dim(self) -> int: ...
+    @property
+    def optimizer(self) -> OptimizerSpec: ...
+    @property
+    def initializer(self) -> InitializerSpec: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def value_dtype(self) -> str: ...
+    @property
+    def stripes(self) -> int: ...
+    @property
+    def slot_names(self) -> tuple[str, ...]: ...
+    @property
+    def slot_width(self) -> int: ...
+    def __init__(
+        self,
+        dim: int,
+        optimizer: OptimizerSpec,
+        initializer: InitializerSpec,
+        seed: int,
+        *,
+        value_dtype: str = "float32",
+        stripes: int = 256,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, id: int) -> bool: ...  # noqa: A002
+    def memory_bytes(self) -> int: ...
+    def lookup(
+        self,
+        ids: NDArray[np.int64],
+        out: NDArray[np.float32] | None = None,
+        *,
+        missing: str = "initial",
+    ) -> NDArray[np.float32]: ...
+    def insert(self, ids: NDArray[np.int64]) -> None: ...
+    def update(
+        self,
+        ids: NDArray[np.int64],
+        gradients: NDArray[np.float32],
+        *,
+        learning_rate: float,
+        step: int,
+        gradient_scale: float = 1.0,
+    ) -> None: ...
+    def remove(self, ids: NDArray[np.int64]) -> int: ...
+    def compact(self) -> None: ...
+    def export(
+        self, batch: int = 65536
+    ) -> Iterator[
+        tuple[
+            NDArray[np.int64],
+            NDArray[np.float32],
+            dict[str, NDArray[np.float32]],
+            NDArray[np.uint32],
+            NDArray[np.uint32],
+        ]
+    ]: ...
+    def assign(
+        self,
+        ids: NDArray[np.int64],
+        values: NDArray[np.float32],
+        slots: Mapping[str, NDArray[np.float32]] | None = None,
+        versions: NDArray[np.uint32] | None = None,
+        use_counts: NDArray[np.uint32] | None = None,
+    ) -> None: ...

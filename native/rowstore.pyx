@@ -1,0 +1,336 @@
+"""The row store: any int64 id to a row with its optimizer slots.
+
+A thin shell: it checks arguments, lets go of the interpreter lock and calls the C
+headers (store.h for what a store is, traffic.h for batches, scan.h for iteration,
+removal and compaction). It knows nothing of tables, servers or routing.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+import numpy as np
+
+from shoal.native.arrays import require
+
+cdef extern from "scan.h" nogil:
+    enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_CONSTANTS
+    ctypedef struct shoal_store:
+        pass
+    ctypedef struct shoal_initial:
+        int kind
+        float a
+        float b
+        uint64_t key
+    ctypedef struct shoal_step:
+        pass
+    ctypedef struct shoal_batch:
+        int64_t n
+        const int64_t *ids
+        float *out
+        const float *gradients
+        int use_default
+        const shoal_step *step
+        uint32_t version
+        const float *values
+        const float *slots[3]
+        const uint32_t *versions
+        const uint32_t *uses
+    ctypedef struct shoal_cursor:
+        uint32_t stripe
+        uint64_t position
+    ctypedef struct shoal_rows:
+        int64_t *ids
+        float *values
+        float *slots[3]
+        uint32_t *versions
+        uint32_t *uses
+    uint64_t shoal_mix64(uint64_t)
+    shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
+                                    const float *slot_initial, shoal_initial initial,
+                                    float default_value, uint64_t noise_key, uint32_t stripes)
+    void shoal_store_destroy(shoal_store *)
+    size_t shoal_store_memory(shoal_store *)
+    int64_t shoal_store_count(shoal_store *)
+    int shoal_run(shoal_store *, const shoal_batch *)
+    int64_t shoal_remove(shoal_store *, const int64_t *, int64_t)
+    int shoal_contains(shoal_store *, int64_t)
+    int64_t shoal_export_segment(shoal_store *, shoal_cursor *, const shoal_rows *, int64_t)
+    int shoal_compact(shoal_store *)
+    shoal_step shoal_step_of(int rule, const double *constants)
+    shoal_step shoal_step_at(const shoal_step *, double rate, double scale, double step)
+
+VALUE_DTYPES = ("float32", "bfloat16", "float16")  # as enumerated in apply.h
+DEFAULT_STRIPES = 256
+MAX_STEP = 2**32 - 1
+
+
+cdef const float *floats(object array) noexcept:
+    """Start of a checked float32 array (NULL for None)."""
+    if array is None:
+        return NULL
+    cdef const float[::1] flat = array.reshape(-1)
+    return &flat[0] if flat.shape[0] else NULL
+
+
+cdef const uint32_t *counters(object array) noexcept:
+    if array is None:
+        return NULL
+    cdef const uint32_t[::1] flat = array
+    return &flat[0] if flat.shape[0] else NULL
+
+
+cdef shoal_batch empty_batch() noexcept:
+    cdef shoal_batch batch
+    memset(&batch, 0, sizeof(batch))
+    return batch
+
+
+cdef class RowStore:
+    """Rows of ``dim`` values with optimizer slots, found by int64 id.
+
+    Any id is legal. A row comes to exist on its first update (or ``insert``); until then
+    a lookup computes its initial value, a pure function of (seed, id). Every method may be
+    called from many threads at once: each row is read and written whole under its
+    stripe's lock, and a batch holds only a few of the locks at a time, so a batch is not
+    one atomic step.
+
+    dim: columns, at least 1. seed: any int64 or uint64. value_dtype: "float32",
+    "bfloat16" or "float16"; the 16-bit types are rounded stochastically on update, slots
+    stay float32, and arrays going in and out are float32. stripes: locks and sub-indexes,
+    a power of two from 256 to 65536. Raises ValueError or TypeError for bad arguments.
+    """
+
+    cdef shoal_store *_store
+    cdef shoal_step _step
+    cdef readonly int dim
+    cdef readonly object optimizer
+    cdef readonly object initializer
+    cdef readonly object seed
+    cdef readonly str value_dtype
+    cdef readonly int stripes
+    cdef readonly tuple slot_names
+    cdef readonly int slot_width
+
+    def __cinit__(self, dim, optimizer, initializer, seed, *, value_dtype="float32",
+                  stripes=DEFAULT_STRIPES):
+        cdef float slot_initial[SHOAL_MAX_SLOTS]
+        cdef double constants[SHOAL_CONSTANTS]
+        cdef shoal_initial initial
+        if not isinstance(dim, int) or isinstance(dim, bool):
+            raise TypeError(f"dim must be an int, not {type(dim).__name__}")
+        if not 1 <= dim <= 65536:
+            raise ValueError(f"dim must be between 1 and 65536, got {dim}")
+        if value_dtype not in VALUE_DTYPES:
+            raise ValueError(f"value_dtype must be one of {VALUE_DTYPES}, got {value_dtype!r}")
+        if stripes not in [1 << k for k in range(8, 17)]:
+            raise ValueError(f"stripes must be a power of two from 256 to 65536, got {stripes}")
+        if not -(2**63) <= seed < 2**64:
+            raise ValueError(f"seed must fit in 64 bits, got {seed}")
+        self.dim = dim
+        self.optimizer = optimizer
+        self.initializer = initializer
+        self.seed = seed
+        self.value_dtype = value_dtype
+        self.stripes = stripes
+        self.slot_names = optimizer.slot_names
+        self.slot_width = optimizer.slot_width(dim)
+        for k, value in enumerate(optimizer.slot_initial_values):
+            slot_initial[k] = value
+        for k, value in enumerate(optimizer.constants):
+            constants[k] = value
+        self._step = shoal_step_of(optimizer.rule_number, constants)
+        initial.kind, initial.a, initial.b = initializer.kernel
+        initial.key = shoal_mix64(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF))
+        self._store = shoal_store_create(
+            dim, VALUE_DTYPES.index(value_dtype), len(self.slot_names), self.slot_width,
+            slot_initial, initial, initializer.default_value, shoal_mix64(~initial.key), stripes,
+        )
+        if self._store is NULL:
+            raise MemoryError("no memory for an empty row store")
+
+    def __dealloc__(self):
+        shoal_store_destroy(self._store)
+
+    def __len__(self):
+        cdef int64_t rows
+        with nogil:
+            rows = shoal_store_count(self._store)
+        return rows
+
+    def __contains__(self, id):
+        cdef int64_t key = id
+        cdef int found
+        with nogil:
+            found = shoal_contains(self._store, key)
+        return found != 0
+
+    def memory_bytes(self):
+        """Bytes of memory this store keeps resident: rows, slots, index and locks."""
+        cdef size_t total
+        with nogil:
+            total = shoal_store_memory(self._store)
+        return total
+
+    cdef run(self, shoal_batch *batch):
+        cdef int result
+        with nogil:
+            result = shoal_run(self._store, batch)
+        if result != 0:
+            raise MemoryError(
+                f"no memory for more rows, or more than {self.stripes << 23} of them; "
+                "a part of the batch may have been applied"
+            )
+
+    def lookup(self, ids, out=None, *, missing="initial"):
+        """Read rows; never inserts.
+
+        ids: int64 [n], repeats allowed. out: float32 [n, dim] to write to, or None for a
+        new array. missing: what an id without a row reads, "initial" for its initial
+        value or "default" for the initializer's expected value. Returns out.
+        """
+        cdef shoal_batch batch = empty_batch()
+        cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
+        if missing not in ("initial", "default"):
+            raise ValueError(f"missing must be 'initial' or 'default', got {missing!r}")
+        if out is None:
+            out = np.empty((keys.shape[0], self.dim), np.float32)
+        else:
+            require("out", out, np.float32, (keys.shape[0], self.dim), writable=True)
+        if keys.shape[0]:
+            batch.n = keys.shape[0]
+            batch.ids = &keys[0]
+            batch.out = <float *>floats(out)
+            batch.use_default = missing == "default"
+            self.run(&batch)
+        return out
+
+    def insert(self, ids):
+        """Make sure that rows exist. ids: int64 [n]. New rows have version and use count 0."""
+        cdef shoal_batch batch = empty_batch()
+        cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
+        if keys.shape[0]:
+            batch.n = keys.shape[0]
+            batch.ids = &keys[0]
+            self.run(&batch)
+
+    def update(self, ids, gradients, *, learning_rate, step, gradient_scale=1.0):
+        """Apply the optimizer to rows; missing rows are inserted first.
+
+        ids: int64 [n], best unique; a repeated id is updated once per occurrence, in
+        order. gradients: float32 [n, dim]. learning_rate: of this update. step: the
+        1-based count of updates, for Adam's bias correction; becomes the rows' last
+        version. gradient_scale: multiplies every gradient (loss scale, global-norm clip).
+        """
+        cdef shoal_batch batch = empty_batch()
+        cdef shoal_step now
+        cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
+        require("gradients", gradients, np.float32, (keys.shape[0], self.dim))
+        self.optimizer.check_learning_rate(learning_rate)
+        if not 1 <= step <= MAX_STEP:
+            raise ValueError(f"step must be between 1 and {MAX_STEP}, got {step}")
+        if keys.shape[0]:
+            now = shoal_step_at(&self._step, learning_rate, gradient_scale, step)
+            batch.n = keys.shape[0]
+            batch.ids = &keys[0]
+            batch.gradients = floats(gradients)
+            batch.step = &now
+            batch.version = step
+            self.run(&batch)
+
+    def remove(self, ids):
+        """Remove rows; returns how many there were. ids: int64 [n].
+
+        Their memory is used again by later rows; ``compact`` gives it back.
+        """
+        cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
+        cdef int64_t removed = 0
+        if keys.shape[0]:
+            with nogil:
+                removed = shoal_remove(self._store, &keys[0], keys.shape[0])
+        if removed < 0:
+            raise MemoryError("no memory to note removed rows; a part of them was removed")
+        return removed
+
+    def compact(self):
+        """Close the gaps that removal left and give their memory back, stripe by stripe."""
+        cdef int result
+        with nogil:
+            result = shoal_compact(self._store)
+        if result != 0:
+            raise MemoryError("no memory to compact; rows are intact")
+
+    def export(self, batch=65536):
+        """Iterate over all rows as (ids, values, slots, versions, use_counts).
+
+        ids: int64 [n]; values: float32 [n, dim]; slots: name to float32 [n, slot_width];
+        versions, use_counts: uint32 [n] (a use count stays at 65535). n is at most the
+        larger of ``batch`` and 2048. Each row comes whole, with slots of the same moment;
+        different rows may be of different moments. A row that is there throughout comes
+        exactly once.
+        """
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        return self._export(max(batch, SHOAL_SEGMENT_ROWS))
+
+    def _export(self, room):
+        cdef shoal_cursor cursor = shoal_cursor(stripe=0, position=0)
+        cdef shoal_rows rows
+        cdef int64_t filled = 0, copied = 0
+        cdef int64_t capacity = room
+        while copied >= 0:
+            ids = np.empty(room, np.int64)
+            values = np.empty((room, self.dim), np.float32)
+            slots = {name: np.empty((room, self.slot_width), np.float32) for name in self.slot_names}
+            versions = np.empty(room, np.uint32)
+            uses = np.empty(room, np.uint32)
+            rows.ids = <int64_t *><size_t>ids.ctypes.data
+            rows.values = <float *>floats(values)
+            for k, slot in enumerate(slots.values()):
+                rows.slots[k] = <float *>floats(slot)
+            rows.versions = <uint32_t *>counters(versions)
+            rows.uses = <uint32_t *>counters(uses)
+            filled = 0
+            while filled + SHOAL_SEGMENT_ROWS <= capacity:
+                with nogil:
+                    copied = shoal_export_segment(self._store, &cursor, &rows, filled)
+                if copied < 0:
+                    break
+                filled += copied
+            if filled:
+                yield (
+                    ids[:filled], values[:filled],
+                    {name: slot[:filled] for name, slot in slots.items()},
+                    versions[:filled], uses[:filled],
+                )
+
+    def assign(self, ids, values, slots=None, versions=None, use_counts=None):
+        """Set rows as they are, inserting missing ones; for checkpoints and tests.
+
+        ids: int64 [n]; values: float32 [n, dim]; slots: name to float32 [n, slot_width];
+        versions, use_counts: uint32 [n]. What is not given stays as it is, or starts as in
+        a new row. 16-bit values are rounded to nearest even. Raises ValueError for a slot
+        this optimizer does not have.
+        """
+        cdef shoal_batch batch = empty_batch()
+        cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
+        cdef Py_ssize_t n = keys.shape[0]
+        require("values", values, np.float32, (n, self.dim))
+        slots = dict(slots or {})
+        unknown = sorted(set(slots) - set(self.slot_names))
+        if unknown:
+            raise ValueError(f"slots: the optimizer has no slot {', '.join(unknown)}")
+        for name, slot in slots.items():
+            require(f"slots[{name!r}]", slot, np.float32, (n, self.slot_width))
+        if versions is not None:
+            require("versions", versions, np.uint32, (n,))
+        if use_counts is not None:
+            require("use_counts", use_counts, np.uint32, (n,))
+        if n:
+            batch.n = n
+            batch.ids = &keys[0]
+            batch.values = floats(values)
+            for k, name in enumerate(self.slot_names):
+                batch.slots[k] = floats(slots.get(name))
+            batch.versions = counters(versions)
+            batch.uses = counters(use_counts)
+            self.run(&batch)

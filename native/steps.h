@@ -1,0 +1,243 @@
+/* The update rules: one function per optimizer over one run of n elements.
+ *
+ * Each follows the order of operations of Keras 3's update_step, in float32, so
+ * results agree with it to rounding. `s` holds the slots one after another, each
+ * `pitch` floats after the one before: pitch is n for a row of a table and the
+ * block's length for a dense block. w, s: INOUT; g: IN. What precedes the rule
+ * (scale, clipping, weight decay) is in apply.h.
+ */
+#ifndef SHOAL_STEPS_H
+#define SHOAL_STEPS_H
+
+#include <math.h>
+
+#include "clones.h"
+
+enum {
+    SHOAL_SGD = 0,
+    SHOAL_MOMENTUM,
+    SHOAL_NESTEROV,
+    SHOAL_ADAGRAD,
+    SHOAL_ROWWISE_ADAGRAD,
+    SHOAL_RMSPROP,
+    SHOAL_RMSPROP_MOMENTUM,
+    SHOAL_RMSPROP_CENTERED,
+    SHOAL_RMSPROP_CENTERED_MOMENTUM,
+    SHOAL_ADAM,
+    SHOAL_AMSGRAD,
+    SHOAL_FTRL,
+    SHOAL_RULES
+};
+
+/* The constants of an optimizer and of one update. */
+typedef struct {
+    int rule;
+    float momentum;    /* SGD, RMSprop */
+    float rho;         /* RMSprop */
+    float keep_first;  /* 1 - rho, 1 - beta_1 */
+    float keep_second; /* 1 - beta_2 */
+    float epsilon;
+    float power;       /* FTRL: -learning_rate_power */
+    float l1, l2, shrinkage, beta; /* FTRL */
+    float clip_value;  /* 0: none */
+    float clip_norm;   /* 0: none */
+    float decay;       /* weight decay; 0: none */
+    double beta_1, beta_2; /* Adam, already rounded to float32 */
+    /* of one update, set by shoal_step_at */
+    float rate;        /* learning rate */
+    float alpha;       /* Adam: the rate with both bias corrections */
+    float l2_now;      /* FTRL: l2 + beta / (2 rate) */
+    float scale;       /* multiplies every gradient */
+} shoal_step;
+
+/* Order of the numbers in `c`: OptimizerSpec.constants of optimizers.py. */
+enum { SHOAL_CONSTANTS = 13 };
+
+static shoal_step shoal_step_of(int rule, const double *c) {
+    shoal_step p;
+    memset(&p, 0, sizeof p);
+    p.rule = rule;
+    p.momentum = (float)c[0];
+    p.rho = (float)c[1];
+    p.beta_1 = (float)c[2];
+    p.beta_2 = (float)c[3];
+    p.keep_first = (float)(1.0 - (rule == SHOAL_ADAM || rule == SHOAL_AMSGRAD ? c[2] : c[1]));
+    p.keep_second = (float)(1.0 - c[3]);
+    p.epsilon = (float)c[4];
+    p.power = (float)-c[5];
+    p.l1 = (float)c[6];
+    p.l2 = (float)c[7];
+    p.shrinkage = (float)c[8];
+    p.beta = (float)c[9];
+    p.decay = (float)c[10];
+    p.clip_value = (float)c[11];
+    p.clip_norm = (float)c[12];
+    p.scale = 1.0f;
+    return p;
+}
+
+/* Keras takes float32 powers of float32 betas; at small steps 1 - beta_2^step
+ * keeps few digits, so the same roundings are made here. */
+static shoal_step shoal_step_at(const shoal_step *base, double rate, double scale, double step) {
+    shoal_step p = *base;
+    p.rate = (float)rate;
+    p.scale = (float)scale;
+    if (p.rule == SHOAL_ADAM || p.rule == SHOAL_AMSGRAD) {
+        float first = (float)pow(p.beta_1, step), second = (float)pow(p.beta_2, step);
+        p.alpha = p.rate * sqrtf(1.0f - second) / (1.0f - first);
+    }
+    p.l2_now = p.l2;
+    if (p.rule == SHOAL_FTRL) p.l2_now = p.l2 + p.beta / (2.0f * p.rate);
+    return p;
+}
+
+#define SHOAL_STEP(name)                                                             \
+    SHOAL_INLINE void shoal_step_##name(float *restrict w, float *restrict s,        \
+                                        const float *restrict g, const int64_t n,    \
+                                        const int64_t pitch, const shoal_step *p)
+
+SHOAL_STEP(sgd) {
+    (void)s; (void)pitch;
+    const float rate = p->rate;
+    for (int64_t i = 0; i < n; i++) w[i] -= rate * g[i];
+}
+
+SHOAL_STEP(momentum) {
+    (void)pitch;
+    const float rate = p->rate, momentum = p->momentum;
+    for (int64_t i = 0; i < n; i++) {
+        float m = s[i] * momentum - g[i] * rate;
+        s[i] = m;
+        w[i] += m;
+    }
+}
+
+SHOAL_STEP(nesterov) {
+    (void)pitch;
+    const float rate = p->rate, momentum = p->momentum;
+    for (int64_t i = 0; i < n; i++) {
+        float m = s[i] * momentum - g[i] * rate;
+        s[i] = m;
+        w[i] += m * momentum - g[i] * rate;
+    }
+}
+
+SHOAL_STEP(adagrad) {
+    (void)pitch;
+    const float rate = p->rate, epsilon = p->epsilon;
+    for (int64_t i = 0; i < n; i++) {
+        float a = s[i] + g[i] * g[i];
+        s[i] = a;
+        w[i] -= rate * g[i] / __builtin_sqrtf(a + epsilon);
+    }
+}
+
+/* Mean of squares in 16 partial sums: a fixed order of additions, which the
+ * compiler may vectorise and which is the same on every machine. */
+SHOAL_INLINE float shoal_sum_squares(const float *g, const int64_t n) {
+    float part[16] = {0};
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++) part[j] += g[i + j] * g[i + j];
+    for (int j = 0; i + j < n; j++) part[j] += g[i + j] * g[i + j];
+    for (int width = 8; width > 0; width /= 2)
+        for (int j = 0; j < width; j++) part[j] += part[j + width];
+    return part[0];
+}
+
+/* One accumulator per row: the mean of the row's squared gradients (as TorchRec
+ * and FBGEMM keep it); epsilon stands where Keras's Adagrad has it, so dim 1 is that
+ * rule up to rounding. */
+SHOAL_STEP(rowwise_adagrad) {
+    (void)pitch;
+    float a = s[0] + shoal_sum_squares(g, n) / (float)n;
+    s[0] = a;
+    const float rate = p->rate / __builtin_sqrtf(a + p->epsilon);
+    for (int64_t i = 0; i < n; i++) w[i] -= rate * g[i];
+}
+
+SHOAL_INLINE void shoal_rmsprop(float *restrict w, float *restrict s, const float *restrict g,
+                                const int64_t n, const int64_t pitch, const shoal_step *p,
+                                const int momentum, const int centered) {
+    float *restrict velocity = s, *restrict increments = s + pitch;
+    float *restrict average = momentum ? s + 2 * pitch : s + pitch;
+    const float rate = p->rate, rho = p->rho, keep = p->keep_first, epsilon = p->epsilon;
+    for (int64_t i = 0; i < n; i++) {
+        float v = rho * velocity[i] + keep * (g[i] * g[i]);
+        velocity[i] = v;
+        float denominator;
+        if (centered) {
+            float a = rho * average[i] + keep * g[i];
+            average[i] = a;
+            denominator = v - a * a + epsilon;
+        } else {
+            denominator = v + epsilon;
+        }
+        float increment = rate * g[i] / __builtin_sqrtf(denominator);
+        if (momentum) {
+            increment = p->momentum * increments[i] + increment;
+            increments[i] = increment;
+        }
+        w[i] -= increment;
+    }
+}
+
+SHOAL_STEP(rmsprop) { shoal_rmsprop(w, s, g, n, pitch, p, 0, 0); }
+SHOAL_STEP(rmsprop_momentum) { shoal_rmsprop(w, s, g, n, pitch, p, 1, 0); }
+SHOAL_STEP(rmsprop_centered) { shoal_rmsprop(w, s, g, n, pitch, p, 0, 1); }
+SHOAL_STEP(rmsprop_centered_momentum) { shoal_rmsprop(w, s, g, n, pitch, p, 1, 1); }
+
+SHOAL_STEP(adam) {
+    float *restrict first = s, *restrict second = s + pitch;
+    const float alpha = p->alpha, b1 = p->keep_first, b2 = p->keep_second, epsilon = p->epsilon;
+    for (int64_t i = 0; i < n; i++) {
+        float m = first[i] + (g[i] - first[i]) * b1;
+        float v = second[i] + (g[i] * g[i] - second[i]) * b2;
+        first[i] = m;
+        second[i] = v;
+        w[i] -= m * alpha / (__builtin_sqrtf(v) + epsilon);
+    }
+}
+
+SHOAL_STEP(amsgrad) {
+    float *restrict first = s, *restrict second = s + pitch, *restrict highest = s + 2 * pitch;
+    const float alpha = p->alpha, b1 = p->keep_first, b2 = p->keep_second, epsilon = p->epsilon;
+    for (int64_t i = 0; i < n; i++) {
+        float m = first[i] + (g[i] - first[i]) * b1;
+        float v = second[i] + (g[i] * g[i] - second[i]) * b2;
+        float h = highest[i] > v ? highest[i] : v;
+        first[i] = m;
+        second[i] = v;
+        highest[i] = h;
+        w[i] -= m * alpha / (__builtin_sqrtf(h) + epsilon);
+    }
+}
+
+/* McMahan et al. (2013), "Ad Click Prediction", with Keras's beta and shrinkage.
+ * The usual power 1/2 is a square root; any other goes through powf, which is
+ * the only place where results can differ by a unit between C libraries. */
+SHOAL_INLINE void shoal_ftrl(float *restrict w, float *restrict s, const float *restrict g,
+                             const int64_t n, const int64_t pitch, const shoal_step *p,
+                             const int square_root) {
+    float *restrict accumulator = s, *restrict linear = s + pitch;
+    const float rate = p->rate, power = p->power, l1 = p->l1;
+    const float twice_l2 = 2.0f * p->l2_now, shrink = 2.0f * p->shrinkage;
+    for (int64_t i = 0; i < n; i++) {
+        float used = g[i] + shrink * w[i];
+        float a = accumulator[i], grown = a + g[i] * g[i];
+        float root = square_root ? __builtin_sqrtf(grown) : powf(grown, power);
+        float before = square_root ? __builtin_sqrtf(a) : powf(a, power);
+        float z = linear[i] + (used - (root - before) / rate * w[i]);
+        float clipped = z < -l1 ? -l1 : (z > l1 ? l1 : z);
+        linear[i] = z;
+        accumulator[i] = grown;
+        w[i] = (clipped - z) / (root / rate + twice_l2);
+    }
+}
+
+SHOAL_STEP(ftrl) {
+    if (p->power == 0.5f) shoal_ftrl(w, s, g, n, pitch, p, 1);
+    else shoal_ftrl(w, s, g, n, pitch, p, 0);
+}
+
+#endif

@@ -1,0 +1,140 @@
+"""What can be found wrong before anything is started.
+
+Looks at paths and files only, and does not import the user's module: that is the
+workers', which have TensorFlow. Every check raises UserError naming the flag.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+from pathlib import Path
+
+from shoal.config import JobConfig, flag
+from shoal.errors import UserError
+
+MANIFESTS = ("manifest.json", "_manifest.json")
+"""Written last into an output folder: by the exporter, and beside predictions."""
+
+DATA_FIELDS = ("training_data", "validation_data", "prediction_data")
+
+
+def check_inputs(config: JobConfig) -> None:
+    """The model file, the data and the earlier output that a job reads.
+
+    config: resolved. Raises UserError.
+    """
+    names = check_model(config)
+    # The user's reader may take what is no path at all.
+    if names is not None and "custom_data_reader" not in names:
+        check_data(config)
+    if config.restore_from and not (Path(config.restore_from) / MANIFESTS[0]).is_file():
+        raise UserError(
+            f"--restore-from: {config.restore_from} is not the output of a training job: it "
+            f"has no {MANIFESTS[0]}"
+        )
+
+
+def check_model(config: JobConfig) -> set[str] | None:
+    """The names that the model file defines at its top level; None if it cannot be told.
+
+    Raises UserError if there is no such file, it is not Python, or lacks the model.
+    """
+    *module, name = config.model_def.replace("/", ".").split(".")
+    zoo = Path(config.model_zoo)
+    path = zoo.joinpath(*module).with_suffix(".py")
+    if not zoo.is_dir():
+        raise UserError(f"--model-zoo: there is no folder {zoo}")
+    if not path.is_file():
+        known = sorted(
+            ".".join(file.relative_to(zoo).with_suffix("").parts) for file in _modules(zoo)
+        )
+        hint = _near(".".join(module), known)
+        raise UserError(f"--model-def: there is no file {path}{hint}")
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        text = (getattr(error, "text", None) or "").strip()
+        raise UserError(
+            f"--model-def: {path} is not valid Python"
+            + (f": line {line}: {error.args[0]}" if line else f": {error}")
+            + (f": {text}" if text else "")
+        ) from error
+    names = _top_level_names(tree)
+    if names is not None and name not in names:
+        raise UserError(f"--model-def: {path} defines no {name}{_near(name, sorted(names))}")
+    return names
+
+
+def _modules(zoo: Path) -> list[Path]:
+    """Python files below a folder, at most some folders deep: it may be a home folder."""
+    return [file for depth in ("*.py", "*/*.py", "*/*/*.py") for file in zoo.glob(depth)]
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=2)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+def _top_level_names(tree: ast.Module) -> set[str] | None:
+    """What the module binds; None if only running it would tell."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == "*":
+                    return None
+                names.add((alias.asname or alias.name).split(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def check_data(config: JobConfig) -> None:
+    """The data can be found and opened, and files read together fit together."""
+    # Late, as only jobs need Arrow: not --help, nor a flag spelled wrongly.
+    from shoal.data.opening import open_reader
+
+    for name in DATA_FIELDS:
+        if pattern := getattr(config, name):
+            # Not sources(), which reads whole CSV files; the workers count.
+            open_reader(pattern, flag(name)).schema()
+
+
+def check_output(config: JobConfig) -> None:
+    """The output folder is free, or may be replaced. Changes nothing."""
+    if not config.output:
+        return
+    path = Path(config.output)
+    if path.exists() and not path.is_dir():
+        raise UserError(f"--output: {path} is a file; a folder is expected")
+    if not path.is_dir() or not any(path.iterdir()):
+        return
+    if not config.overwrite:
+        raise UserError(
+            f"--output: the folder {path} is not empty; choose another one, or replace it "
+            f"with --overwrite"
+        )
+    if not any((path / name).is_file() for name in MANIFESTS):
+        raise UserError(
+            f"--output: the folder {path} is not empty and was not made by shoal; --overwrite "
+            f"replaces only what a job wrote"
+        )
+    check_removable(path, config, "--output")
+
+
+def check_removable(folder: Path, config: JobConfig, named: str) -> None:
+    """Removing `folder` takes nothing that this job needs. Raises UserError otherwise."""
+    needed = {flag(name): getattr(config, name) for name in (*DATA_FIELDS, "restore_from")}
+    needed |= {"--model-zoo": config.model_zoo, "the working directory": os.getcwd()}
+    if named == "--output":
+        needed["--job-dir"] = config.job_dir
+    for name, value in needed.items():
+        if value and Path(value).resolve().is_relative_to(folder.resolve()):
+            raise UserError(
+                f"{named}: --overwrite would remove {folder}, which holds {name} ({value})"
+            )

@@ -1,0 +1,95 @@
+"""Taking a job folder for a new job: one client at a time, nothing foreign removed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shoal.checks import check_output, check_removable
+from shoal.config import JobConfig, JobFolder
+from shoal.errors import UserError
+
+
+@contextmanager
+def claimed(config: JobConfig) -> Iterator[JobFolder]:
+    """Hold the job's folder, emptied, with job.json and an empty logs folder in it.
+
+    The folder itself is locked as long as the body runs, so that of two commands with
+    one job name one is refused, also before the master has its own lock.
+
+    Raises UserError if the job is running, has ended and must not be replaced, or if
+    the folder or the output is not shoal's to replace.
+    """
+    folder = JobFolder(Path(config.job_dir))
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UserError(f"--job-dir: {folder.path} cannot be made: {error.strerror}") from error
+    try:
+        _refuse_running(descriptor, folder, config)
+        _refuse_foreign(folder, config)
+        check_output(config)
+        _empty(folder, config)
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder: JobFolder, config: JobConfig) -> None:
+    """Make room for the job; what is removed here was checked before."""
+    try:
+        if config.output and Path(config.output).is_dir():
+            shutil.rmtree(config.output)  # empty, or an output to be replaced
+        for entry in folder.path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        folder.logs.mkdir()
+        folder.config.write_text(config.to_json())
+    except OSError as error:
+        raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds a flock on the file."""
+    if not path.exists():
+        return False
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _refuse_running(descriptor: int, folder: JobFolder, config: JobConfig) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        running = is_locked(folder.lock)
+    except BlockingIOError:
+        running = True
+    if running:
+        raise UserError(
+            f"job {config.job_name} is already running in {folder.path}; choose another --job-name"
+        )
+
+
+def _refuse_foreign(folder: JobFolder, config: JobConfig) -> None:
+    if not any(folder.path.iterdir()):
+        return
+    if not folder.config.is_file():
+        raise UserError(
+            f"--job-dir: {folder.path} is not empty and not the folder of a job; choose another"
+        )
+    if not config.overwrite:
+        raise UserError(
+            f"--job-name: job {config.job_name} has run before ({folder.path}); choose another "
+            f"name, or replace it with --overwrite"
+        )
+    check_removable(folder.path, config, "--job-dir")

@@ -1,0 +1,101 @@
+"""The command line: flags from JobConfig's fields, exit codes, nothing else.
+
+A wrong input is one line on standard error and exit code 2; a traceback is shown only
+of the user's own code, or of a bug of ours. What runs is client.py's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import click
+
+from shoal.config import JobConfig, flag
+from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+
+SETTINGS = {
+    "token_normalize_func": lambda name: name.replace("_", "-"),  # --num_ps is --num-ps
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+}
+
+
+def _options(command: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the flags of a command, in the order of JobConfig's fields."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for field in reversed(dataclasses.fields(JobConfig)):
+            if command in field.metadata.get("commands", ()):
+                function = _option(field)(function)
+        return function
+
+    return decorate
+
+
+def _option(field: dataclasses.Field[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    help_text = field.metadata["help"]
+    if field.default is dataclasses.MISSING:
+        return click.option(flag(field.name), field.name, required=True, help=help_text)
+    return click.option(
+        flag(field.name),
+        field.name,
+        type=type(field.default),
+        default=field.default,
+        is_flag=isinstance(field.default, bool),
+        show_default=field.default != "" and not isinstance(field.default, bool),
+        help=help_text,
+    )
+
+
+def _run(command: str, values: dict[str, Any]) -> None:
+    """Run a job and exit with its code."""
+    try:
+        config = JobConfig(command=command, **values)
+        # Late: --help and a wrong flag need neither gRPC nor rich.
+        from shoal.client import run_job
+        from shoal.display import default_display, print_report
+        from shoal.result import JobFailedError
+
+        try:
+            result = run_job(config, default_display())
+        except JobFailedError as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(EXIT_JOB_FAILED)
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    print_report(result)
+    sys.exit(result.exit_code)
+
+
+@click.group(context_settings=SETTINGS)
+@click.version_option(metadata.version("shoal"), prog_name="shoal")
+def main() -> None:
+    """Train recommendation models with huge embedding tables, elastically."""
+
+
+@main.command()
+@_options("train")
+def train(**values: Any) -> None:
+    """Train a model, evaluate it and export it."""
+    _run("train", values)
+
+
+@main.command()
+@_options("evaluate")
+def evaluate(**values: Any) -> None:
+    """Evaluate the output of a training job on --validation-data."""
+    _run("evaluate", values)
+
+
+@main.command()
+@_options("predict")
+def predict(**values: Any) -> None:
+    """Predict --prediction-data with the output of a training job."""
+    _run("predict", values)

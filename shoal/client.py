@@ -1,0 +1,195 @@
+"""Running a job from this process: start its master, follow it, end with its result.
+
+Owns everything the command line and the Python API share. What is shown is
+display.py's; what is refused beforehand is checks.py's and claim.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from shoal.checks import check_inputs, check_output
+from shoal.claim import claimed
+from shoal.config import JobConfig, JobFolder
+from shoal.display import Display
+from shoal.processes import kill_job
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.rpc import Connection
+from shoal.result import JobFailedError, JobResult
+
+POLL_SECONDS = 0.25
+"""Between two looks at the job: fluent for the eye, nothing for the master."""
+
+CALL_SECONDS = 5.0
+"""Deadline of one call to the master: a busy machine answers late."""
+
+STOP_SECONDS = 60.0
+"""What a job gets to end by itself after it was told to stop, before it is killed."""
+
+LOG_LINES = 20
+"""Lines of the master's log that are shown if it dies."""
+
+
+def run_job(config: JobConfig, display: Display) -> JobResult:
+    """Run the job to its end and return its result, whatever its state.
+
+    Leaves no process behind, however it is left. SIGINT, SIGTERM and SIGHUP stop the
+    job; a second one kills it.
+
+    Raises UserError before anything is started, JobFailedError if the master dies
+    without a result.
+    """
+    config = config.resolved()
+    check_inputs(config)
+    check_output(config)
+    with claimed(config) as folder:
+        try:
+            with display, Interruptions() as interruptions:
+                display.started(config, folder)
+                code = _Run(folder, display, interruptions).follow()
+        finally:
+            kill_job(folder.config)
+        return _result(config, folder, code, interruptions.count > 0)
+
+
+def master_command(config_path: Path) -> list[str]:
+    """The command line of a job's master."""
+    return [sys.executable, "-m", "shoal.master", "--config", str(config_path)]
+
+
+class Interruptions:
+    """Counts the signals that ask to stop, instead of raising in the middle of a call."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interruptions:
+        # Elsewhere Python allows no handlers; there the main thread decides.
+        if threading.current_thread() is threading.main_thread():
+            for number in self.SIGNALS:
+                # A command started with nohup ignores SIGHUP, and is to go on doing so.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._received)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+
+
+class _Run:
+    """One master process and the loop that follows it."""
+
+    def __init__(self, folder: JobFolder, display: Display, interruptions: Interruptions) -> None:
+        self._folder = folder
+        self._display = display
+        self._interruptions = interruptions
+        self._connection: Connection | None = None
+        self._stopping_since: float | None = None
+        self._stop_sent = False
+
+    def follow(self) -> int:
+        """Start the master and follow it to its end; returns its exit code."""
+        with (self._folder.logs / "master.log").open("ab") as log, self._closing():
+            # In a session of its own: Ctrl-C is ours to translate, and a closed
+            # terminal must not take the master before it has ended the others.
+            process = subprocess.Popen(
+                master_command(self._folder.config),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                while True:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return process.wait(POLL_SECONDS)
+                    if self._must_kill():
+                        return -signal.SIGKILL
+                    self._look()
+            finally:
+                # The master first, so that it does not start anew what is killed next.
+                process.kill()
+                process.wait()
+
+    @contextlib.contextmanager
+    def _closing(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _must_kill(self) -> bool:
+        if self._interruptions.count and self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+            self._display.event("stopping; interrupt again to kill the job at once")
+        if self._stopping_since is None:
+            return False
+        late = time.monotonic() - self._stopping_since > STOP_SECONDS
+        return late or self._interruptions.count > 1
+
+    def _look(self) -> None:
+        """One call to the master: to stop, or to tell how it goes."""
+        if self._connection is None:
+            address = _address(self._folder.master)
+            if address is None:
+                return
+            self._connection = Connection(address, deadline=CALL_SECONDS, patience=0)
+        # A master that does not answer yet, or no more, is asked again in the next
+        # round; whether it lives, its process tells.
+        with contextlib.suppress(PeerUnavailableError, WireError):
+            if self._stopping_since is not None and not self._stop_sent:
+                request = pb.StopJobRequest(reason="interrupted by the user")
+                self._connection.call(methods.STOP_JOB, request)
+                self._stop_sent = True
+            status = self._connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+            self._display.update(status)
+
+
+def _address(path: Path) -> str | None:
+    """The master's address, None while it has not told."""
+    try:
+        return str(json.loads(path.read_text())["address"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _result(config: JobConfig, folder: JobFolder, code: int, interrupted: bool) -> JobResult:
+    """The job's own result, or one for a job that was killed on request.
+
+    Raises JobFailedError with the master's last words if it died.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        return JobResult.load(folder.result)
+    if interrupted:
+        return JobResult(config.job_name, config.command, "stopped", folder.path)
+    log = folder.logs / "master.log"
+    try:
+        with log.open(errors="replace") as file:
+            last = "".join(deque(file, maxlen=LOG_LINES)).rstrip()
+    except OSError:
+        last = ""
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    raise JobFailedError(
+        f"the job's master {how} without a result; the end of {log}:\n{last or '(empty)'}"
+    )

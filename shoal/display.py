@@ -1,0 +1,245 @@
+"""Showing a job: a live display on a terminal, log lines elsewhere, and the report.
+
+Takes the master's JobStatus as it comes and draws; decides nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from shoal.config import JobConfig, JobFolder
+from shoal.proto import shoal_pb2 as pb
+from shoal.result import JobResult
+
+LINE_SECONDS = 5.0
+"""Between two log lines while nothing particular happens."""
+
+
+def default_display() -> Display:
+    """A live display if standard output is a terminal, else log lines."""
+    return LiveDisplay(Console()) if sys.stdout.isatty() else LineDisplay(sys.stdout)
+
+
+class Display(ABC):
+    """What run_job tells about a job; entered before the job starts, left at its end."""
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+        self._evaluated: int | None = None
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def started(self, config: JobConfig, folder: JobFolder) -> None:
+        """The job is about to start."""
+        self.event(
+            f"job {config.job_name}: {config.num_ps} servers, {config.num_workers} workers; "
+            f"logs in {folder.logs}"
+        )
+
+    def update(self, status: pb.JobStatus) -> None:
+        """The job's status, some times per second."""
+        messages = list(status.messages)
+        for text in new_messages(self._messages, messages):
+            self.event(text)
+        self._messages = messages
+        if status.HasField("last_evaluation"):
+            evaluation = status.last_evaluation
+            if evaluation.version != self._evaluated:
+                self._evaluated = evaluation.version
+                metrics = metrics_text(evaluation.metrics)
+                self.event(
+                    f"evaluation at version {evaluation.version}: {metrics} "
+                    f"({evaluation.records:,} records)"
+                )
+        self.draw(status)
+
+    @abstractmethod
+    def event(self, text: str) -> None:
+        """Something happened that is worth a line of its own."""
+
+    @abstractmethod
+    def draw(self, status: pb.JobStatus) -> None:
+        """Show the status."""
+
+
+class LineDisplay(Display):
+    """A log line every few seconds, at each change of state, and per event."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._state = ""
+        self._next = 0.0
+
+    def event(self, text: str) -> None:
+        """One line with the time of day."""
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream, flush=True)
+
+    def draw(self, status: pb.JobStatus) -> None:
+        """A line if one is due."""
+        now = time.monotonic()
+        if status.state != self._state or now >= self._next:
+            self._state, self._next = status.state, now + LINE_SECONDS
+            self.event(status_text(status))
+
+
+class LiveDisplay(Display):
+    """Events scroll by above a block that is drawn anew with each status."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Display:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def event(self, text: str) -> None:
+        """One line above the block."""
+        self._console.print(Text(f"{time.strftime('%H:%M:%S')} {text}"))
+
+    def draw(self, status: pb.JobStatus) -> None:
+        """Draw the block anew."""
+        self._live.update(block(status), refresh=True)
+
+
+def new_messages(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    """What was added to `now`, of which only the newest part is kept.
+
+    The longest end of `before` that `now` begins with is what both share.
+    """
+    for shared in range(min(len(before), len(now)), 0, -1):
+        if list(before[len(before) - shared :]) == list(now[:shared]):
+            return list(now[shared:])
+    return list(now)
+
+
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    """Metrics in one line, sorted by name."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
+
+
+def _progress(status: pb.JobStatus) -> tuple[str, int, int]:
+    """(what is counted, done, total)."""
+    if status.tasks_total:
+        return "tasks", status.tasks_done, status.tasks_total
+    return "records", status.records_done, status.records_total
+
+
+def _figures(status: pb.JobStatus) -> dict[str, str]:
+    """The numbers worth showing now, by name."""
+    figures = {}
+    if status.ledger.total:
+        epoch = min(status.epoch + 1, status.num_epochs)
+        figures["epoch"] = f"{epoch}/{status.num_epochs}"
+    figures["samples/s"] = f"{status.samples_per_second:,.0f}"
+    if status.has_loss:
+        figures["loss"] = f"{status.loss:.4f}"
+    figures["workers"] = f"{status.workers_alive}/{status.workers_wanted}"
+    figures["servers"] = f"{status.servers_alive}/{status.servers_wanted}"
+    if status.ledger.total:
+        figures["staleness"] = f"{status.mean_staleness:.2f}"
+    return figures
+
+
+def status_text(status: pb.JobStatus) -> str:
+    """The status in one line."""
+    unit, done, total = _progress(status)
+    parts = [f"{unit} {done:,}/{total:,}"] if total else []
+    parts += [f"{name} {value}" for name, value in _figures(status).items()]
+    return f"{status.state}: {', '.join(parts)}"
+
+
+def block(status: pb.JobStatus) -> Group:
+    """The status as the live display's block."""
+    unit, done, total = _progress(status)
+    head = Table.grid(padding=(0, 2))
+    head.add_row(
+        Text(status.job_name, style="bold"),
+        Text(status.state, style="cyan"),
+        ProgressBar(total=max(total, 1), completed=done, width=40),
+        f"{done:,}/{total:,} {unit}",
+        f"{status.seconds:.0f} s",
+    )
+    figures = Table.grid(padding=(0, 3))
+    named = _figures(status)
+    figures.add_row(*(Text(name, style="dim") for name in named))
+    figures.add_row(*named.values())
+    lines: list[Table | Text] = [head, figures]
+    if status.HasField("last_evaluation"):
+        lines.append(Text(metrics_text(status.last_evaluation.metrics), style="green"))
+    return Group(*lines)
+
+
+def ledger_text(ledger: dict[str, int]) -> str:
+    """The sample ledger as the sum that it is."""
+    kinds = {"trained_once": "trained once", "repeated": "repeated", "failed": "failed"}
+    total = ledger.get("total", 0)
+    text = " + ".join(f"{ledger.get(kind, 0):,} {name}" for kind, name in kinds.items())
+    left = total - sum(ledger.get(kind, 0) for kind in kinds)
+    return f"{total:,} = {text}" + (f" + {left:,} not reached" if left else "")
+
+
+def report(result: JobResult) -> Table:
+    """The final report's table."""
+    styles = {"succeeded": "bold green", "failed": "bold red"}
+    table = Table(title=f"shoal {result.command}: {result.job_name}", show_header=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    table.add_row("state", Text(result.state, style=styles.get(result.state, "bold yellow")))
+    for name, value in sorted(result.metrics.items()):
+        table.add_row(name, "NaN" if value is None else f"{value:.4f}")
+    if result.ledger.get("total"):
+        table.add_row("training records", ledger_text(result.ledger))
+    elif result.records:
+        table.add_row("records", f"{result.records:,}")
+    table.add_row("seconds", f"{result.seconds:.1f}")
+    if result.samples_per_second:
+        table.add_row("samples/s", f"{result.samples_per_second:,.0f}")
+    if result.ledger.get("total") and result.staleness:
+        table.add_row("mean staleness", f"{result.staleness.get('mean', 0.0):.2f} pushes")
+    if result.workers.get("deaths"):
+        table.add_row(
+            "worker starts", f"{result.workers['starts']} ({result.workers['deaths']} died)"
+        )
+    if result.output and result.state == "succeeded":
+        table.add_row("output", Text(result.output))
+    table.add_row("job folder", Text(f"{result.job_dir} (logs/, result.json)"))
+    return table
+
+
+def print_report(result: JobResult) -> None:
+    """The report on standard output, a failure with its traceback on standard error."""
+    console = Console()
+    if not console.is_terminal:
+        # Paths and sums stay whole lines for grep, however narrow rich thinks it is.
+        console = Console(width=200)
+    console.print(report(result))
+    if result.failure is not None:
+        if result.failure.get("kind") != "USER_ERROR" and result.failure.get("traceback"):
+            print(result.failure["traceback"].rstrip(), file=sys.stderr)
+        print(f"Error: {result.failure['message']}", file=sys.stderr)

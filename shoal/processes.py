@@ -1,0 +1,65 @@
+"""Finding and ending the processes of one job on this machine.
+
+The last resort: a job's master ends its own processes. Here they are recognised by
+what their command line names, the job's configuration file, so that nothing else is
+ever touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+END_SECONDS = 10.0
+"""A killed process is gone within milliseconds, unless the kernel holds it (a hung disk)."""
+
+
+def job_processes(config_path: Path) -> list[int]:
+    """Process ids whose arguments have `--config` followed by `config_path`.
+
+    Zombies do not count: they have ended and hold nothing.
+    """
+    wanted = [b"--config", os.fsencode(config_path)]
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it ended meanwhile
+        if wanted in (arguments[i : i + 2] for i in range(len(arguments))):
+            found.append(int(entry.name))
+    return found
+
+
+def kill_job(config_path: Path) -> int:
+    """SIGKILL all of a job's processes and wait until they are gone.
+
+    Looks again until none is found: one of them may have been starting another.
+    Returns how many there were.
+    """
+    killed: set[int] = set()
+    give_up = time.monotonic() + END_SECONDS
+    while (found := job_processes(config_path)) and time.monotonic() < give_up:
+        for process in found:
+            killed.add(process)
+            _kill_and_wait(process, config_path, give_up - time.monotonic())
+    return len(killed)
+
+
+def _kill_and_wait(process: int, config_path: Path, patience: float) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        handle = os.pidfd_open(process)
+        try:
+            # The id may have been given to another process since it was found; the
+            # handle, once made, cannot.
+            if process in job_processes(config_path):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                select.select([handle], [], [], max(patience, 0.0))
+        finally:
+            os.close(handle)

@@ -1,0 +1,33 @@
+"""A model, data and a scripted master for the command line's tests."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal import client
+
+FAKE = Path(__file__).with_name("fake_master.py")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A working directory with model.py and train.csv; returns it."""
+    (tmp_path / "model.py").write_text("def custom_model():\n    return None\n")
+    (tmp_path / "train.csv").write_text("a,label\n1,0\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Makes jobs start the fake master with the behaviour given."""
+
+    def use(behaviour):
+        monkeypatch.setattr(
+            client,
+            "master_command",
+            lambda path: [sys.executable, str(FAKE), behaviour, "--config", str(path)],
+        )
+
+    return use

@@ -1,0 +1,161 @@
+"""Each bad input is one clear line and exit code 2, before anything is started."""
+
+import fcntl
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from shoal import client
+from shoal.cli import main
+from shoal.config import JobConfig
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    def refuse(path):
+        raise AssertionError("a master was started")
+
+    monkeypatch.setattr(client, "master_command", refuse)
+
+
+def run(*arguments):
+    result = CliRunner().invoke(main, arguments, prog_name="shoal")
+    assert not result.stdout or "Usage" in result.stdout
+    assert "Traceback" not in result.output
+    return result.exit_code, result.stderr.strip()
+
+
+def train(*more, model_def="model.custom_model", data="train.csv"):
+    return run("train", "--model-def", model_def, "--training-data", data, *more)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--num-epochs", "x"], "'--num-epochs': 'x' is not a valid integer"),
+        (["--num_epochs", "0"], "--num-epochs must be at least 1"),
+        (["--log_level", "loud"], "--log-level must be one of debug"),
+        (["--num-wrokers", "2"], "--num-workers"),
+        (["--job-name", "a b"], "--job-name may hold letters"),
+        (["--validation-data", "none.csv"], "--validation-data: there is no file"),
+        (["--model-zoo", "nowhere"], "--model-zoo: there is no folder"),
+        (["--restore-from", "nowhere"], "--restore-from: .* no manifest.json"),
+    ],
+)
+def test_a_bad_flag_is_named(project, arguments, message):
+    code, error = train(*arguments)
+    assert code == 2
+    assert message.split(" .* ")[0] in error
+    assert message.split(" .* ")[-1] in error
+    assert not (project / "shoal-jobs").exists()
+
+
+def test_required_flags_are_asked_for(project):
+    assert run("train")[0] == 2
+    assert "--training-data is required" in run("train", "--model-def", "model.custom_model")[1]
+    code, error = run("predict", "--model-def", "model.f", "--prediction-data", "train.csv")
+    assert (code, "--restore-from is required" in error) == (2, True)
+
+
+def test_a_typo_in_the_model_gets_a_suggestion(project):
+    (project / "models").mkdir()
+    (project / "models" / "deep.py").write_text("class Deep: ...\n")
+    code, error = train(model_def="modle.custom_model")
+    assert code == 2
+    assert "did you mean model?" in error
+    assert "did you mean custom_model?" in train(model_def="model.custom_modle")[1]
+    assert "did you mean models.deep or" in train(model_def="models/deeq.Deep")[1]
+    assert "defines no Shallow" in train(model_def="models.deep.Shallow")[1]
+
+
+def test_a_syntax_error_is_shown_with_its_line(project):
+    (project / "model.py").write_text("def custom_model():\n    return (\n")
+    code, error = train()
+    assert code == 2
+    assert "model.py is not valid Python: line 2" in error
+
+
+def test_data_are_opened_before_the_start(project):
+    (project / "other.csv").write_text("a,lable\n1,0\n")
+    code, error = train(data="*.csv")
+    assert code == 2
+    assert "--training-data: the files differ" in error
+    (project / "bad.parquet").write_bytes(b"nothing")
+    assert "bad.parquet: cannot be read as Parquet" in train(data="bad.parquet")[1]
+
+
+def test_an_output_that_is_not_empty_is_kept(project):
+    (project / "out").mkdir()
+    (project / "out" / "precious").touch()
+    code, error = train("--output", "out")
+    assert (code, "is not empty; choose another" in error) == (2, True)
+    code, error = train("--output", "out", "--overwrite")
+    assert (code, "was not made by shoal" in error) == (2, True)
+    assert (project / "out" / "precious").exists()
+    assert "is a file" in train("--output", "train.csv")[1]
+
+
+def test_overwriting_never_takes_what_the_job_reads(project):
+    (project / "out").mkdir()
+    (project / "out" / "manifest.json").write_text("{}")
+    (project / "out" / "data.csv").write_text("a\n1\n")
+    code, error = train("--output", "out", "--overwrite", data="out/data.csv")
+    assert (code, "would remove" in error, "--training-data" in error) == (2, True, True)
+    assert (project / "out" / "data.csv").exists()
+
+
+def test_a_folder_that_is_no_job_is_kept(project):
+    (project / "work").mkdir()
+    (project / "work" / "precious").touch()
+    for more in ((), ("--overwrite",)):
+        code, error = train("--job-dir", "work", *more)
+        assert (code, "not the folder of a job" in error) == (2, True)
+    assert (project / "work" / "precious").exists()
+
+
+def test_an_ended_job_is_kept_unless_overwritten(project):
+    job = project / "shoal-jobs" / "model"
+    job.mkdir(parents=True)
+    (job / "job.json").write_text("{}")
+    code, error = train()
+    assert (code, "job model has run before" in error, "--overwrite" in error) == (2, True, True)
+    os.chdir(job)
+    code, error = run(
+        *("train", "--model-zoo", str(project), "--model-def", "model.custom_model"),
+        *("--training-data", str(project / "train.csv"), "--job-dir", str(job), "--overwrite"),
+    )
+    assert (code, "the working directory" in error) == (2, True)
+
+
+@pytest.mark.parametrize("locked", ["lock", "."], ids=["by the master", "by a client"])
+def test_a_running_job_is_not_started_twice(project, locked):
+    job = project / "shoal-jobs" / "model"
+    job.mkdir(parents=True)
+    (job / "job.json").write_text("{}")
+    (job / "lock").touch()
+    descriptor = os.open(job / locked, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        code, error = train("--overwrite")
+    finally:
+        os.close(descriptor)
+    assert (code, "job model is already running" in error) == (2, True)
+
+
+def test_dashes_and_underscores_are_alike(project):
+    for spelling in ("--num-ps", "--num_ps"):
+        assert "--num-ps must be at least 1, not 0" in train(spelling, "0")[1]
+
+
+def test_every_field_of_a_command_has_its_flag():
+    from dataclasses import fields
+
+    for command in ("train", "evaluate", "predict"):
+        flags = {name for option in main.commands[command].params for name in option.opts}
+        expected = {
+            "--" + field.name.replace("_", "-")
+            for field in fields(JobConfig)
+            if command in field.metadata.get("commands", ())
+        }
+        assert flags == expected

@@ -1,0 +1,190 @@
+"""Jobs with a scripted master: ends, exit codes, reports, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+import shoal
+from shoal.cli import main
+from shoal.client import run_job
+from shoal.config import JobConfig
+from shoal.display import Display
+from shoal.processes import job_processes
+
+ARGUMENTS = ["train", "--model-def", "model.custom_model", "--training-data", "train.csv"]
+
+
+def run(*more):
+    result = CliRunner().invoke(main, [*ARGUMENTS, *more], prog_name="shoal")
+    assert job_processes(os.path.abspath("shoal-jobs/model/job.json")) == []
+    return result
+
+
+class Recorder(Display):
+    """Keeps events; calls `on_status` with each status."""
+
+    def __init__(self, on_status=lambda status: None):
+        super().__init__()
+        self.events = []
+        self.on_status = on_status
+
+    def event(self, text):
+        self.events.append(text)
+
+    def draw(self, status):
+        self.on_status(status)
+
+
+def config():
+    return JobConfig(model_def="model.custom_model", training_data="train.csv")
+
+
+def test_a_job_that_succeeds_is_reported(project, scripted):
+    scripted("succeed")
+    result = run("--output", "out")
+    assert result.exit_code == 0, result.output
+    assert "worker-0 died" in result.stdout
+    assert "training: tasks 1/4, epoch 1/1, samples/s 1,234" in result.stdout
+    assert "100 = 90 trained once + 10 repeated + 0 failed" in result.stdout
+    assert "0.7500" in result.stdout
+    assert str(project / "out") in result.stdout
+
+
+def test_a_failure_of_the_user_s_code_shows_its_traceback(project, scripted):
+    scripted("USER_CODE")
+    result = run()
+    assert result.exit_code == 1
+    assert "Traceback: line 7 of feed" in result.stderr
+    assert "Error: it broke" in result.stderr
+
+
+def test_a_failure_by_wrong_input_is_one_line(project, scripted):
+    scripted("USER_ERROR")
+    result = run()
+    assert result.exit_code == 2
+    assert result.stderr == "Error: it broke\n"
+
+
+def test_a_master_that_dies_is_quoted_and_leaves_no_child(project, scripted):
+    scripted("orphan")
+    result = run()
+    assert result.exit_code == 1
+    assert "master ended with code 3 without a result" in result.stderr
+    assert "the last words" in result.stderr
+
+
+def test_an_ended_job_can_be_replaced(project, scripted):
+    scripted("succeed")
+    assert run("--output", "out").exit_code == 0
+    assert "has run before" in run("--output", "out").stderr
+    (project / "shoal-jobs" / "model" / "logs" / "old.log").touch()
+    (project / "out").mkdir()
+    (project / "out" / "manifest.json").touch()
+    assert run("--output", "out", "--overwrite").exit_code == 0
+    assert not (project / "shoal-jobs" / "model" / "logs" / "old.log").exists()
+    assert not (project / "out").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_stops_the_job(project, scripted, number):
+    scripted("wait")
+    sent = []
+
+    def interrupt_once(status):
+        if not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+
+    result = run_job(config(), Recorder(interrupt_once))
+    assert (result.state, result.exit_code) == ("stopped", 130)
+    assert job_processes(project / "shoal-jobs" / "model" / "job.json") == []
+
+
+def test_a_second_interruption_kills(project, scripted):
+    scripted("stubborn")
+    display = Recorder(lambda status: os.kill(os.getpid(), signal.SIGINT))
+    result = run_job(config(), display)
+    assert (result.state, result.exit_code) == ("stopped", 130)
+    assert any("interrupt again" in event for event in display.events)
+    assert job_processes(project / "shoal-jobs" / "model" / "job.json") == []
+
+
+def test_a_bug_in_the_display_leaves_no_process(project, scripted):
+    scripted("wait")
+
+    def fail(status):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_job(config(), Recorder(fail))
+    assert job_processes(project / "shoal-jobs" / "model" / "job.json") == []
+
+
+def test_a_second_command_is_refused_while_the_first_runs(project, scripted):
+    scripted("wait")
+    refused = []
+
+    def second(status):
+        if not refused:
+            with pytest.raises(shoal.UserError, match="already running"):
+                run_job(config(), Recorder())
+            refused.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert run_job(config(), Recorder(second)).state == "stopped"
+    assert refused
+
+
+def test_the_python_api_returns_the_result(project, scripted, capsys):
+    scripted("succeed")
+    result = shoal.train(model_def="model.custom_model", training_data=project / "train.csv")
+    assert (result.state, result.metrics["auc"]) == ("succeeded", 0.75)
+    assert result.job_dir == project / "shoal-jobs" / "model"
+
+
+def test_the_python_api_raises_for_a_failed_job(project, scripted):
+    scripted("USER_CODE")
+    with pytest.raises(shoal.JobFailedError, match="it broke") as caught:
+        shoal.train(model_def="model.custom_model", training_data="train.csv", display=Recorder())
+    assert caught.value.result.state == "failed"
+
+
+def test_the_python_api_works_in_a_thread(project, scripted):
+    scripted("succeed")
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run_job(config(), Recorder())))
+    thread.start()
+    thread.join()
+    assert results[0].state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_epoch": 2}, r"no argument num_epoch \(did you mean num_epochs\?\)"),
+        ({"num_epochs": "2"}, "--num-epochs must be of type int"),
+        ({"num_epochs": True}, "--num-epochs must be of type int"),
+        ({"restore": "x"}, "no argument restore"),
+        ({}, "needs the argument model_def"),
+    ],
+)
+def test_the_python_api_checks_its_arguments(fields, message):
+    with pytest.raises(shoal.UserError, match=message):
+        shoal.train(**fields)
+
+
+def test_importing_shoal_costs_nothing():
+    code = (
+        "import sys, shoal; "
+        "print([m for m in ('click','grpc','rich','numpy','pyarrow','keras') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert "train" in dir(shoal)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        shoal.nothing  # noqa: B018

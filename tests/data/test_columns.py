@@ -1,0 +1,151 @@
+"""Chunks of every kind become arrays; custom readers get the full interface."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shoal.data import (
+    ListColumn,
+    Source,
+    as_columns,
+    open_custom_reader,
+    read_columns,
+)
+from shoal.errors import UserError
+
+
+def batch(**columns):
+    return pa.RecordBatch.from_pydict(columns)
+
+
+class Reader:
+    """A user's reader over a list of items, each one record."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def sources(self):
+        return [("memory", len(self.items))]
+
+    def read(self, source, start, end):
+        yield from self.items[start:end]
+
+
+def custom(items, **attributes):
+    inner = Reader(items)
+    for name, value in attributes.items():
+        setattr(inner, name, value)
+    return open_custom_reader(lambda pattern: inner, "here", "--training-data")
+
+
+def test_scalars_keep_their_types_and_strings_become_bytes():
+    columns = as_columns(
+        batch(
+            i=pa.array([1, 2], pa.int32()),
+            f=pa.array([0.5, None], pa.float32()),
+            b=[True, False],
+            s=["ä", ""],
+            d=pa.array(["x", "x"]).dictionary_encode(),
+            t=pa.array([1, 2], pa.timestamp("us")),
+        )
+    )
+    assert columns["i"].dtype == np.int32
+    assert columns["f"].dtype == np.float32
+    assert np.isnan(columns["f"][1])
+    assert columns["b"].dtype == np.bool_
+    assert columns["s"].tolist() == ["ä".encode(), b""]
+    assert columns["d"].tolist() == [b"x", b"x"]
+    assert columns["t"].tolist() == [1, 2]
+
+
+def test_lists_become_values_and_lengths_also_in_a_slice():
+    whole = batch(g=pa.array([[9], [1, 2], [], [3]]), s=[["a"], ["b"], [], ["c", "d"]])
+    columns = as_columns(whole.slice(1))
+    assert columns["g"].values.tolist() == [1, 2, 3]
+    assert columns["g"].row_lengths.tolist() == [2, 0, 1]
+    assert columns["s"].values.tolist() == [b"b", b"c", b"d"]
+
+
+def test_lists_of_one_length_are_a_matrix_also_in_a_slice():
+    whole = batch(m=pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.float32(), 2)))
+    assert as_columns(whole.slice(1))["m"].tolist() == [[3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1, None]), "1 missing values"),
+        (pa.array(["a", None]), "1 missing values"),
+        (pa.array([[1], None]), "1 missing values"),
+        (pa.array([[1], [None]]), "1 missing values"),
+        (pa.array([{"x": 1}]), "no counterpart"),
+        (pa.array([[[1]]]), "no counterpart"),
+    ],
+)
+def test_what_cannot_be_a_tensor_is_refused_with_file_and_column(column, message):
+    with pytest.raises(UserError, match=rf"^f\.parquet: column 'c': .*{message}"):
+        as_columns(batch(c=column), "f.parquet")
+
+
+def test_dicts_of_arrays_are_chunks():
+    columns = as_columns({"a": np.arange(2), "s": ["x", "y"], "g": [[1], [2, 3]], "m": np.eye(2)})
+    assert columns["a"].tolist() == [0, 1]
+    assert columns["s"].tolist() == [b"x", b"y"]
+    assert isinstance(columns["g"], ListColumn)
+    assert columns["m"].shape == (2, 2)
+
+
+def test_unequal_lengths_and_strange_chunks_are_refused():
+    with pytest.raises(UserError, match="a: 1, b: 2"):
+        as_columns({"a": [1], "b": [1, 2]})
+    with pytest.raises(UserError, match="not int"):
+        as_columns(3)
+    with pytest.raises(UserError, match="column 'a': cannot be made an array"):
+        as_columns({"a": [1, "x"]})
+
+
+def test_single_dicts_are_gathered():
+    reader = custom([{"a": i, "g": [i] * i} for i in range(3)])
+    (columns,) = read_columns(reader, "memory", 0, 3)
+    assert columns["a"].tolist() == [0, 1, 2]
+    assert columns["g"].row_lengths.tolist() == [0, 1, 2]
+    assert reader.metadata.column_types["a"] == "int64"
+
+
+def test_tuples_take_the_readers_names():
+    (columns,) = read_columns(custom([(1, "x")], column_names=["n", "s"]), "memory", 0, 1)
+    assert columns["n"].tolist() == [1]
+    (columns,) = read_columns(custom([(1, "x")]), "memory", 0, 1)
+    assert list(columns) == ["0", "1"]
+
+
+def test_many_records_come_in_several_chunks_and_mix_with_batches():
+    items = [{"a": i} for i in range(1500)] + [batch(a=[1500])] + [{"a": 1501}]
+    reader = custom(items)
+    chunks = [c["a"] for c in read_columns(reader, "memory", 0, 1502)]
+    assert np.concatenate(chunks).tolist() == list(range(1502))
+
+
+def test_records_of_different_shape_are_refused():
+    with pytest.raises(UserError, match="dicts of a"):
+        list(read_columns(custom([{"a": 1}, {"b": 1}]), "memory", 0, 2))
+    with pytest.raises(UserError, match="tuples of 1"):
+        list(read_columns(custom([(1,), (1, 2)]), "memory", 0, 2))
+
+
+def test_a_reader_that_yields_too_few_is_refused():
+    with pytest.raises(UserError, match="yielded 1 records for the range 0 to 2"):
+        list(read_columns(custom([{"a": 1}]), "memory", 0, 2))
+
+
+def test_what_the_function_returns_is_checked():
+    with pytest.raises(UserError, match="object has no sources"):
+        open_custom_reader(lambda pattern: object(), "here", "--x")
+    reader = custom([{"a": 1}])
+    assert reader.sources() == [Source("memory", 1)]
+    assert open_custom_reader(lambda pattern: reader, "here", "--x") is reader
+    reader = custom([{"a": 1}], sources=lambda: ["memory"])
+    with pytest.raises(UserError, match="pairs of a name"):
+        reader.sources()
+    with pytest.raises(UserError, match="--training-data: here holds no records"):
+        custom([]).sources()

@@ -1,0 +1,179 @@
+"""CSV: ranges equal slices of the whole, counts are right, errors name file and row."""
+
+import csv
+import gzip
+import io
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shoal.data import CsvReader, Source, csv_index, open_reader
+from shoal.errors import UserError
+from tests.data.strategies import RECORDS, ranges
+
+FLAG = "--training-data"
+
+
+def write_csv(path, records, header=("id", "text", "value"), terminator="\n"):
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator=terminator)
+    writer.writerow(header)
+    writer.writerows(records)
+    path.write_bytes(buffer.getvalue().encode())
+
+
+def read_rows(reader, source, start, end):
+    batches = list(reader.read(source, start, end))
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def read_all(reader):
+    for source in reader.sources():
+        list(reader.read(source.name, 0, source.records))
+
+
+def refused(path, text):
+    path.write_bytes(text)
+    with pytest.raises(UserError) as caught:
+        read_all(open_reader(str(path), FLAG))
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    records=RECORDS,
+    data=st.data(),
+    block=st.integers(1, 40),
+    stride=st.integers(1, 5),
+    terminator=st.sampled_from(["\n", "\r\n"]),
+)
+def test_ranges_of_quoted_text_equal_slices(
+    tmp_path, monkeypatch, records, data, block, stride, terminator
+):
+    """Blocks of a few bytes and an entry every few records meet every boundary."""
+    monkeypatch.setattr(csv_index, "BLOCK_BYTES", block)
+    monkeypatch.setattr(csv_index, "STRIDE", stride)
+    path = tmp_path / "records.csv"
+    write_csv(path, records, terminator=terminator)
+    # "1.0" would be guessed a float, "true" a bool: the texts are any text here.
+    reader = CsvReader(str(path), column_types={"text": pa.string(), "value": pa.float64()})
+    assert reader.sources() == [Source(str(path), len(records))]
+    start, end = data.draw(ranges(len(records)))
+    assert read_rows(reader, str(path), start, end) == records[start:end]
+    monkeypatch.undo()
+
+
+def test_a_long_file_has_an_index_of_many_entries(tmp_path):
+    path = tmp_path / "long.csv"
+    records = [(i, f"line {i}\nof {i}", i / 4) for i in range(5000)]
+    write_csv(path, records)
+    reader = open_reader(str(path), FLAG)
+    assert reader.sources() == [Source(str(path), 5000)]
+    for start, end in ((0, 5000), (1023, 1025), (1024, 2048), (4999, 5000), (17, 4100)):
+        assert read_rows(reader, str(path), start, end) == records[start:end]
+
+
+def test_empty_lines_are_no_records_and_the_last_line_may_lack_its_end(tmp_path):
+    path = tmp_path / "gaps.csv"
+    path.write_bytes(b"\n\na,b\n\n1,2\r\n\r\n\n3,4\n\n5,6")
+    reader = open_reader(str(path), FLAG)
+    assert reader.sources() == [Source(str(path), 3)]
+    assert read_rows(reader, str(path), 1, 3) == [(3, 4), (5, 6)]
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_name(tmp_path):
+    path = tmp_path / "mark.csv"
+    path.write_bytes(b'\xef\xbb\xbf"a",b\n1,2\n')
+    reader = open_reader(str(path), FLAG)
+    assert reader.schema().names == ["a", "b"]
+    assert read_rows(reader, str(path), 0, 1) == [(1, 2)]
+
+
+def test_gzip_is_read_as_its_text(tmp_path):
+    path = tmp_path / "packed.csv.gz"
+    path.write_bytes(gzip.compress(b"a\n" + b"".join(b"%d\n" % i for i in range(3000))))
+    reader = open_reader(str(path), FLAG)
+    assert reader.sources() == [Source(str(path), 3000)]
+    assert read_rows(reader, str(path), 2000, 2003) == [(2000,), (2001,), (2002,)]
+
+
+def test_a_record_longer_than_a_block_is_read(tmp_path):
+    path = tmp_path / "wide.csv"
+    write_csv(path, [(1, "x" * (3 << 20), 0.5), (2, "y", 1.5)])
+    reader = open_reader(str(path), FLAG)
+    assert [len(row[1]) for row in read_rows(reader, str(path), 0, 2)] == [3 << 20, 1]
+
+
+def test_columns_are_projected_in_the_order_asked(tmp_path):
+    path = tmp_path / "records.csv"
+    write_csv(path, [(1, "a", 0.5)])
+    reader = open_reader(str(path), FLAG, columns=["value", "id"])
+    assert reader.metadata.column_names == ("value", "id")
+    assert read_rows(reader, str(path), 0, 1) == [(0.5, 1)]
+
+
+def test_types_are_guessed_over_all_files(tmp_path):
+    (tmp_path / "a.csv").write_text("n,day,gap,flag\n1,2024-01-02,,true\n")
+    (tmp_path / "b.csv").write_text("n,day,gap,flag\n1.5,2024-01-02,7,false\n")
+    schema = open_reader(str(tmp_path), FLAG).schema()
+    assert schema == pa.schema(
+        [("n", pa.float64()), ("day", pa.string()), ("gap", pa.int64()), ("flag", pa.bool_())]
+    )
+
+
+def test_files_of_different_columns_are_both_named(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.csv").write_text("x,z\n1,2\n")
+    with pytest.raises(UserError, match=r"column 'y' is in .*a\.csv, not in .*b\.csv"):
+        open_reader(str(tmp_path), FLAG).schema()
+
+
+def test_files_of_different_types_are_both_named(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    (tmp_path / "b.csv").write_text("x\nhello\n")
+    with pytest.raises(UserError, match=r"'x': int64 in .*a\.csv, string in .*b\.csv"):
+        open_reader(str(tmp_path), FLAG).schema()
+
+
+def test_a_row_of_too_few_fields_is_named(tmp_path):
+    assert "row 2: Expected 2 columns, got 1" in refused(tmp_path / "short.csv", b"a,b\n1,2\n3\n")
+
+
+def test_a_row_in_a_later_range_is_named_by_its_place_in_the_file(tmp_path):
+    path = tmp_path / "late.csv"
+    path.write_bytes(b"a\n" + b"1\n" * 600_000 + b"x\n" + b"1\n" * 10)
+    reader = open_reader(str(path), FLAG)
+    assert len(read_rows(reader, str(path), 599_000, 600_000)) == 1000
+    with pytest.raises(UserError, match=r"late\.csv: row 600001: column 1: .*'x'"):
+        read_rows(reader, str(path), 599_990, 600_005)
+
+
+def test_quotes_that_csv_does_not_allow_are_refused_with_their_row(tmp_path):
+    message = refused(tmp_path / "inch.csv", b'a,b\n1,2\n5" disk,3\n')
+    assert 'row 2: there is a " inside an unquoted field' in message
+    assert "row 2: a quoted field is never closed" in refused(
+        tmp_path / "open.csv", b'a,b\n1,2\n"3,4\n5,6\n'
+    )
+    assert "row 1: there is a carriage return" in refused(tmp_path / "mac.csv", b"a\n1\r2\n")
+
+
+def test_files_without_header_or_records_are_refused(tmp_path):
+    assert "a header line is expected" in refused(tmp_path / "empty.csv", b"")
+    assert "holds no records" in refused(tmp_path / "bare.csv", b"a,b\n")
+    assert "'a' twice" in refused(tmp_path / "twice.csv", b"a,a\n1,2\n")
+
+
+def test_a_damaged_gzip_is_named(tmp_path):
+    whole = gzip.compress(b"a\n" + b"123456789\n" * 1000)
+    assert "damaged" in refused(tmp_path / "cut.csv.gz", whole[: len(whole) // 2])
+    assert "damaged" in refused(tmp_path / "no.csv.gz", b"a\n1\n")
+
+
+def test_a_range_beyond_the_end_is_refused(tmp_path):
+    path = tmp_path / "records.csv"
+    write_csv(path, [(1, "a", 0.5)])
+    with pytest.raises(UserError, match="it holds 1"):
+        list(open_reader(str(path), FLAG).read(str(path), 0, 2))

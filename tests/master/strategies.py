@@ -1,0 +1,87 @@
+"""Strategies and small builders that the tests of the master share."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from shoal.config import JobConfig
+from shoal.master import outcomes
+from shoal.master.ids import ServerId, Start, WorkerId
+from shoal.master.job import Job
+from shoal.master.launcher import Exited
+from shoal.master.tasks import TaskBoard
+from shoal.master.work import Source, Task
+
+sources = st.lists(st.integers(0, 40), min_size=1, max_size=4).map(
+    lambda lengths: [Source(f"part-{i}", n) for i, n in enumerate(lengths)]
+)
+
+
+def config(**changes: Any) -> JobConfig:
+    """A training job's configuration: tasks of 10 records."""
+    values: dict[str, Any] = {
+        "model_def": "model.custom_model",
+        "job_name": "test",
+        "training_data": "train.csv",
+        "minibatch_size": 5,
+        "num_minibatches_per_task": 2,
+    }
+    return JobConfig(**(values | changes))
+
+
+def board(*lengths: int, records_per_task: int = 10, epochs: int = 1, seed: int = 0) -> TaskBoard:
+    return TaskBoard(
+        [Source(f"part-{i}", n) for i, n in enumerate(lengths)],
+        records_per_task=records_per_task,
+        epochs=epochs,
+        seed=seed,
+        next_id=itertools.count(1).__next__,
+    )
+
+
+def w(index: int) -> WorkerId:
+    return WorkerId(index)
+
+
+def exited(process: WorkerId | ServerId, incarnation: int = 0, **changes: Any) -> Exited:
+    values: dict[str, Any] = {"code": None, "signal_number": 9, "log": "some.log"}
+    return Exited(Start(process, incarnation), **(values | changes))
+
+
+def begun(described: outcomes.DataDescribed | None = None, **changes: Any) -> Job:
+    """A job whose processes are all registered at time 0, its data described if given."""
+    job = Job(config(**changes))
+    job.begin(0.0)
+    for server in job.members.servers:
+        job.server_registered(server, 0, f"host:{server.index}", 0.0)
+    for worker in job.members.workers:
+        job.worker_registered(worker, 0, 0.0)
+    job.take_instructions()
+    if described is not None:
+        finish_next(job, w(0), described)
+    return job
+
+
+def take(job: Job, worker: WorkerId, incarnation: int = 0, now: float = 1.0) -> Task:
+    """The task that the worker is given; the test fails if there is none."""
+    task = job.task_wanted(worker, incarnation, now)
+    assert isinstance(task, Task)
+    return task
+
+
+def finish_next(
+    job: Job,
+    worker: WorkerId,
+    outcome: outcomes.Outcome,
+    *,
+    incarnation: int = 0,
+    version: int = 0,
+    now: float = 1.0,
+) -> Task:
+    """Take a task and report `outcome` for it."""
+    task = take(job, worker, incarnation, now)
+    job.task_reported(worker, incarnation, task.id, outcome, version, now)
+    return task

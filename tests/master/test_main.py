@@ -1,0 +1,143 @@
+"""`python -m shoal.master` as the command line meets it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR
+from shoal.master.__main__ import exit_code_of
+from shoal.master.failures import Failure
+from shoal.master.job import Job
+from shoal.master.outcomes import DataDescribed
+from shoal.master.result import write_json
+from shoal.master.work import Source
+from shoal.proto import shoal_pb2 as pb
+from tests.master.strategies import begun, config
+from tests.master.test_job import kinds_until_end
+
+
+def master(*arguments):
+    return subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "shoal.master", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_imports_no_tensorflow():
+    done = master("--help")
+    assert done.returncode == EXIT_SUCCESS
+    assert "--config" in done.stdout
+    for name in ("tensorflow", "keras", "shoal.worker", "shoal.data", "kubernetes"):
+        assert name not in done.stderr
+
+
+def test_a_missing_configuration_is_one_message(tmp_path):
+    done = master("--config", str(tmp_path / "job.json"))
+    assert done.returncode == EXIT_USER_ERROR
+    assert f"Error: --config: there is no file {tmp_path / 'job.json'}" in done.stderr
+
+
+def test_two_jobs_of_one_folder_are_refused(tmp_path):
+    (tmp_path / "job.json").write_text(config().to_json())
+    with (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = master("--config", str(tmp_path / "job.json"))
+    assert done.returncode == EXIT_USER_ERROR
+    assert f"Error: job test is already running in {tmp_path}" in done.stderr
+    assert not (tmp_path / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (pb.USER_ERROR, EXIT_USER_ERROR),
+        (pb.USER_CODE, EXIT_JOB_FAILED),
+        (pb.INTERNAL, EXIT_JOB_FAILED),
+    ],
+)
+def test_exit_codes_of_failures(kind, code):
+    job = Job(config())
+    job.fail(Failure(kind, "so it is"), 1.0)
+    assert exit_code_of(job) == code
+
+
+def test_exit_codes_of_other_ends():
+    stopped = begun(DataDescribed(training=(Source("t", 1),)))
+    stopped.stop("SIGINT", 1.0)
+    assert exit_code_of(stopped) == EXIT_INTERRUPTED
+    succeeded = begun()
+    kinds_until_end(succeeded)
+    assert exit_code_of(succeeded) == EXIT_SUCCESS
+
+
+WITH_PEERS = """
+import shoal.master.__main__ as master
+from tests.master import peers
+master.shoal_command = peers.command
+master.main()
+"""
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts a master whose processes are tests/master/peers.py's."""
+    with contextlib.ExitStack() as stack:
+
+        def start(plan=None, **changes):
+            (tmp_path / "job.json").write_text(config(**changes).to_json())
+            (tmp_path / "plan.json").write_text(json.dumps(plan or {}))
+            process = subprocess.Popen(
+                [sys.executable, "-c", WITH_PEERS, "--config", str(tmp_path / "job.json")]
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_job_and_leaves_nothing_behind(started, stalled, tmp_path, number):
+    port, wait = stalled
+    plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"}
+    process = started(plan, num_ps=2)
+    wait()
+    assert json.loads((tmp_path / "master.json").read_text())["pid"] == process.pid
+    found = [
+        int(pid)
+        for children in Path(f"/proc/{process.pid}/task").glob("*/children")
+        for pid in children.read_text().split()
+    ]
+    assert len(found) == 3
+    process.send_signal(number)
+    assert process.wait(60) == EXIT_INTERRUPTED
+    assert json.loads((tmp_path / "result.json").read_text())["state"] == "stopped"
+    assert not (tmp_path / "master.json").exists()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in found)
+
+
+def test_a_job_that_succeeds(started, tmp_path):
+    (tmp_path / "result.json").write_text("of an earlier job")
+    assert started(num_workers=2, num_ps=2).wait(60) == EXIT_SUCCESS
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["state"], result["ledger"]["trained_once"]) == ("succeeded", 100)
+    assert not (tmp_path / "master.json").exists()
+
+
+def test_json_is_replaced_whole(tmp_path):
+    path = tmp_path / "result.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"a": float("nan")})
+    assert json.loads(path.read_text()) == {"a": 1}

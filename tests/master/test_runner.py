@@ -1,0 +1,209 @@
+"""Whole jobs over real gRPC and real processes; only the model is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import threading
+
+import pytest
+
+from shoal.config import JobFolder
+from shoal.master.ids import ServerId, WorkerId
+from shoal.master.job import Job
+from shoal.master.launcher import Started
+from shoal.master.phases import Phase
+from shoal.master.processes import ProcessLauncher
+from shoal.master.result import result_of, write_json
+from shoal.master.runner import Runner
+from shoal.master.service import MasterService
+from shoal.proto import methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from tests.master.peers import command
+from tests.master.strategies import config
+
+PATIENCE = 60.0
+
+
+class RunningJob:
+    """A job of tests/master/peers.py processes, run by a thread of the test."""
+
+    def __init__(self, path, **changes):
+        self.config = config(job_dir=str(path), heartbeat_seconds=0.1, **changes)
+        self.folder = JobFolder(path)
+        self.folder.config.write_text(self.config.to_json())
+        self.job = Job(self.config)
+        self.runner = Runner(self.job)
+        self.started = queue.SimpleQueue()
+        service = MasterService(self.runner, Routing.even(self.config.num_ps))
+        self.server, port = rpc.serve(service.handlers(), "127.0.0.1:0", 8)
+        self.address = f"127.0.0.1:{port}"
+        self.master = rpc.Connection(self.address, patience=0.0)
+        self.launcher = ProcessLauncher(self.post, self.folder, command(self.folder, self.address))
+        self.thread = threading.Thread(target=self.runner.run, args=(self.launcher,))
+
+    def post(self, event):
+        if isinstance(event, Started):
+            self.started.put(event)
+        self.runner.post(event)
+
+    def pid_of(self, process):
+        while (event := self.started.get(timeout=PATIENCE)).start.process != process:
+            pass
+        return event.pid
+
+    def finish(self):
+        """Wait for the job's end and return its result."""
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive()
+        assert self.launcher.running() == frozenset()
+        return self.runner.apply(result_of)
+
+    def close(self):
+        self.runner.request_stop("the test has ended")
+        self.thread.join(PATIENCE)
+        self.master.close()
+        self.server.stop(None).wait()
+
+
+@pytest.fixture
+def run(tmp_path):
+    with contextlib.ExitStack() as stack:
+
+        def start(plan=None, **changes):
+            if plan is not None:
+                (tmp_path / "plan.json").write_text(json.dumps(plan))
+            job = RunningJob(tmp_path, **changes)
+            stack.callback(job.close)
+            job.thread.start()
+            return job
+
+        yield start
+
+
+def test_a_job_from_start_to_result(run, tmp_path):
+    job = run(num_workers=2, num_ps=2, validation_data="v", output="o", num_epochs=2)
+    result = job.finish()
+    assert result["state"] == "succeeded"
+    assert result["ledger"] == {
+        "total": 200,
+        "trained_once": 200,
+        "repeated": 0,
+        "failed": 0,
+        "pending": 0,
+    }
+    assert result["metrics"] == {"count": 100.0}
+    assert result["versions"] == {"ps-0": 200, "ps-1": 200}
+    assert result["staleness"]["histogram"] == [400]
+    assert result["workers"] == {"starts": 2, "deaths": 0}
+    assert 0 < result["training_seconds"] < result["seconds"]
+    write_json(tmp_path / "result.json", result)
+    assert json.loads((tmp_path / "result.json").read_text()) == result
+
+
+def test_a_killed_worker_costs_a_repeat_and_nothing_else(run, stalled):
+    # 1. worker 0 pushes its 4th record to one of two servers and stalls;
+    # 2. it is killed; 3. the other worker, or its next incarnation, does the rest.
+    port, wait = stalled
+    plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"}
+    job = run(plan, num_workers=2, num_ps=2)
+    pid = job.pid_of(WorkerId(0))
+    wait()
+    os.kill(pid, signal.SIGKILL)
+    result = job.finish()
+    assert result["state"] == "succeeded"
+    assert result["ledger"] == {
+        "total": 100,
+        "trained_once": 99,
+        "repeated": 1,
+        "failed": 0,
+        "pending": 0,
+    }
+    assert result["workers"]["deaths"] == 1
+    assert any("SIGKILL" in message for message in result["messages"])
+
+
+def test_a_silent_worker_is_replaced(run, stalled):
+    port, wait = stalled
+    plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "silence"}
+    job = run(plan, num_ps=2, worker_timeout_seconds=1.0)
+    wait()
+    result = job.finish()
+    assert result["state"] == "succeeded"
+    assert result["ledger"]["repeated"] == 1
+    assert result["workers"] == {"starts": 2, "deaths": 1}
+    assert any("no heartbeat" in message for message in result["messages"])
+
+
+def test_a_servers_death_fails_the_job_and_leaves_nothing_behind(run, stalled):
+    port, wait = stalled
+    plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"}
+    job = run(plan, num_ps=2)
+    pid = job.pid_of(ServerId(1))
+    wait()
+    os.kill(pid, signal.SIGKILL)
+    result = job.finish()
+    assert result["state"] == "failed"
+    assert "ps-1 died (signal 9, SIGKILL)" in result["failure"]["message"]
+
+
+@pytest.mark.parametrize("then", ["stall", "ignore_terminate"])
+def test_stopping_leaves_no_process_behind(run, stalled, monkeypatch, then):
+    monkeypatch.setattr("shoal.master.runner.GRACE_SECONDS", 1.0)
+    port, wait = stalled
+    job = run({"worker": 0, "incarnation": 0, "pushes": 0, "port": port, "then": then})
+    wait()
+    job.master.call(methods.STOP_JOB, pb.StopJobRequest(reason="enough"))
+    result = job.finish()
+    assert result["state"] == "stopped"
+    assert job.job.flow.phase == Phase.STOPPED
+
+
+def test_a_worker_that_always_leaves_exhausts_its_limit(run):
+    job = run({"worker": 0, "incarnation": 0, "then": "leave"}, relaunch_limit=0)
+    result = job.finish()
+    assert "leaving for no reason" in result["failure"]["message"]
+    assert "exit code 3" in result["failure"]["message"]
+
+
+def test_a_users_error_reaches_the_result(run):
+    job = run({"worker": 0, "incarnation": 0, "then": "user_error"})
+    failure = job.finish()["failure"]
+    assert (failure["kind"], failure["message"]) == ("USER_ERROR", "model.py: there is no loss")
+
+
+def test_status_and_refusals_over_the_wire(run, stalled):
+    port, wait = stalled
+    job = run({"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"})
+    wait()
+    status = job.master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+    assert (status.job_name, status.state, status.workers_alive) == ("test", "training", 1)
+    assert status.ledger.total == 100
+    assert status.has_loss
+    routing = job.master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
+    assert Routing.from_message(routing.routing).servers == len(routing.servers) == 1
+    for method, request, kind in (
+        (methods.GET_TASK, pb.GetTaskRequest(worker=0, incarnation=1), pb.BAD_REQUEST),
+        (methods.REPORT_TASK, pb.ReportTaskRequest(task=99, done=True), pb.BAD_REQUEST),
+        (methods.REPORT_FAILURE, pb.ReportFailureRequest(role="cook"), pb.BAD_REQUEST),
+    ):
+        if method is methods.REPORT_TASK:
+            request.ClearField("outcome")
+        with pytest.raises(WireError) as refused:
+            job.master.call(method, request)
+        assert refused.value.kind == kind
+
+
+def test_a_bug_in_the_master_fails_the_job_instead_of_hanging_it(run, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Job, "server_status", broken)
+    result = run(num_workers=1, worker_timeout_seconds=50.0, num_epochs=10_000).finish()
+    assert result["failure"]["kind"] == "INTERNAL"
+    assert "a bug" in result["failure"]["traceback"]

@@ -1,0 +1,98 @@
+"""User modules and data for the worker's tests."""
+
+import textwrap
+
+import keras
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shoal.worker.heartbeat import Progress
+from shoal.worker.model import ServedModel
+from shoal.worker.module import load_module
+from tests.worker.networks import CONFIG, SPEC, network, served_embedding
+
+MODULE = """
+import keras
+import tensorflow as tf
+
+def custom_model():
+    return keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+
+def loss(labels, predictions):
+    return keras.losses.mean_squared_error(labels, predictions)
+
+def optimizer():
+    return keras.optimizers.SGD(0.1)
+
+def feed(dataset, mode, metadata):
+    def parse(record):
+        features = tf.cast(record["x"], tf.float32)[None]
+        if mode == "prediction":
+            return features
+        return features, tf.cast(record["y"], tf.float32)[None]
+    return dataset.map(parse)
+"""
+
+
+@pytest.fixture
+def write_module(tmp_path):
+    """Write a module file below tmp_path/zoo and return the folder."""
+
+    def write(text=MODULE, name="model", **replacements):
+        for old, new in replacements.items():
+            text = text.replace(old, new)
+        folder = tmp_path / "zoo"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+        return str(folder)
+
+    return write
+
+
+@pytest.fixture
+def module(write_module):
+    """The module of MODULE, or of the text given."""
+
+    def load(text=MODULE, function="custom_model"):
+        return load_module(write_module(text), f"model.{function}")
+
+    return load
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    """Write columns to a Parquet file and return its path."""
+
+    def write(name="data.parquet", **columns):
+        path = str(tmp_path / name)
+        pq.write_table(pa.table(columns), path, row_group_size=16)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def numbers(parquet):
+    """100 records with x = 0..99 and y = 2x."""
+    return parquet(x=np.arange(100), y=2 * np.arange(100))
+
+
+@pytest.fixture
+def served(module, server_group):
+    """A ServedModel of a build function and optimizer."""
+
+    def make(build=None, optimizer=None, servers=2, group=None, spec=SPEC, worker=0):
+        keras.utils.clear_session()  # names count anew, as in a worker's own process
+        loaded = module()
+        object.__setattr__(loaded, "custom_model", build or (lambda: network(served_embedding)))
+        object.__setattr__(loaded, "optimizer", optimizer or (lambda: keras.optimizers.SGD(0.5)))
+        object.__setattr__(loaded, "loss", keras.losses.binary_crossentropy)
+        group = group or server_group(servers=servers)
+        made = ServedModel(CONFIG, loaded, group, spec, worker, Progress())
+        made.register()
+        made.group = group
+        return made
+
+    return make

@@ -1,0 +1,162 @@
+"""The export predicts as the job does, in a process that has only TensorFlow."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import shoal.layers
+from shoal.errors import UserError
+from shoal.worker.export import export
+from shoal.worker.restore import Export
+from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
+
+UNSEEN = np.array([[999, 3, -5], [-7, -7, 12345678901]], np.int64)
+X = np.array([[0.5, -1.0], [2.0, 0.0]], np.float32)
+
+LOAD = """
+import sys, json
+sys.modules["shoal"] = None  # importing shoal would fail
+import numpy as np
+import tensorflow as tf
+folder, ids, x = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+inputs = {"ids": tf.constant(ids, tf.int64), "x": tf.constant(x, tf.float32)}
+served = tf.saved_model.load(folder + "/saved_model")
+answers = [
+    served.signatures["serving_default"](**inputs)["output"],
+    served.serve(inputs),
+]
+if sys.argv[4] == "keras":
+    answers.append(tf.keras.models.load_model(folder + "/model.keras")(inputs))
+print(json.dumps([answer.numpy().tolist() for answer in answers]))
+"""
+
+
+class Subclassed(keras.Model):
+    """A model that Keras cannot rebuild from a configuration."""
+
+    def __init__(self):
+        super().__init__()
+        self.items = shoal.layers.Embedding(4, name="items")
+        self.out = keras.layers.Dense(1, activation="sigmoid")
+
+    def call(self, features):
+        rows = keras.ops.sum(self.items(features["ids"]), axis=1)
+        return self.out(keras.ops.concatenate([rows, features["x"]], axis=1))
+
+
+BUILDS = {
+    "functional": lambda: network(served_embedding),
+    "functional with statistics": lambda: network(served_embedding, statistics=True),
+    "subclassed": Subclassed,
+}
+
+
+def trained(served, build):
+    model = served(build=build, optimizer=lambda: keras.optimizers.Adagrad(0.5))
+    for batch in batches():
+        model.train_batch(as_batch(*batch), 1)
+    return model
+
+
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_a_process_without_shoal_gives_the_jobs_predictions(served, tmp_path, build):
+    model = trained(served, build)
+    folder = tmp_path / "export"
+    export(model, model.group, str(folder), "job")
+    # Trained ids and unseen ones: the default row is in the export as in the job.
+    ids = np.concatenate([IDS.reshape(2, 3), UNSEEN])
+    x = np.concatenate([X, X])
+    expected = model.predict_batch({"ids": tf.constant(ids), "x": tf.constant(x)}).numpy()
+    kind = "keras" if build is not Subclassed else "saved_model"
+    command = [sys.executable, "-c", LOAD, str(folder)]
+    command += [json.dumps(ids.tolist()), json.dumps(x.tolist()), kind]
+    # Elsewhere, so that the source tree is not importable by its place.
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    assert len(answers) == (3 if kind == "keras" else 2)
+    for answer in answers:
+        np.testing.assert_allclose(answer, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_an_export_restores_onto_another_number_of_servers(served, tmp_path):
+    model = trained(served, BUILDS["functional"])
+    export(model, model.group, str(tmp_path / "export"), "job")
+    restored = served(servers=3)
+    saved = Export(str(tmp_path / "export"))
+    # The fixture has registered initial dense values; a job registers the export's.
+    fresh = served(servers=1)
+    del restored
+    saved.load_tables(fresh, fresh.group)
+    ids = tf.constant(np.concatenate([IDS.reshape(2, 3), UNSEEN]))
+    calls = [[ids.numpy().ravel()] for _ in fresh.tables]
+    ours = model.group.pull(calls, training=False)
+    theirs = fresh.group.pull(calls, training=False)
+    for table in range(2):
+        np.testing.assert_array_equal(
+            ours.rows[table][ours.ids[table].inverses[0]],
+            theirs.rows[table][theirs.ids[table].inverses[0]],
+        )
+    dense = saved.dense()
+    model.pull_dense()
+    for variable in model.trainable.variables:
+        np.testing.assert_array_equal(dense[variable.path], variable.numpy())
+
+
+def test_a_table_without_rows_is_exported(served, tmp_path):
+    model = served()
+    export(model, model.group, str(tmp_path / "export"), "job")
+    features = {"ids": tf.constant(UNSEEN), "x": tf.constant(X)}
+    loaded = keras.models.load_model(tmp_path / "export" / "model.keras")
+    np.testing.assert_allclose(loaded(features), model.predict_batch(features), rtol=1e-6)
+
+
+def test_an_export_replaces_the_one_before_only_when_it_is_whole(served, tmp_path):
+    model = served()
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "old").write_text("old")
+    export(model, model.group, str(folder), "job")
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".export")]
+    assert not (folder / "old").exists()
+    assert json.loads((folder / "manifest.json").read_text())["tables"][0]["rows"] == 0
+
+
+def test_an_export_that_cannot_be_written_is_told(served, tmp_path):
+    model = served()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--output: cannot write"):
+        export(model, model.group, str(tmp_path / "file" / "export"), "job")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m.unlink(), r"it has no manifest\.json"),
+        (lambda m: m.write_text("{"), "is damaged"),
+        (lambda m: m.write_text('{"format": "other"}'), "is not of format"),
+    ],
+)
+def test_a_folder_that_is_no_export_is_refused(served, tmp_path, change, words):
+    model = served()
+    folder = tmp_path / "export"
+    export(model, model.group, str(folder), "job")
+    change(folder / "manifest.json")
+    with pytest.raises(UserError, match=words):
+        Export(str(folder))
+
+
+def test_an_export_of_another_model_is_refused(served, tmp_path):
+    model = served()
+    export(model, model.group, str(tmp_path / "export"), "job")
+    saved = Export(str(tmp_path / "export"))
+    other = served(build=Subclassed)
+    with pytest.raises(UserError, match="table 'items' of dim 4, the export has no such table"):
+        saved.load_tables(other, other.group)
+    with pytest.raises(UserError, match="--restore-from: variable"):
+        other.register(saved.dense())

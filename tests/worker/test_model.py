@@ -1,0 +1,232 @@
+"""A model on servers trains as the same model in plain Keras does."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import shoal.layers
+from shoal.errors import UserError
+from shoal.worker.pipeline import Batch
+from tests.worker.networks import (
+    IDS,
+    SPEC,
+    as_batch,
+    batches,
+    network,
+    plain_embedding,
+    served_embedding,
+)
+
+
+def rows_of(model, name):
+    """Every row of a table, in the order of IDS."""
+    position = list(model.tables).index(name)
+    found = {}
+    for ids, rows in model.group.read_table(position):
+        found |= dict(zip(ids.tolist(), rows, strict=True))
+    return np.stack([found[int(i)] for i in IDS])
+
+
+def initial_rows(model, name):
+    position = list(model.tables).index(name)
+    calls = [[np.zeros(0, np.int64)] for _ in model.tables]
+    calls[position] = [IDS]
+    pulled = model.group.pull(calls, training=True)
+    return pulled.rows[position][pulled.ids[position].inverses[0]]
+
+
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.5),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.5),
+    "adam": lambda: keras.optimizers.Adam(0.05),
+    "clipped": lambda: keras.optimizers.SGD(0.5, clipnorm=0.05),
+    "clipped over all": lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.1),
+    "schedule": lambda: keras.optimizers.SGD(
+        keras.optimizers.schedules.InverseTimeDecay(0.5, 1, 1.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_training_equals_plain_keras(served, servers, optimizer):
+    model = served(optimizer=optimizer, servers=servers)
+    twin = network(plain_embedding)
+    for name in ("wide", "deep"):
+        twin.get_layer(name).embeddings.assign(initial_rows(model, name))
+    dense = [v for v in twin.trainable_variables if "embeddings" not in v.path]
+    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
+        theirs.assign(ours)
+    rule = optimizer()
+    for positions, x, labels in batches():
+        loss = model.train_batch(as_batch(positions, x, labels), task=1)
+        with tf.GradientTape() as tape:
+            outputs = twin({"ids": positions, "x": x}, training=True)
+            expected = tf.reduce_mean(keras.losses.binary_crossentropy(labels, outputs))
+        gradients = tape.gradient(expected, [v.value for v in twin.trainable_variables])
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        rule.apply(gradients, twin.trainable_variables)
+        assert loss == pytest.approx(float(expected), rel=1e-5)
+    model.pull_dense()
+    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    for name in ("wide", "deep"):
+        np.testing.assert_allclose(
+            rows_of(model, name), twin.get_layer(name).embeddings, rtol=1e-4, atol=1e-6
+        )
+
+
+def losses(model):
+    return [model.train_batch(as_batch(*batch), task=1) for batch in batches()]
+
+
+def test_the_loss_curve_does_not_depend_on_the_number_of_servers(served):
+    curves = [losses(served(servers=servers)) for servers in (1, 2, 3)]
+    assert curves[0] == curves[1] == curves[2]
+
+
+def test_batch_statistics_follow_every_batch_of_one_worker(served):
+    model = served(build=lambda: network(served_embedding, statistics=True))
+    twin = network(plain_embedding, statistics=True)
+    for name in ("wide", "deep"):
+        twin.get_layer(name).embeddings.assign(initial_rows(model, name))
+    for ours, theirs in zip(
+        model.trainable.variables,
+        [v for v in twin.trainable_variables if "embeddings" not in v.path],
+        strict=True,
+    ):
+        theirs.assign(ours)
+    rule = keras.optimizers.SGD(0.5)
+    for positions, x, labels in batches():
+        model.train_batch(as_batch(positions, x, labels), task=1)
+        with tf.GradientTape() as tape:
+            outputs = twin({"ids": positions, "x": x}, training=True)
+            loss = tf.reduce_mean(keras.losses.binary_crossentropy(labels, outputs))
+        gradients = tape.gradient(loss, [v.value for v in twin.trainable_variables])
+        rule.apply([tf.convert_to_tensor(each) for each in gradients], twin.trainable_variables)
+    model.pull_dense()
+    assert len(model.state.variables) == 2
+    for ours, theirs in zip(model.state.variables, twin.non_trainable_variables, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_subclassed_model_is_served(served):
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = shoal.layers.Embedding(4, name="items")
+            self.dropout = keras.layers.Dropout(0.1)
+            self.out = keras.layers.Dense(1, activation="sigmoid")
+
+        def call(self, features, training=None):
+            rows = keras.ops.sum(self.embedding(features["ids"]), axis=1)
+            return self.out(self.dropout(rows, training=training))
+
+    model = served(build=Net)
+    assert list(model.tables) == ["items"]
+    assert model.trainable.size == 5
+    assert all(np.isfinite(losses(model)))
+
+
+def test_a_sequential_model_is_served(served):
+    spec = tf.TensorSpec([None, 3], tf.int64)
+
+    def build():
+        return keras.Sequential(
+            [
+                keras.Input((3,), dtype="int64"),
+                shoal.layers.Embedding(4, name="items"),
+                keras.layers.Flatten(),
+                keras.layers.Dense(1, activation="sigmoid"),
+            ]
+        )
+
+    model = served(build=build, spec=spec)
+    positions, _, labels = next(iter(batches()))
+    batch = Batch(tf.constant(IDS[positions]), tf.constant(labels), 4, 0)
+    first = model.train_batch(batch, 1)
+    for _ in range(20):
+        last = model.train_batch(batch, 1)
+    assert last < first
+
+
+def test_two_workers_train_one_model(served, cluster, server_group):
+    made = cluster(2)
+    first = served(group=server_group(made, worker=0))
+    second = served(group=server_group(made, worker=1), worker=1)
+    for batch in batches():
+        first.train_batch(as_batch(*batch), 1)
+        second.train_batch(as_batch(*batch), 2)
+    for model in (first, second):
+        model.pull_dense()
+    for ours, theirs in zip(first.trainable.variables, second.trainable.variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert [server.model.version for server in made.servers] == [12, 12]
+
+
+def test_two_layers_of_one_name_are_refused(served):
+    def build():
+        ids = keras.Input((3,), dtype="int64", name="ids")
+        inner = keras.Sequential(
+            [keras.Input((3,), dtype="int64"), shoal.layers.Embedding(2, name="same")]
+        )
+        both = inner(ids) + shoal.layers.Embedding(2, name="same")(ids)
+        return keras.Model({"ids": ids}, keras.layers.Flatten()(both))
+
+    with pytest.raises(UserError, match="two embedding layers are named 'same'"):
+        served(build=build, spec={"ids": SPEC["ids"]})
+
+
+def test_ids_that_are_no_integers_are_refused(served):
+    def build():
+        x = keras.Input((2,), name="x")
+        return keras.Model({"x": x}, shoal.layers.Embedding(2, name="items")(x))
+
+    with pytest.raises(UserError, match="'items' was called with float32 ids"):
+        served(build=build, spec={"x": SPEC["x"]})
+
+
+def test_a_loss_that_is_not_finite_is_told_and_not_pushed(served):
+    model = served()
+    positions, x, labels = next(iter(batches()))
+    with pytest.raises(UserError, match="the loss is nan"):
+        model.train_batch(as_batch(positions, x * np.nan, labels), 1)
+    assert model.group.pull([[IDS], [IDS]], training=True).versions == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        (lambda: keras.optimizers.Lion(), "Lion"),
+        (lambda: keras.optimizers.Adam(use_ema=True), "use_ema"),
+        (lambda: "adam", "returned str"),
+    ],
+)
+def test_an_optimizer_that_servers_do_not_have_is_refused_by_name(served, optimizer, words):
+    with pytest.raises(UserError, match=words):
+        served(optimizer=optimizer)
+
+
+def test_an_initializer_that_servers_do_not_have_is_refused_by_name(served):
+    def build():
+        return network(lambda dim, name: shoal.layers.Embedding(dim, "orthogonal", name=name))
+
+    with pytest.raises(UserError, match="initializer Orthogonal is not supported"):
+        served(build=build)
+
+
+def test_the_layer_says_where_it_can_be_called():
+    layer = shoal.layers.Embedding(3, name="items")
+    with pytest.raises(RuntimeError, match="run the model with shoal train"):
+        layer(tf.constant([1, 2]))
+
+
+def test_the_layer_is_rebuilt_from_its_configuration():
+    layer = shoal.layers.Embedding(3, keras.initializers.Constant(2.0), name="items")
+    again = shoal.layers.Embedding.from_config(layer.get_config())
+    assert again.output_dim == 3
+    assert again.embeddings_initializer.value == 2.0
+    with pytest.raises(ValueError, match="output_dim must be a positive integer"):
+        shoal.layers.Embedding(0)

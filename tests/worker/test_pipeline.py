@@ -1,0 +1,119 @@
+"""Batches: their content, their place in the range, and errors in feed."""
+
+import numpy as np
+import pytest
+
+from shoal.data.opening import open_reader
+from shoal.errors import UserCodeError, UserError
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.pipeline import EVALUATION, PREDICTION, TRAINING, Pipeline
+from tests.worker.conftest import MODULE
+
+
+@pytest.fixture
+def pipeline(module):
+    def make(path, mode=TRAINING, text=MODULE, size=8):
+        reader = open_reader(path, "--training-data")
+        return Pipeline(reader, module(text), mode, "--training-data", size)
+
+    return make
+
+
+def feed_with(line):
+    """MODULE with another last line of feed."""
+    return MODULE.replace("return dataset.map(parse)", line)
+
+
+def records(path, start, end):
+    return pb.Range(source=path, start=start, end=end)
+
+
+def test_batches_hold_the_range_in_order(pipeline, numbers):
+    batches = list(pipeline(numbers).batches(records(numbers, 30, 50)))
+    assert [batch.size for batch in batches] == [8, 8, 4]
+    assert [batch.records_done for batch in batches] == [8, 16, 20]
+    features = np.concatenate([batch.features.numpy()[:, 0] for batch in batches])
+    np.testing.assert_array_equal(features, np.arange(30, 50))
+    labels = np.concatenate([batch.labels.numpy()[:, 0] for batch in batches])
+    np.testing.assert_array_equal(labels, 2 * np.arange(30, 50))
+
+
+def test_feed_is_traced_once_for_many_ranges(pipeline, numbers):
+    made = pipeline(numbers)
+    first = list(made.batches(records(numbers, 0, 8)))
+    second = list(made.batches(records(numbers, 92, 100)))
+    assert first[0].features.numpy()[0, 0] == 0
+    assert second[0].features.numpy()[-1, 0] == 99
+
+
+def test_prediction_has_no_labels(pipeline, numbers):
+    batch = next(pipeline(numbers, PREDICTION).batches(records(numbers, 0, 8)))
+    assert batch.labels is None
+    assert batch.features.shape == (8, 1)
+
+
+def test_list_and_string_columns_reach_feed(pipeline, parquet):
+    path = parquet(name="lists.parquet", x=["a", "bb", ""], y=[[1, 2], [], [3]])
+    text = MODULE.replace(
+        'tf.cast(record["x"], tf.float32)[None]', 'tf.strings.length(record["x"])'
+    ).replace('tf.cast(record["y"], tf.float32)[None]', 'tf.reduce_sum(record["y"])')
+    (batch,) = pipeline(path, text=text).batches(records(path, 0, 3))
+    np.testing.assert_array_equal(batch.features, [1, 2, 0])
+    np.testing.assert_array_equal(batch.labels, [3, 0, 3])
+
+
+@pytest.mark.parametrize(
+    ("line", "aligned"),
+    [
+        ("return dataset.map(parse)", True),
+        ("return dataset.map(parse, num_parallel_calls=2).prefetch(1)", True),
+        ("return dataset.map(parse).shuffle(10)", False),
+        ("return dataset.filter(lambda r: r['x'] > 3).map(parse)", False),
+        ("return dataset.map(parse).repeat(2)", False),
+    ],
+)
+def test_progress_counts_records_only_where_feed_keeps_them(pipeline, numbers, line, aligned):
+    made = pipeline(numbers, text=feed_with(line))
+    assert made.aligned is aligned
+    done = [batch.records_done for batch in made.batches(records(numbers, 0, 16))]
+    assert (done == [8, 16]) is aligned
+    assert aligned or not any(done)
+
+
+def test_an_error_in_feed_names_the_record(pipeline, numbers):
+    text = MODULE.replace(
+        "def parse(record):",
+        "def parse(record):\n"
+        "        bad = tf.constant(43, tf.int64)\n"
+        "        tf.debugging.assert_none_equal(record['x'], bad)",
+    )
+    batches = pipeline(numbers, text=text).batches(records(numbers, 24, 80))
+    assert next(batches).size == 8
+    assert next(batches).size == 8
+    with pytest.raises(UserCodeError, match=r"feed\(\) of model.py on .*, record 43 raised"):
+        next(batches)
+
+
+def test_a_column_that_is_missing_is_named(pipeline, numbers):
+    text = MODULE.replace('record["y"]', 'record["label"]')
+    with pytest.raises(UserError, match="there is no column 'label'; the columns are x, y"):
+        pipeline(numbers, text=text)
+
+
+def test_a_feed_that_gives_no_pairs_is_told(pipeline, numbers):
+    text = MODULE.replace('mode == "prediction"', "True")
+    with pytest.raises(
+        UserError, match=r"must give \(features, labels\) pairs in mode 'evaluation'"
+    ):
+        pipeline(numbers, EVALUATION, text)
+
+
+def test_a_feed_that_gives_no_dataset_is_told(pipeline, numbers):
+    with pytest.raises(UserError, match=r"returned int, not a tf\.data\.Dataset"):
+        pipeline(numbers, text=feed_with("return 3"))
+
+
+def test_data_that_cannot_be_read_is_the_readers_error(pipeline, numbers):
+    batches = pipeline(numbers).batches(records(numbers, 90, 120))
+    with pytest.raises(UserError, match="it holds 100"):
+        list(batches)

@@ -1,0 +1,107 @@
+"""The process of a worker: `python -m shoal.worker`.
+
+Owns the process's life: join the job, work, end, and tell the master why if not well.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+
+import click
+
+from shoal import log
+from shoal.config import JobConfig
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.rpc import Connection
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", required=True, help="The job's job.json.")
+@click.option("--index", required=True, type=click.IntRange(0), help="Which worker this is.")
+@click.option("--incarnation", default=0, type=click.IntRange(0), help="Its number of restarts.")
+@click.option("--master", required=True, help="host:port of the job's master.")
+def main(config: str, index: int, incarnation: int, master: str) -> None:
+    """One worker of a shoal job. Started by the job's master."""
+    try:
+        job = JobConfig.load(config)
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    log.configure(f"worker-{index}", job.log_level)
+    # Read by TensorFlow when it is imported: its notes on CPU features are no news.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    connection = Connection(master)
+    try:
+        _work(job, index, incarnation, connection)
+    except (WireError, PeerUnavailableError) as error:
+        logger.error("leaving the job: %s", error)
+        sys.exit(EXIT_JOB_FAILED)
+    finally:
+        connection.close()
+    logger.info("ended")
+
+
+def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> None:
+    try:
+        import tensorflow  # noqa: F401
+    except ImportError as error:
+        _report(master, index, incarnation, _no_tensorflow(error))
+        sys.exit(EXIT_USER_ERROR)
+    from shoal.worker.heartbeat import Heartbeat, Progress
+    from shoal.worker.loop import Worker, failure_of
+    from shoal.worker.module import load_module
+    from shoal.worker.servers import ServerGroup
+
+    progress = Progress()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: progress.stopped.set())
+    servers = None
+    heartbeat = Heartbeat(master, progress, index, incarnation, job.heartbeat_seconds)
+    try:
+        servers = ServerGroup(master, index, incarnation, progress.stopped)
+        heartbeat.start()
+        module = load_module(job.model_zoo, job.model_def)
+        worker = Worker(job, module, master, servers, progress, index, incarnation)
+        worker.run()
+    except (WireError, PeerUnavailableError):
+        if progress.stopped.is_set():
+            return  # the others of the job end too
+        raise
+    except Exception as error:
+        logger.exception("worker %d cannot go on", index)
+        _report(master, index, incarnation, failure_of(error))
+        sys.exit(EXIT_JOB_FAILED)
+    finally:
+        heartbeat.stop()
+        if servers is not None:
+            servers.close()
+
+
+def _no_tensorflow(error: ImportError) -> pb.Failure:
+    return pb.Failure(
+        kind=pb.USER_ERROR,
+        message=f"workers need TensorFlow 2.16 or newer, which cannot be imported ({error}); "
+        "install it with: pip install 'shoal[worker]'",
+    )
+
+
+def _report(master: Connection, index: int, incarnation: int, failure: pb.Failure) -> None:
+    request = pb.ReportFailureRequest(
+        role="worker", index=index, incarnation=incarnation, failure=failure
+    )
+    try:
+        master.call(methods.REPORT_FAILURE, request, patience=10.0)
+    except (WireError, PeerUnavailableError) as error:
+        logger.error("the master could not be told: %s", error)
+
+
+if __name__ == "__main__":
+    main()

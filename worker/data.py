@@ -1,0 +1,79 @@
+"""The job's data as this worker sees it: readers, descriptions, pipelines.
+
+Owns which flag feeds which mode. Formats are data/'s, tensors pipeline.py's.
+"""
+
+from __future__ import annotations
+
+from shoal.config import JobConfig
+from shoal.data.custom import open_custom_reader
+from shoal.data.opening import open_reader
+from shoal.data.reader import DataReader
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.module import UserModule, user_code
+from shoal.worker.pipeline import EVALUATION, PREDICTION, TRAINING, Pipeline
+
+FLAGS = {
+    TRAINING: "--training-data",
+    EVALUATION: "--validation-data",
+    PREDICTION: "--prediction-data",
+}
+
+
+class JobData:
+    """Readers and pipelines of the data that the job names, opened when first used."""
+
+    def __init__(self, config: JobConfig, module: UserModule) -> None:
+        self._config = config
+        self._module = module
+        self._patterns = {
+            TRAINING: config.training_data,
+            EVALUATION: config.validation_data,
+            PREDICTION: config.prediction_data,
+        }
+        self._readers: dict[str, DataReader] = {}
+        self._pipelines: dict[str, Pipeline] = {}
+
+    def _reader(self, mode: str) -> DataReader:
+        if mode not in self._readers:
+            pattern, flag = self._patterns[mode], FLAGS[mode]
+            custom = self._module.custom_data_reader
+            if custom is None:
+                self._readers[mode] = open_reader(pattern, flag)
+            else:
+                with user_code(self._module.describe("custom_data_reader")):
+                    self._readers[mode] = open_custom_reader(custom, pattern, flag)
+        return self._readers[mode]
+
+    def pipeline(self, mode: str) -> Pipeline:
+        """The pipeline of a mode. Raises UserError or UserCodeError as `Pipeline` does."""
+        if mode not in self._pipelines:
+            self._pipelines[mode] = Pipeline(
+                self._reader(mode),
+                self._module,
+                mode,
+                FLAGS[mode],
+                self._config.minibatch_size,
+            )
+        return self._pipelines[mode]
+
+    @property
+    def mode(self) -> str:
+        """The mode the job is about: that of the first data it names."""
+        return next(mode for mode, pattern in self._patterns.items() if pattern)
+
+    def description(self) -> pb.DataDescription:
+        """All sources of the job's data."""
+
+        def sources(mode: str) -> list[pb.Source]:
+            if not self._patterns[mode]:
+                return []
+            with user_code(f"listing the sources of {FLAGS[mode]}"):
+                found = self._reader(mode).sources()
+            return [pb.Source(name=source.name, records=source.records) for source in found]
+
+        return pb.DataDescription(
+            training=sources(TRAINING),
+            validation=sources(EVALUATION),
+            prediction=sources(PREDICTION),
+        )

@@ -1,0 +1,145 @@
+"""Progress of the worker's present task, and the thread that tells the master.
+
+Owns what the master hears between tasks being leased and reported.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.rpc import Connection
+
+logger = logging.getLogger(__name__)
+
+
+class Progress:
+    """What the worker has done; shared by the loop and the heartbeat thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._task = 0
+        self._records_done = 0
+        self._version = 0
+        self._loss_sum = 0.0
+        self._loss_batches = 0
+        self._stages: defaultdict[str, float] = defaultdict(float)
+        self.stopped = threading.Event()
+        self._abandoned = False
+
+    def begin(self, task: int) -> None:
+        """A task was leased (0: none is)."""
+        with self._lock:
+            self._task = task
+            self._records_done = 0
+            self._abandoned = False
+
+    def add(self, records_done: int, version: int, loss: float | None) -> None:
+        """A batch was acknowledged by all servers."""
+        with self._lock:
+            self._records_done = records_done
+            self._version = max(self._version, version)
+            if loss is not None:
+                self._loss_sum += loss
+                self._loss_batches += 1
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the seconds of the body for stage `name`."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - began
+            with self._lock:
+                self._stages[name] += seconds
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the present task is to be left: the job ends or the lease is gone."""
+        return self.stopped.is_set() or self._abandoned
+
+    def take(self, worker: int, incarnation: int) -> pb.HeartbeatRequest:
+        """The next heartbeat; the losses in it are not told again."""
+        with self._lock:
+            request = pb.HeartbeatRequest(
+                worker=worker,
+                incarnation=incarnation,
+                task=self._task,
+                records_done=self._records_done,
+                version=self._version,
+                loss=self._loss_sum / self._loss_batches if self._loss_batches else 0.0,
+                loss_batches=self._loss_batches,
+                stage_seconds=self._stages,
+            )
+            self._loss_sum, self._loss_batches = 0.0, 0
+            return request
+
+    def abandon(self, task: int) -> None:
+        """The master took the lease of `task` away."""
+        with self._lock:
+            if self._task == task:
+                self._abandoned = True
+
+
+class Heartbeat:
+    """The thread; `progress.stopped` ends it, and it sets that if the master says so."""
+
+    def __init__(
+        self,
+        master: Connection,
+        progress: Progress,
+        worker: int,
+        incarnation: int,
+        seconds: float,
+    ) -> None:
+        self._master = master
+        self._progress = progress
+        self._identity = (worker, incarnation)
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.wait(self._seconds):
+                self.beat()
+        except Exception:
+            # A worker that the master cannot hear would be replaced anyway; better
+            # to end with the reason in the log.
+            logger.exception("the heartbeat thread failed; leaving the job")
+            self._progress.stopped.set()
+
+    def beat(self) -> None:
+        """Send one heartbeat and act on the answer."""
+        request = self._progress.take(*self._identity)
+        try:
+            # Not for longer than a few beats: what it says would be old by then.
+            reply = self._master.call(methods.HEARTBEAT, request, patience=3 * self._seconds)
+        except WireError as error:
+            logger.warning("the master no longer counts on this worker: %s", error.message)
+            self._progress.stopped.set()
+            return
+        except PeerUnavailableError as error:
+            logger.warning("no heartbeat reached the master: %s", error)
+            return
+        if reply.abandon_task:
+            self._progress.abandon(request.task)
+        if reply.stop:
+            self._progress.stopped.set()

@@ -1,0 +1,125 @@
+"""From embedding layers to ids, and from pulled rows back to embedding layers.
+
+The model is traced twice. Under `RecordLookup` each embedding call only notes its
+ids, so that the traced function returns the ids and TensorFlow prunes the rest.
+Under `RowsLookup` each call gathers from rows that were pulled for those ids. Calls
+are matched by their order, which a trace of the same model repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from shoal.errors import UserError
+from shoal.layers import Embedding
+from shoal.native import ids as native_ids
+from shoal.proto.routing import Routing
+
+Int64 = npt.NDArray[np.int64]
+
+
+class Refusals:
+    """The errors that lookups raised.
+
+    Keras and AutoGraph rewrite an exception that passes through them; whoever traces a
+    model finds the original here.
+    """
+
+    def __init__(self) -> None:
+        self.last: UserError | None = None
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raises UserError with `message`, and keeps it."""
+        self.last = UserError(message)
+        raise self.last
+
+    def integer_ids(self, layer: Embedding, ids: Any) -> tf.Tensor:
+        """The ids as an int64 tensor. Raises UserError if they are no integers."""
+        ids = tf.convert_to_tensor(ids)
+        if not ids.dtype.is_integer:
+            self.refuse(
+                f"embedding {layer.name!r} was called with {ids.dtype.name} ids: they must be "
+                "integers; convert them in feed (strings, for example, with "
+                "tf.strings.to_hash_bucket_fast), and begin a keras.Sequential model with "
+                "keras.Input(shape, dtype='int64'), as it casts to float32 otherwise"
+            )
+        return tf.cast(ids, tf.int64)
+
+
+@dataclass
+class RecordLookup:
+    """Notes which layer was called with which ids; the rows it gives are zeros."""
+
+    refusals: Refusals
+    layers: list[Embedding] = field(default_factory=list)
+    ids: list[tf.Tensor] = field(default_factory=list)
+
+    def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
+        """Note a call; zeros of the rows' shape."""
+        ids = self.refusals.integer_ids(layer, ids)
+        self.layers.append(layer)
+        self.ids.append(tf.reshape(ids, [-1]))
+        return tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0), layer.compute_dtype)
+
+
+@dataclass
+class RowsLookup:
+    """Gives each call its rows.
+
+    tables: layer name -> position of its table in `rows`.
+    rows: one a table, float32 [unique, dim].
+    inverses: one a call, int32 [ids], positions in the table's rows.
+    """
+
+    refusals: Refusals
+    tables: dict[str, int]
+    rows: Sequence[tf.Tensor]
+    inverses: Sequence[tf.Tensor]
+    layers: Sequence[str]
+    _calls: int = 0
+
+    def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
+        """The rows of the next call in order. Raises UserError if it is another layer's."""
+        call = self._calls
+        self._calls += 1
+        if call >= len(self.layers) or self.layers[call] != layer.name:
+            self.refusals.refuse(
+                f"embedding {layer.name!r} was called in another order in the training step "
+                "than when the ids were traced: a model must call its embedding layers alike "
+                "whether training or not"
+            )
+        ids = self.refusals.integer_ids(layer, ids)
+        rows = tf.gather(self.rows[self.tables[layer.name]], self.inverses[call])
+        shaped = tf.reshape(rows, tf.concat([tf.shape(ids), [layer.output_dim]], 0))
+        shaped.set_shape([*ids.shape, layer.output_dim])
+        return tf.cast(shaped, layer.compute_dtype)
+
+
+@dataclass(frozen=True)
+class TableIds:
+    """What one batch needs of one table.
+
+    unique: int64 [u], grouped by server.
+    offsets: int64 [servers + 1]; server s gets unique[offsets[s]:offsets[s+1]].
+    inverses: one a call of the table's layers, int32, positions in `unique`.
+    """
+
+    unique: Int64
+    offsets: Int64
+    inverses: list[npt.NDArray[np.int32]]
+
+
+def group_ids(calls: Sequence[Int64], routing: Routing) -> TableIds:
+    """Deduplicate the ids of all calls of one table and group them by server."""
+    joined = calls[0] if len(calls) == 1 else np.concatenate(calls)
+    unique, inverse, offsets, _ = native_ids.unique_by_server(
+        joined, routing.owners, routing.servers
+    )
+    ends = np.cumsum([call.size for call in calls])
+    return TableIds(unique, offsets, np.split(inverse, ends[:-1]))

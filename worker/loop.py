@@ -1,0 +1,185 @@
+"""The worker's loop: lease a task, do it, report, until the job is finished.
+
+Owns dispatch by kind of task and what a failure becomes. How each kind is done is
+in the modules around it.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+
+from shoal.config import JobConfig
+from shoal.errors import UserCodeError, UserError
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.rpc import Connection
+from shoal.worker import export, pipeline
+from shoal.worker.data import JobData
+from shoal.worker.evaluation import Evaluator
+from shoal.worker.heartbeat import Progress
+from shoal.worker.model import ServedModel
+from shoal.worker.module import UserModule
+from shoal.worker.pipeline import Batch
+from shoal.worker.prediction import PredictionWriter
+from shoal.worker.restore import Export
+from shoal.worker.servers import ServerGroup
+
+logger = logging.getLogger(__name__)
+
+
+def failure_of(error: Exception, records: pb.Range | None = None) -> pb.Failure:
+    """An exception as the master is told of it."""
+    if isinstance(error, UserError):
+        kind, message, text = pb.USER_ERROR, str(error), ""
+    elif isinstance(error, UserCodeError):
+        kind, message, text = pb.USER_CODE, error.message, error.traceback
+    else:
+        kind, text = pb.INTERNAL, traceback.format_exc()
+        message = f"{type(error).__name__}: {error}"
+    return pb.Failure(kind=kind, message=message, traceback=text, range=records)
+
+
+class Worker:
+    """One worker: the model, its data, and the tasks it gets."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        module: UserModule,
+        master: Connection,
+        servers: ServerGroup,
+        progress: Progress,
+        worker: int,
+        incarnation: int,
+    ) -> None:
+        """Build the model and register it with the servers.
+
+        Raises UserError or UserCodeError for what is the user's to mend.
+        """
+        self._config = config
+        self._module = module
+        self._master = master
+        self._servers = servers
+        self._progress = progress
+        self._identity = (worker, incarnation)
+        self._data = JobData(config, module)
+        mode = self._data.mode
+        self._model = ServedModel(
+            config, module, servers, self._data.pipeline(mode).features_spec, worker, progress
+        )
+        self._restore = Export(config.restore_from) if config.restore_from else None
+        self._model.register(self._restore.dense() if self._restore else None)
+        self._evaluator: Evaluator | None = None
+        self._writer: PredictionWriter | None = None
+        self._work: dict[pb.TaskKind, Callable[[pb.Task, pb.ReportTaskRequest], None]] = {
+            pb.DESCRIBE_DATA: self._describe,
+            pb.TRAIN: self._train,
+            pb.EVALUATE: self._evaluate,
+            pb.FINISH_EVALUATION: self._finish_evaluation,
+            pb.PREDICT: self._predict,
+            pb.EXPORT: self._export,
+            pb.LOAD: self._load,
+        }
+
+    def run(self) -> None:
+        """Work until the master says that the job is finished, or to stop."""
+        worker, incarnation = self._identity
+        request = pb.GetTaskRequest(worker=worker, incarnation=incarnation)
+        while not self._progress.stopped.is_set():
+            reply = self._master.call(methods.GET_TASK, request)
+            if reply.WhichOneof("answer") == "task":
+                self._do(reply.task)
+            elif reply.finished:
+                logger.info("nothing more to do")
+                return
+            else:
+                self._progress.stopped.wait(reply.wait_seconds)
+
+    def _do(self, task: pb.Task) -> None:
+        worker, incarnation = self._identity
+        logger.debug("task %d: %s", task.id, pb.TaskKind.Name(task.kind))
+        report = pb.ReportTaskRequest(worker=worker, incarnation=incarnation, task=task.id)
+        self._progress.begin(task.id)
+        try:
+            self._work[task.kind](task, report)
+        except Exception as error:
+            logger.exception("task %d failed", task.id)
+            records = task.range if task.HasField("range") else None
+            report.failure.CopyFrom(failure_of(error, records))
+        if self._progress.interrupted:
+            logger.info("task %d left: the job ends or the lease is gone", task.id)
+            return
+        report.version = self._servers.version
+        self._master.call(methods.REPORT_TASK, report)
+        self._progress.begin(0)
+
+    # ------------------------------------------------------------ kinds of task
+
+    def _describe(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
+        report.data.CopyFrom(self._data.description())
+
+    def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        done = 0
+        for batch in self._read(self._data.pipeline(pipeline.TRAINING).batches(task.range)):
+            try:
+                loss = self._model.train_batch(batch, task.id)
+            except UserError as error:
+                first = task.range.start + done
+                raise UserError(
+                    f"{error} (records {first} to {first + batch.size - 1} of {task.range.source})"
+                ) from error
+            done += batch.size
+            self._progress.add(batch.records_done, self._servers.version, loss)
+            if self._progress.interrupted:
+                return
+        report.done = True
+        report.records_done = task.range.end - task.range.start
+
+    def _read(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches, the wait for each counted as stage "read"."""
+        while True:
+            with self._progress.stage("read"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        evaluator = self._evaluator_ready()
+        evaluator.reset()
+        for batch in self._data.pipeline(pipeline.EVALUATION).batches(task.range):
+            evaluator.add(batch)
+            if self._progress.interrupted:
+                return
+        report.states.CopyFrom(evaluator.states())
+
+    def _finish_evaluation(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        for name, value in self._evaluator_ready().finish(task.states).items():
+            report.metrics.values[name] = value
+
+    def _evaluator_ready(self) -> Evaluator:
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self._model, self._module)
+        return self._evaluator
+
+    def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        if self._writer is None:
+            self._writer = PredictionWriter(self._config.output, self._module, self._identity[0])
+        outputs = []
+        for batch in self._data.pipeline(pipeline.PREDICTION).batches(task.range):
+            outputs.append(self._model.predict_batch(batch.features))
+            if self._progress.interrupted:
+                return
+        self._writer.write(task.range, outputs)
+        report.done = True
+
+    def _export(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
+        export.export(self._model, self._servers, self._config.output, self._config.job_name)
+        report.done = True
+
+    def _load(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
+        assert self._restore is not None
+        self._restore.load_tables(self._model, self._servers)
+        report.done = True

@@ -1,0 +1,323 @@
+"""The user's model, registered with the servers, and its compiled steps.
+
+Owns the traced functions (ids, training step, evaluation, prediction) and one step's
+sequence: ids, pull, compute, push. Which batches to run is loop.py's affair.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from shoal.config import JobConfig
+from shoal.errors import UserCodeError, UserError
+from shoal.layers import lookup_with
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker import specs
+from shoal.worker.flat import FlatVariables
+from shoal.worker.heartbeat import Progress
+from shoal.worker.lookups import RecordLookup, Refusals, RowsLookup
+from shoal.worker.module import UserModule, user_code
+from shoal.worker.pipeline import Batch
+from shoal.worker.servers import Pulled, Push, ServerGroup
+
+logger = logging.getLogger(__name__)
+
+Int64 = npt.NDArray[np.int64]
+
+
+class ServedModel:
+    """A built Keras model whose values are held by the servers.
+
+    tables: the embedding layers by name, in the order of the tables on the servers.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        module: UserModule,
+        servers: ServerGroup,
+        features_spec: Any,
+        worker: int,
+        progress: Progress,
+    ) -> None:
+        """Build the model and trace which ids it looks up.
+
+        features_spec: of a batch of what feed gives.
+        progress: counts the seconds of each stage of a step.
+        Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
+        """
+        self._module = module
+        self._servers = servers
+        self._stage = progress.stage
+        self.features_spec = features_spec
+        keras.utils.set_random_seed(config.seed)
+        self.model = module.build_model()
+        with user_code(module.describe("optimizer")):
+            optimizer = module.optimizer()
+        self.optimizer = specs.ServedOptimizer(optimizer, module.describe("optimizer"))
+        self._ids = tf.function(self._trace_ids, input_signature=[features_spec])
+        self._refusals = Refusals()
+        self._calls: list[str] = []
+        self.tables: dict[str, Any] = {}
+        with self._calling(f"calling the model of {module.path.name}"):
+            self._ids.get_concrete_function()
+        self._reseed(worker)
+        self.trainable = FlatVariables(self.model.trainable_variables)
+        self.state = FlatVariables(
+            [
+                variable
+                for variable in self.model.non_trainable_variables
+                if keras.backend.is_float_dtype(variable.dtype)
+            ]
+        )
+        self.spec = self._model_spec(config)
+        self._train: Callable[..., Any] | None = None
+        self._predict = tf.function(self._prediction, reduce_retracing=True)
+
+    @contextmanager
+    def _calling(self, what: str) -> Iterator[None]:
+        """As `user_code`; an error of our own lookups comes out as it was raised."""
+        try:
+            with user_code(what):
+                yield
+        except (UserError, UserCodeError):
+            if self._refusals.last is not None:
+                raise self._refusals.last from None
+            raise
+
+    # ------------------------------------------------------------ set-up
+
+    def _trace_ids(self, features: Any) -> list[tf.Tensor]:
+        if not self.model.built:
+            # Keras builds a model by tracing its layers in graphs of its own, whose
+            # tensors cannot be returned from here.
+            with lookup_with(RecordLookup(self._refusals)):
+                self.model(features, training=False)
+        record = RecordLookup(self._refusals)
+        # Not in training mode: batch statistics and dropout seeds must not move here,
+        # and TensorFlow prunes all that remains but the ids.
+        with lookup_with(record):
+            self.model(features, training=False)
+        self._calls = [layer.name for layer in record.layers]
+        for layer in record.layers:
+            known = self.tables.setdefault(layer.name, layer)
+            if known is not layer:
+                self._refusals.refuse(
+                    f"two embedding layers are named {layer.name!r}: a name is a table; "
+                    "give them different names, or call one layer twice to share a table"
+                )
+        return record.ids
+
+    def _reseed(self, worker: int) -> None:
+        """Give each worker dropout masks of its own; worker 0 keeps the seed's."""
+        for layer in self.model._flatten_layers():
+            generator = getattr(layer, "seed_generator", None)
+            if generator is not None and worker:
+                state = generator.state.numpy()
+                generator.state.assign(state + np.array([worker, 0], state.dtype))
+
+    def _model_spec(self, config: JobConfig) -> pb.ModelSpec:
+        optimizer = self.optimizer.spec.to_json()
+        return pb.ModelSpec(
+            tables=[
+                pb.TableSpec(
+                    name=name,
+                    dim=layer.output_dim,
+                    initializer=specs.initializer_spec(layer).to_json(),
+                    optimizer=optimizer,
+                    # A table's values depend on its name, not on its position.
+                    seed=(config.seed << 32) | zlib.crc32(name.encode()),
+                )
+                for name, layer in self.tables.items()
+            ],
+            trainable=self.trainable.manifest,
+            non_trainable=self.state.manifest,
+            dense_optimizer=optimizer,
+        )
+
+    def register(self, dense: dict[str, npt.NDArray[np.float32]] | None = None) -> None:
+        """Register with the servers; the first worker's dense values are the model's.
+
+        dense: values by variable name to start from instead of the initial ones.
+        Raises UserError if a name or shape does not fit.
+        """
+        if dense is not None:
+            for variable in (*self.trainable.variables, *self.state.variables):
+                value = dense.get(variable.path)
+                if value is None or value.shape != tuple(variable.shape):
+                    raise UserError(
+                        f"--restore-from: variable {variable.path} has shape "
+                        f"{tuple(variable.shape)} in the model, but "
+                        f"{'is missing' if value is None else value.shape} in the export"
+                    )
+                variable.assign(value)
+        self._servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
+
+    # ------------------------------------------------------------ ids and pull
+
+    def pull(self, features: Any, *, training: bool) -> Pulled:
+        """The rows that `features` need, and newer dense values."""
+        position = {name: i for i, name in enumerate(self.tables)}
+        calls: list[list[Int64]] = [[] for _ in self.tables]
+        with self._stage("ids"):
+            for name, ids in zip(self._calls, self._ids(features), strict=True):
+                calls[position[name]].append(ids.numpy())
+        with self._stage("pull"):
+            return self._servers.pull(calls, training=training)
+
+    def _inputs(self, pulled: Pulled) -> tuple[tf.Tensor, tf.Tensor, list[Any], list[Any]]:
+        """Dense vectors, rows of each table, inverse of each call, for a step."""
+        position = {name: i for i, name in enumerate(self.tables)}
+        remaining = [list(each.inverses) for each in pulled.ids]
+        inverses = [tf.constant(remaining[position[name]].pop(0)) for name in self._calls]
+        rows = [tf.constant(each) for each in pulled.rows]
+        return (
+            tf.constant(self._servers.trainable),
+            tf.constant(self._servers.state),
+            rows,
+            inverses,
+        )
+
+    def _lookup(self, rows: Sequence[tf.Tensor], inverses: Sequence[tf.Tensor]) -> RowsLookup:
+        position = {name: i for i, name in enumerate(self.tables)}
+        return RowsLookup(self._refusals, position, rows, inverses, self._calls)
+
+    # ------------------------------------------------------------ training
+
+    def train_batch(self, batch: Batch, task: int) -> float:
+        """One step on `batch`: pull, compute, push. Returns the loss.
+
+        Raises UserError if the loss is not finite; nothing is pushed then.
+        """
+        if self._train is None:
+            self._train = self._compile_training(batch)
+        pulled = self.pull(batch.features, training=True)
+        with (
+            self._stage("compute"),
+            self._calling(f"the training step of {self._module.path.name}"),
+        ):
+            loss, dense, change, tables = self._train(
+                batch.features, batch.labels, *self._inputs(pulled)
+            )
+            value = float(loss)
+        if not math.isfinite(value):
+            raise UserError(
+                f"the loss is {value}: lower the learning rate, clip gradients, or look for "
+                "missing or huge values in the data"
+            )
+        push = Push(
+            tables={
+                table: (pulled.ids[table].unique, gradient.numpy())
+                for table, gradient in enumerate(tables)
+                if pulled.ids[table].unique.size
+            },
+            dense=(dense.numpy(), change.numpy()),
+            learning_rate=self.optimizer.learning_rate(max(pulled.versions)),
+            versions=pulled.versions,
+            task=task,
+            records_done=batch.records_done,
+        )
+        with self._stage("push"):
+            self._servers.push(push)
+        return value
+
+    def _compile_training(self, batch: Batch) -> Callable[..., Any]:
+        def spec(tensor: Any) -> Any:
+            if isinstance(tensor, tf.RaggedTensor):
+                return tf.RaggedTensorSpec.from_value(tensor)
+            return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+        labels_spec = tf.nest.map_structure(spec, batch.labels)
+        step: Callable[..., Any] = tf.function(
+            self._training_step,
+            input_signature=[
+                self.features_spec,
+                labels_spec,
+                tf.TensorSpec([self.trainable.size]),
+                tf.TensorSpec([self.state.size]),
+                [tf.TensorSpec([None, layer.output_dim]) for layer in self.tables.values()],
+                [tf.TensorSpec([None], tf.int32) for _ in self._calls],
+            ],
+        )
+        return step
+
+    def _training_step(
+        self,
+        features: Any,
+        labels: Any,
+        trainable: tf.Tensor,
+        state: tf.Tensor,
+        rows: Sequence[tf.Tensor],
+        inverses: Sequence[tf.Tensor],
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        self.trainable.assign(trainable)
+        self.state.assign(state)
+        # `value` is TensorFlow's own variable, which is what a tape knows.
+        variables = [variable.value for variable in self.trainable.variables]
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            with lookup_with(self._lookup(rows, inverses)):
+                predictions = self.model(features, training=True)
+            loss = self.loss(labels, predictions)
+            if self.model.losses:
+                loss += tf.add_n([tf.cast(each, tf.float32) for each in self.model.losses])
+        gradients = tape.gradient(loss, variables + list(rows))
+        count = len(variables)
+        tables = [
+            _summed(gradient, table)
+            for gradient, table in zip(gradients[count:], rows, strict=True)
+        ]
+        dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients[:count]]
+        dense, tables = self.optimizer.clip(dense, tables)
+        change = self.state.read() - state
+        return loss, self.trainable.pack(dense), change, tables
+
+    def loss(self, labels: Any, predictions: Any) -> tf.Tensor:
+        """The user's loss as a scalar: a loss per record is averaged."""
+        return tf.reduce_mean(tf.cast(self._module.loss(labels, predictions), tf.float32))
+
+    # ------------------------------------------------------------ evaluation, prediction
+
+    def predict_batch(self, features: Any) -> Any:
+        """The model's outputs for `features`, with the servers' present values."""
+        pulled = self.pull(features, training=False)
+        with self._calling(f"calling the model of {self._module.path.name}"):
+            return self._predict(features, *self._inputs(pulled))
+
+    def _prediction(
+        self,
+        features: Any,
+        trainable: tf.Tensor,
+        state: tf.Tensor,
+        rows: Sequence[tf.Tensor],
+        inverses: Sequence[tf.Tensor],
+    ) -> Any:
+        self.trainable.assign(trainable)
+        self.state.assign(state)
+        with lookup_with(self._lookup(rows, inverses)):
+            return self.model(features, training=False)
+
+    def pull_dense(self) -> None:
+        """Set the model's own dense variables from the servers' present values."""
+        self._servers.pull([[np.zeros(0, np.int64)] for _ in self.tables], training=False)
+        self.trainable.assign(tf.constant(self._servers.trainable))
+        self.state.assign(tf.constant(self._servers.state))
+
+
+def _summed(gradient: Any, rows: tf.Tensor) -> tf.Tensor:
+    """A table's gradient as one row per unique id, float32 [unique, dim]."""
+    if gradient is None:
+        return tf.zeros_like(rows)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, tf.shape(rows)[0])
+    return gradient

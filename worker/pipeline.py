@@ -1,0 +1,199 @@
+"""From ranges of records to batches of tensors, through the user's feed.
+
+Owns the tf.data pipeline and the position of each batch in its range. Which formats
+there are is data/'s; what is done with a batch is model.py's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from shoal.data.columns import ListColumn, read_columns
+from shoal.data.reader import DataReader, check_columns
+from shoal.errors import UserCodeError, UserError
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.module import UserModule, user_code
+
+TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"
+
+PREFETCHED_BATCHES = 2
+
+# Transformations that give one element for each of theirs, in the same order. Any
+# other between the records and the end of feed (shuffle, filter, batch, repeat...)
+# makes a batch's place in the range unknown, so progress counts by whole tasks.
+ONE_TO_ONE = frozenset(
+    {"_MapDataset", "_ParallelMapDataset", "_PrefetchDataset", "_OptionsDataset"}
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """features and labels as feed gave them, batched; labels None in prediction.
+
+    size: elements in the batch.
+    records_done: records of the range used up with this batch; 0 while that is not
+        known because feed changes the order or number of records.
+    """
+
+    features: Any
+    labels: Any
+    size: int
+    records_done: int
+
+
+class Pipeline:
+    """Batches of one kind of data (training, evaluation or prediction).
+
+    Built once, so that feed is traced once; `batches` then runs it on any range.
+    """
+
+    def __init__(
+        self, reader: DataReader, module: UserModule, mode: str, flag: str, minibatch_size: int
+    ) -> None:
+        """flag: the command-line flag that names the data; stands in errors.
+
+        Raises UserError or UserCodeError if feed cannot be applied.
+        """
+        self._reader = reader
+        self._module = module
+        self._mode = mode
+        self._range = pb.Range()
+        self._error: Exception | None = None
+        records = tf.data.Dataset.from_generator(
+            self._chunks, output_signature=self._signature()
+        ).unbatch()
+        metadata = reader.metadata
+        try:
+            with user_code(module.describe("feed")):
+                self._elements = module.feed(records, mode, metadata)
+        except UserCodeError as error:
+            # The commonest mistake deserves better than a traceback through tf.data.
+            missing = re.search(r"KeyError: ['\"](.+?)['\"]", error.traceback)
+            if missing and missing[1] not in metadata.column_names:
+                what = f"{module.describe('feed')}: {flag}"
+                check_columns(reader.schema(), [missing[1]], what)
+            raise
+        if not isinstance(self._elements, tf.data.Dataset):
+            raise UserError(
+                f"{module.describe('feed')} returned {type(self._elements).__name__}, "
+                "not a tf.data.Dataset"
+            )
+        self.aligned = _one_to_one(self._elements, records)
+        with user_code(f"batching what {module.describe('feed')} gave"):
+            batched = self._elements.batch(minibatch_size)
+        self._batched = batched.prefetch(PREFETCHED_BATCHES)
+        self.features_spec, self.labels_spec = self._split(batched.element_spec)
+
+    def _split(self, element: Any) -> tuple[Any, Any]:
+        """Features and labels of an element, a batch or a spec."""
+        if isinstance(element, tuple) and len(element) == 2:
+            return element
+        if self._mode == PREDICTION:
+            return element, None
+        raise UserError(
+            f"{self._module.describe('feed')} must give (features, labels) pairs in mode "
+            f"{self._mode!r}, not {type(element).__name__}"
+        )
+
+    def batches(self, records: pb.Range) -> Iterator[Batch]:
+        """The batches of a range, in order.
+
+        Raises UserError for data that cannot be read, UserCodeError naming the
+        record for an exception in feed.
+        """
+        self._range = records
+        self._error = None
+        done = 0
+        iterator = iter(self._batched)
+        while True:
+            try:
+                element = next(iterator)
+            except StopIteration:
+                return
+            except Exception:
+                if self._error is not None:
+                    raise self._error from None
+                self._raise_at_record(records, done)
+                raise
+            features, labels = self._split(element)
+            size = int(tf.nest.flatten(features)[0].shape[0])
+            done += size
+            yield Batch(features, labels, size, done if self.aligned else 0)
+
+    def _raise_at_record(self, records: pb.Range, done: int) -> None:
+        """Run feed again record by record to name the one that made it raise."""
+        what = f"{self._module.describe('feed')} on {records.source}"
+        if not self.aligned:
+            what += f", records {records.start} to {records.end - 1}"
+            with user_code(what):
+                for _ in self._batched:
+                    pass
+            return
+        iterator = iter(self._elements)
+        for position in range(records.start, records.end):
+            with user_code(f"{what}, record {position}"):
+                next(iterator)
+        # Every record passes alone: they do not fit together.
+        first = records.start + done
+        with user_code(f"batching what {what} gave from record {first} on"):
+            for _ in self._batched:
+                pass
+
+    def _chunks(self) -> Iterator[Any]:
+        # Runs in a thread of TensorFlow, which would wrap an exception beyond
+        # recognition: it is kept here for `batches` to raise.
+        records = self._range
+        try:
+            for columns in read_columns(self._reader, records.source, records.start, records.end):
+                yield _tensors(columns)
+        except Exception as error:
+            self._error = error
+            raise
+
+    def _signature(self) -> Any:
+        """The spec of a chunk, from the first record there is."""
+        for source in self._reader.sources():
+            if source.records:
+                return _spec(_tensors(next(read_columns(self._reader, source.name, 0, 1))))
+        raise UserError(f"there is no record in the {self._mode} data")
+
+
+def _tensors(columns: dict[str, Any]) -> dict[str, Any]:
+    """Columns as tensors; a list column becomes a ragged one."""
+    return {
+        name: (
+            tf.RaggedTensor.from_row_lengths(column.values, column.row_lengths, validate=False)
+            if isinstance(column, ListColumn)
+            else tf.constant(column)
+        )
+        for name, column in columns.items()
+    }
+
+
+def _spec(tensors: dict[str, Any]) -> dict[str, Any]:
+    """The spec of chunks like this one, of any number of records."""
+    return {
+        name: (
+            tf.RaggedTensorSpec([None, None], tensor.dtype, 1, tensor.row_splits.dtype)
+            if isinstance(tensor, tf.RaggedTensor)
+            else tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+        )
+        for name, tensor in tensors.items()
+    }
+
+
+def _one_to_one(dataset: Any, records: Any) -> bool:
+    """Whether `dataset` is `records` transformed element by element, in order."""
+    while dataset is not records:
+        if type(dataset).__name__ not in ONE_TO_ONE:
+            return False
+        inputs = dataset._inputs()
+        if len(inputs) != 1:
+            return False
+        dataset = inputs[0]
+    return True

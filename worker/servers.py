@@ -1,0 +1,307 @@
+"""The worker's view of the parameter servers: register, pull, push, read, assign.
+
+Owns splitting a batch over servers and putting the answers together, the identity
+of pushes, and following the routing table. Retries of a single call are
+proto/rpc.py's; the sequence of a step is model.py's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.native import ids as native_ids
+from shoal.proto import frames, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing, slice_of
+from shoal.proto.rpc import Connection
+from shoal.worker.lookups import TableIds, group_ids
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Rows and dense values for one batch.
+
+    ids: one a table, as grouped for the pull.
+    rows: one a table, float32 [unique, dim].
+    versions: one a server; PullReply.version.
+    """
+
+    ids: list[TableIds]
+    rows: list[Float32]
+    versions: list[int]
+
+
+@dataclass(frozen=True)
+class Push:
+    """One step's gradients.
+
+    tables: position -> (ids int64 [u], gradients float32 [u, dim]).
+    dense: gradient of the flat trainable vector and change of the flat
+        non-trainable one.
+    """
+
+    tables: dict[int, tuple[Int64, Float32]]
+    dense: tuple[Float32, Float32]
+    learning_rate: float
+    versions: list[int]
+    task: int
+    records_done: int
+
+
+class ServerGroup:
+    """All parameter servers of the job, as one worker sees them.
+
+    `trainable` and `state` are the flat vectors as last pulled, float32.
+    """
+
+    def __init__(
+        self, master: Connection, worker: int, incarnation: int, cancelled: threading.Event
+    ) -> None:
+        self._master = master
+        self._worker = worker
+        self._incarnation = incarnation
+        self._sequence = 0
+        reply = master.call(
+            methods.REGISTER_WORKER,
+            pb.RegisterWorkerRequest(worker=worker, incarnation=incarnation),
+        )
+        self.routing = Routing.from_message(reply.routing)
+        self._connections = [Connection(address, cancelled=cancelled) for address in reply.servers]
+        self._spec = pb.ModelSpec()
+        self._dims: list[int] = []
+        self.trainable: Float32 = np.zeros(0, np.float32)
+        self.state: Float32 = np.zeros(0, np.float32)
+        self._dense_versions = [-1] * len(self._connections)
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections:
+            connection.close()
+
+    # ------------------------------------------------------------ set-up
+
+    def register(self, spec: pb.ModelSpec, trainable: Float32, state: Float32) -> None:
+        """Register the model with all servers; the first worker's dense values count."""
+        self._spec = spec
+        self._dims = [table.dim for table in spec.tables]
+        for server, connection in enumerate(self._connections):
+            reply = connection.call(methods.REGISTER, pb.RegisterRequest(model=spec))
+            if not reply.dense_initialized:
+                self._initialize_dense(server, trainable, state)
+        self.trainable = np.array(trainable, np.float32)
+        self.state = np.array(state, np.float32)
+
+    def _initialize_dense(self, server: int, trainable: Float32, state: Float32) -> None:
+        arrays = [
+            trainable[slice_of(trainable.size, server, len(self))],
+            state[slice_of(state.size, server, len(self))],
+        ]
+        frame = frames.encode(pb.InitializeDenseRequest(), arrays)
+        self._connections[server].call(methods.INITIALIZE_DENSE, frame)
+
+    # ------------------------------------------------------------ pull
+
+    def pull(self, calls: Sequence[Sequence[Int64]], *, training: bool) -> Pulled:
+        """Rows for the ids of a batch, and the dense vectors if they changed.
+
+        calls: for each table, the ids of each call of its layers, int64 [n].
+        training: unseen ids get their initial value; otherwise the table's default
+            row, the one that the export gives them too.
+        """
+        while True:
+            ids = [group_ids(each, self.routing) for each in calls]
+            try:
+                return self._pull(ids, training)
+            except WireError as error:
+                self._follow_routing(error)
+
+    def _pull(self, ids: list[TableIds], training: bool) -> Pulled:
+        tables = range(len(ids))
+        requests = []
+        for server in range(len(self)):
+            header = pb.PullRequest(
+                routing_epoch=self.routing.epoch,
+                tables=tables,
+                dense_version=self._dense_versions[server],
+                training=training,
+            )
+            parts = [each.unique[each.offsets[server] : each.offsets[server + 1]] for each in ids]
+            requests.append(frames.encode(header, parts))
+        pieces: list[list[Float32]] = [[] for _ in tables]
+        versions = []
+        for server, frame in enumerate(self._call_all(methods.PULL, requests)):
+            reply, arrays = frames.decode(frame, pb.PullReply)
+            for table in tables:
+                pieces[table].append(arrays[table])
+            if reply.has_dense:
+                own = slice_of(self.trainable.size, server, len(self))
+                self.trainable[own] = arrays[-2]
+                own = slice_of(self.state.size, server, len(self))
+                self.state[own] = arrays[-1]
+                self._dense_versions[server] = reply.version
+            versions.append(reply.version)
+        self.version = max(self.version, *versions)
+        # Ids are grouped by server, so the rows in the order of the answers are the
+        # rows in the order of the ids: one copy, none for a single server.
+        rows = [each[0] if len(each) == 1 else np.concatenate(each) for each in pieces]
+        return Pulled(ids, rows, versions)
+
+    # ------------------------------------------------------------ push
+
+    def push(self, push: Push) -> int:
+        """Send a step's gradients to all servers; returns the highest staleness.
+
+        Returns when every server has applied them, each once.
+        """
+        dense: dict[int, tuple[Float32, Float32]] = {
+            server: (
+                push.dense[0][slice_of(push.dense[0].size, server, len(self))],
+                push.dense[1][slice_of(push.dense[1].size, server, len(self))],
+            )
+            for server in range(len(self))
+        }
+        tables = push.tables
+        staleness = 0
+        while True:
+            parts, owners = self._split(tables)
+            self._sequence += 1
+            requests = {
+                server: self._push_frame(push, parts[server], dense.get(server), server)
+                for server in range(len(self))
+                if server in dense or any(ids.size for ids, _ in parts[server].values())
+            }
+            answers = {
+                server: self._connections[server].start(methods.PUSH, request)
+                for server, request in requests.items()
+            }
+            refusals: dict[int, WireError] = {}
+            for server, answer in answers.items():
+                try:
+                    frame = self._connections[server].finish(methods.PUSH, requests[server], answer)
+                except WireError as error:
+                    if error.kind not in ROUTING_ERRORS:
+                        raise
+                    refusals[server] = error
+                    continue
+                reply, _ = frames.decode(frame, pb.PushReply)
+                staleness = max(staleness, reply.staleness)
+                self.version = max(self.version, reply.version)
+            if not refusals:
+                return staleness
+            # A refusal changes nothing on that server: what it was to get goes out
+            # again under a new number, routed by the new table.
+            self._follow_routing(next(iter(refusals.values())))
+            dense = {server: dense[server] for server in refusals if server in dense}
+            refused = {table: np.isin(owners[table], list(refusals)) for table in tables}
+            tables = {
+                table: (ids[refused[table]], gradients[refused[table]])
+                for table, (ids, gradients) in tables.items()
+            }
+
+    def _split(
+        self, tables: dict[int, tuple[Int64, Float32]]
+    ) -> tuple[list[dict[int, tuple[Int64, Float32]]], dict[int, Int64]]:
+        """The parts of each server, and the owner of each id of each table."""
+        parts: list[dict[int, tuple[Int64, Float32]]] = [{} for _ in range(len(self))]
+        owners: dict[int, Int64] = {}
+        for table, (ids, gradients) in tables.items():
+            owner = self.routing.owners[native_ids.slot_of(ids)].astype(np.int64)
+            owners[table] = owner
+            # Ids of a pull are grouped by server already: then each part is a view.
+            if (np.diff(owner) >= 0).all():
+                ends = np.searchsorted(owner, np.arange(len(self) + 1))
+                for server in range(len(self)):
+                    own = slice(ends[server], ends[server + 1])
+                    parts[server][table] = ids[own], gradients[own]
+            else:
+                for server in range(len(self)):
+                    positions = np.flatnonzero(owner == server)
+                    parts[server][table] = ids[positions], gradients[positions]
+        return parts, owners
+
+    def _push_frame(
+        self,
+        push: Push,
+        part: dict[int, tuple[Int64, Float32]],
+        dense: tuple[Float32, Float32] | None,
+        server: int,
+    ) -> bytes:
+        header = pb.PushRequest(
+            identity=pb.PushIdentity(
+                worker=self._worker, incarnation=self._incarnation, sequence=self._sequence
+            ),
+            routing_epoch=self.routing.epoch,
+            tables=list(part),
+            has_dense=dense is not None,
+            learning_rate=push.learning_rate,
+            pulled_version=push.versions[server],
+            task=push.task,
+            records_done=push.records_done,
+        )
+        arrays: list[npt.NDArray[Any]] = [array for pair in part.values() for array in pair]
+        if dense is not None:
+            arrays += dense
+        return frames.encode(header, arrays)
+
+    # ------------------------------------------------------------ whole tables
+
+    def read_table(self, table: int) -> Iterator[tuple[Int64, Float32]]:
+        """Every row of a table, in pieces: ids int64 [n], rows float32 [n, dim]."""
+        for connection in self._connections:
+            for frame in connection.stream(methods.READ_TABLE, pb.ReadTableRequest(table=table)):
+                _, (ids, rows) = frames.decode(frame, pb.ReadTableReply)
+                yield ids, rows
+
+    def assign_rows(self, table: int, ids: Int64, rows: Float32) -> None:
+        """Set rows of a table: ids int64 [n] without repeats, rows float32 [n, dim]."""
+        while True:
+            parts, _ = self._split({table: (ids, rows)})
+            header = pb.AssignRowsRequest(routing_epoch=self.routing.epoch, table=table)
+            requests = [frames.encode(header, part[table]) for part in parts]
+            try:
+                self._call_all(methods.ASSIGN_ROWS, requests)
+            except WireError as error:
+                self._follow_routing(error)
+            else:
+                return
+
+    # ------------------------------------------------------------ calls
+
+    def _call_all(self, method: methods.Method[bytes, bytes], requests: list[bytes]) -> list[bytes]:
+        """Call every server at once; the answers in the servers' order."""
+        answers = [
+            connection.start(method, request)
+            for connection, request in zip(self._connections, requests, strict=True)
+        ]
+        return [
+            connection.finish(method, request, answer)
+            for connection, request, answer in zip(
+                self._connections, requests, answers, strict=True
+            )
+        ]
+
+    def _follow_routing(self, error: WireError) -> None:
+        """Fetch the routing table if `error` says that ours is old; else raise it."""
+        if error.kind not in ROUTING_ERRORS:
+            raise error
+        reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
+        routing = Routing.from_message(reply.routing)
+        if routing.epoch <= self.routing.epoch:
+            raise error
+        self.routing = routing

@@ -1,0 +1,109 @@
+"""Keras optimizers and initializers as the specifications that servers run.
+
+Owns which of them shoal supports, and the clipping of gradients before they are
+pushed. The arithmetic of an update is native/'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from shoal.errors import UserError
+from shoal.layers import Embedding
+from shoal.native.initializers import InitializerSpec, variance_scaling
+from shoal.native.optimizers import OptimizerSpec
+
+CLIPPING = ("clipvalue", "clipnorm", "global_clipnorm")
+
+
+class ServedOptimizer:
+    """The user's optimizer, split into what servers do and what the worker does.
+
+    spec: the update rule, run by the servers.
+    The learning rate is evaluated and gradients are clipped by the worker, which alone
+    holds the schedule and the whole of a variable's gradient.
+    """
+
+    def __init__(self, optimizer: Any, what: str) -> None:
+        """what: the function it came from, for errors. Raises UserError if unsupported."""
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            raise UserError(
+                f"{what} returned {type(optimizer).__name__}, not a keras.optimizers.Optimizer"
+            )
+        config = optimizer.get_config()
+        self._clip = {name: config.pop(name) for name in CLIPPING if config.get(name)}
+        if getattr(optimizer, "_exclude_from_weight_decay_pattern", None) or getattr(
+            optimizer, "_exclude_from_weight_decay", None
+        ):
+            raise UserError(f"{what}: exclude_from_weight_decay is not supported")
+        try:
+            self.spec = OptimizerSpec.from_keras(type(optimizer).__name__, config)
+        except ValueError as error:
+            raise UserError(f"{what}: {error}") from error
+        self._rate = optimizer._learning_rate
+
+    def learning_rate(self, version: int) -> float:
+        """The rate at model version `version`, by the schedule if there is one."""
+        if isinstance(self._rate, keras.optimizers.schedules.LearningRateSchedule):
+            return float(self._rate(version))
+        return float(self._rate)
+
+    def clip(self, dense: Sequence[Any], tables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Clip gradients as Keras does; a table is one variable to its norms.
+
+        dense: one a variable, None where there is none. tables: float32 [unique, dim].
+        """
+        gradients = [*dense, *tables]
+        if limit := self._clip.get("clipvalue"):
+            gradients = [
+                None if each is None else tf.clip_by_value(each, -limit, limit)
+                for each in gradients
+            ]
+        elif limit := self._clip.get("clipnorm"):
+            gradients = [
+                None if each is None else tf.clip_by_norm(each, limit) for each in gradients
+            ]
+        elif limit := self._clip.get("global_clipnorm"):
+            gradients = tf.clip_by_global_norm(gradients, limit)[0]
+        return list(gradients[: len(dense)]), list(gradients[len(dense) :])
+
+
+def initializer_spec(layer: Embedding) -> InitializerSpec:
+    """The specification of an embedding layer's initializer.
+
+    Variance scaling takes fan-in 1, as a lookup multiplies one row by 1, and fan-out
+    output_dim. Raises UserError for an initializer that servers do not have.
+    """
+    initializer = layer.embeddings_initializer
+    config = initializer.get_config()
+    kind = type(initializer).__name__
+    if kind == "Zeros":
+        return InitializerSpec("zeros")
+    if kind == "Ones":
+        return InitializerSpec("constant", {"value": 1.0})
+    if kind == "Constant" and isinstance(config["value"], int | float):
+        return InitializerSpec("constant", {"value": config["value"]})
+    drawn = {
+        "RandomUniform": ("uniform", ("minval", "maxval")),
+        "RandomNormal": ("normal", ("mean", "stddev")),
+        "TruncatedNormal": ("truncated_normal", ("mean", "stddev")),
+    }
+    if kind in drawn:
+        name, parameters = drawn[kind]
+        return InitializerSpec(name, {key: config[key] for key in parameters})
+    if isinstance(initializer, keras.initializers.VarianceScaling):
+        return variance_scaling(
+            1,
+            layer.output_dim,
+            scale=initializer.scale,
+            mode=initializer.mode,
+            distribution=initializer.distribution,
+        )
+    raise UserError(
+        f"embedding {layer.name!r}: initializer {kind} is not supported; use zeros, ones, a "
+        "constant number, random_uniform, random_normal, truncated_normal or variance scaling"
+    )
