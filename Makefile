@@ -50,6 +50,13 @@ lint: build/extensions build/tree
 	cd build/tree && PYTHONPATH=. ../../$(BIN)/lint-imports --config ../../pyproject.toml
 	cd build/tree && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml
 
+# Rows per second of one server, in process and over gRPC, per optimizer.
+bench: build/extensions
+	mkdir -p build/bench
+	$(BIN)/python -m pytest benchmarks/test_server_throughput.py --benchmark-enable \
+	  --benchmark-only --benchmark-columns=median,iqr,rounds \
+	  --benchmark-json=build/bench/server_throughput.json
+
 # The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
 bench-parity: build/extensions
 	$(BIN)/python benchmarks/parity.py

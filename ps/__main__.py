@@ -32,7 +32,12 @@ SHUTDOWN_GRACE_SECONDS = 5.0
 @click.option("--config", required=True, help="The job's job.json.")
 @click.option("--index", required=True, type=click.IntRange(0), help="Which server this is.")
 @click.option("--incarnation", default=0, type=click.IntRange(0), help="Its number of restarts.")
-@click.option("--master", required=True, help="host:port of the job's master.")
+@click.option(
+    "--master",
+    default="",
+    help="host:port of the job's master. Without one the server serves alone, as the "
+    "benchmarks need it, and prints its own host:port.",
+)
 @click.option("--address", default="127.0.0.1:0", help="host:port to listen on; 0: any free port.")
 @click.option("--threads", default=8, type=click.IntRange(1), help="Calls handled at once.")
 def main(
@@ -52,7 +57,10 @@ def main(
     host = address.rpartition(":")[0]
     logger.info("listening on %s:%d", host, port)
     try:
-        _register(server, index, incarnation, master, f"{host}:{port}")
+        if master:
+            _register(server, index, incarnation, master, f"{host}:{port}")
+        else:
+            click.echo(f"{host}:{port}")
         server.stopped.wait()
     except (PeerUnavailableError, WireError) as error:
         logger.error("cannot join the job: %s", error)

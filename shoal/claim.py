@@ -43,8 +43,10 @@ def claimed(config: JobConfig) -> Iterator[JobFolder]:
 def _empty(folder: JobFolder, config: JobConfig) -> None:
     """Make room for the job; what is removed here was checked before."""
     try:
-        if config.output and Path(config.output).is_dir():
-            shutil.rmtree(config.output)  # empty, or an output to be replaced
+        # Predictions must not mix with earlier ones. An earlier model stays until the
+        # new one is whole: the exporter replaces it.
+        if config.command == "predict" and Path(config.output).is_dir():
+            shutil.rmtree(config.output)
         for entry in folder.path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)

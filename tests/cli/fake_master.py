@@ -74,4 +74,5 @@ elif behaviour == "wait":
     finish("stopped")
 elif behaviour == "stubborn":
     threading.Event().wait()
-server.stop(None)
+# With grace: the answer under way must reach the client.
+server.stop(30).wait()
