@@ -16,6 +16,7 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.memory import keep_freed_memory
 from shoal.proto.rpc import Connection
 
 ROWS = 1_000_000
@@ -82,6 +83,7 @@ class Server:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+        keep_freed_memory()  # as workers do
         self.connection = Connection(self.process.stdout.readline().strip())
         rule = OptimizerSpec(optimizer).to_json()
         table = pb.TableSpec(

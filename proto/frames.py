@@ -5,13 +5,15 @@
     offset 8   the header, a protobuf message whose field `arrays` describes the arrays
     then       each array's elements, little-endian, C order, at a multiple of 8
 
-NumPy views the arrays where they lie: nothing is copied on the way in, and on the
-way out each array is copied once, into the frame. Inside a protobuf `bytes` field
-the same arrays would be copied three times more.
+NumPy views the arrays where they lie: nothing is copied on the way in. On the way out
+each array is written once, by whoever computes it straight into the frame where a
+`FrameWriter` is used. Inside a protobuf `bytes` field the same arrays would be copied
+three times more.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
@@ -22,6 +24,7 @@ from google.protobuf.message import DecodeError, Message
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.memory import unfilled_bytes
 
 MAGIC = b"SHL1"
 ALIGNMENT = 8
@@ -53,27 +56,55 @@ def _padding(position: int) -> int:
     return -position % ALIGNMENT
 
 
+class FrameWriter:
+    """A frame whose arrays are filled in place: `arrays` are views to write to.
+
+    The frame is whole once each of them is written; `frame` may then be sent, and the
+    views must not be written to any more.
+    """
+
+    def __init__(
+        self, header: Message, arrays: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]
+    ) -> None:
+        """header: a message with a repeated ArraySpec field `arrays`, which is set here.
+
+        arrays: dtype (one of `DTYPES`) and shape of each.
+        """
+        specs: _HasArrays = header  # type: ignore[assignment]
+        del specs.arrays[:]
+        for dtype, shape in arrays:
+            specs.arrays.add(data_type=DATA_TYPES[dtype], shape=shape)
+        packed = header.SerializeToString()
+        first = _PREFIX.size + len(packed)
+        places = []
+        position = first
+        for dtype, shape in arrays:
+            position += _padding(position)
+            places.append(position)
+            position += math.prod(shape) * dtype.itemsize
+        self.frame, view = unfilled_bytes(position)
+        _PREFIX.pack_into(view, 0, MAGIC, len(packed))
+        view[_PREFIX.size : first] = packed
+        self.arrays: list[Array] = []
+        end = first
+        for (dtype, shape), place in zip(arrays, places, strict=True):
+            view[end:place] = bytes(place - end)
+            count = math.prod(shape)
+            end = place + count * dtype.itemsize
+            array = np.frombuffer(view[place:end], dtype, count)
+            self.arrays.append(array.reshape(shape))
+
+
 def encode(header: Message, arrays: Sequence[Array]) -> bytes:
     """Pack `header` and `arrays` into a frame.
 
     header: a message with a repeated ArraySpec field `arrays`, which is set here.
-    arrays: C-contiguous, of the dtypes in `DTYPES`.
+    arrays: of the dtypes in `DTYPES`; each is copied once, into the frame.
     """
-    specs: _HasArrays = header  # type: ignore[assignment]
-    del specs.arrays[:]
-    for array in arrays:
-        specs.arrays.add(data_type=DATA_TYPES[array.dtype], shape=array.shape)
-    packed = header.SerializeToString()
-    parts: list[Any] = [_PREFIX.pack(MAGIC, len(packed)), packed]
-    position = _PREFIX.size + len(packed)
-    for array in arrays:
-        if padding := _padding(position):
-            parts.append(bytes(padding))
-            position += padding
-        if array.size:
-            parts.append(array.reshape(-1).data.cast("B"))
-        position += array.nbytes
-    return b"".join(parts)
+    writer = FrameWriter(header, [(array.dtype, array.shape) for array in arrays])
+    for target, array in zip(writer.arrays, arrays, strict=True):
+        np.copyto(target, array)
+    return writer.frame
 
 
 def decode(frame: bytes, header_type: type[Header]) -> tuple[Header, list[Array]]:

@@ -19,6 +19,7 @@ from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
 
@@ -50,6 +51,7 @@ def main(
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     log.configure(f"ps-{index}", job.log_level)
+    keep_freed_memory()
     server = ParameterServer(index, Routing.even(job.num_ps))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stopped.set())

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from shoal.proto import frames, methods
@@ -24,6 +25,7 @@ from shoal.ps.tables import Gradients, ServerModel, check_owner
 logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
+FLOAT32 = np.dtype(np.float32)
 
 
 class ParameterServer:
@@ -99,17 +101,24 @@ class ParameterServer:
         # Read before the rows: a push that lands in between makes the caller count
         # one push too many as missed, never one too few.
         version = model.version
-        reply: list[Array] = [
-            model.lookup(position, each, training=request.training)
-            for position, each in zip(request.tables, ids, strict=True)
-        ]
         dense = None
         if request.dense_version != -2:
             dense = model.dense_since(request.dense_version)
-        if dense is not None:
-            reply.extend(dense)
+        writer = frames.FrameWriter(
+            pb.PullReply(version=version, has_dense=dense is not None),
+            [
+                (FLOAT32, (each.size, model.dim(position)))
+                for position, each in zip(request.tables, ids, strict=True)
+            ]
+            + [(FLOAT32, part.shape) for part in dense or ()],
+        )
+        targets = iter(writer.arrays)
+        for position, each in zip(request.tables, ids, strict=True):
+            model.lookup(position, each, next(targets), training=request.training)
+        for part in dense or ():
+            np.copyto(next(targets), part)
         self._pulls += 1
-        return frames.encode(pb.PullReply(version=version, has_dense=dense is not None), reply)
+        return writer.frame
 
     def push(self, frame: bytes) -> bytes:
         """Apply a push once."""

@@ -128,11 +128,14 @@ class ServerModel:
             )
         return self.tables[position]
 
-    def lookup(self, position: int, ids: Int64, *, training: bool) -> Float32:
-        """Rows of `ids`, float32 [n, dim]; creates none."""
+    def dim(self, position: int) -> int:
+        """Length of a table's rows. Raises WireError(BAD_REQUEST) if there is no such table."""
+        return self._table(position).dim
+
+    def lookup(self, position: int, ids: Int64, out: Float32, *, training: bool) -> None:
+        """Write the rows of `ids` to `out`, float32 [n, dim]; creates none."""
         missing = "initial" if training else "default"
-        rows: Float32 = self._table(position).lookup(ids, missing=missing)
-        return rows
+        self._table(position).lookup(ids, out, missing=missing)
 
     def dense_since(self, version: int) -> tuple[Float32, Float32] | None:
         """The trainable and non-trainable slices if they changed after `version`.

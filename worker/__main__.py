@@ -18,6 +18,7 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.memory import keep_freed_memory
 from shoal.proto.rpc import Connection
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     log.configure(f"worker-{index}", job.log_level)
+    keep_freed_memory()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     connection = Connection(master)

@@ -1,0 +1,69 @@
+"""Memory for messages: how malloc keeps it, and frames that are filled in place.
+
+Owns two things that only matter for messages of megabytes. Imports nothing of ours.
+
+Measured on a 2-core machine, 4 MiB answers over loopback: 7.7 ms a call with glibc's
+defaults, 3.0 ms with `keep_freed_memory`. The channel arguments that might matter for
+large messages (frame size, lookahead, write buffer, read chunk, BDP probe, a Unix
+socket instead of TCP) all stayed within the noise, so none of them is set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+# From malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
+_M_MMAP_THRESHOLD = -3
+
+KEPT_BYTES = 1 << 30
+"""Allocations below this come from the heap, and so much free heap is kept."""
+
+GROWTH_BYTES = 64 << 20
+"""The heap grows by this at a time."""
+
+
+def keep_freed_memory() -> bool:
+    """Have malloc keep what was freed instead of giving it back to the kernel.
+
+    By default glibc maps every message of megabytes afresh, and the kernel clears its
+    pages anew each time. For the mains of servers and workers, whose messages are alike
+    from one step to the next. Returns whether the C library has the setting.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # musl
+        return False
+    settings = (
+        (_M_MMAP_THRESHOLD, KEPT_BYTES),
+        (_M_TRIM_THRESHOLD, KEPT_BYTES),
+        (_M_TOP_PAD, GROWTH_BYTES),
+    )
+    return all(mallopt(name, value) == 1 for name, value in settings)
+
+
+_new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
+_new_bytes.restype = ctypes.py_object
+_new_bytes.argtypes = [ctypes.c_char_p, ctypes.c_ssize_t]
+
+_HEADER_BYTES = bytes.__basicsize__ - 1
+"""Where a bytes object's content begins (its size counts the closing zero byte)."""
+
+
+def unfilled_bytes(size: int) -> tuple[bytes, memoryview]:
+    """A new bytes object of `size` and a writable view of its content.
+
+    gRPC sends only bytes; joining or copying into them would touch every message once
+    more. The caller fills the view before anyone else sees the object, which is what
+    CPython itself allows its callers of PyBytes_FromStringAndSize.
+    """
+    made: bytes = _new_bytes(None, size)
+    if not size:
+        return made, memoryview(bytearray())
+    content = (ctypes.c_char * size).from_address(id(made) + _HEADER_BYTES)
+    # from_address keeps nothing alive; the view must not outlive the object.
+    content._owner = made  # type: ignore[attr-defined]
+    return made, memoryview(content).cast("B")
