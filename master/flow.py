@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from shoal.config import JobConfig, flag
 from shoal.master import outcomes, phases
@@ -29,6 +31,18 @@ _SINGLE_TASKS = {
 }
 """Phases whose only work is one task, which a single worker does."""
 
+_WHOLE_TASKS = {
+    pb.DESCRIBE_DATA: "reading the data",
+    pb.LOAD: "loading --restore-from",
+    pb.FINISH_EVALUATION: "computing the metrics",
+    pb.EXPORT: "exporting the model",
+}
+"""Tasks on which all others wait, in words."""
+
+ATTEMPTS = 2
+"""Errors at one of these that end the job: what fails on a fresh process too will go on
+failing, and trying costs the start of a worker each time."""
+
 _NEEDED_DATA: dict[str, tuple[str, ...]] = {
     "train": ("training_data", "validation_data"),
     "evaluate": ("validation_data",),
@@ -48,6 +62,7 @@ class Flow:
         self._queue: TaskQueue | None = None  # of the phases without board or rounds
         self._board: TaskBoard | None = None
         self._evaluations: Evaluations | None = None
+        self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
         self.version = 0
@@ -189,8 +204,22 @@ class Flow:
     def version_seen(self, version: int) -> None:
         """A worker has seen this model version."""
         self.version = max(self.version, version)
-        if self.phase == Phase.TRAINING and self._evaluations is not None:
+        if self.phase != Phase.TRAINING or self._evaluations is None:
+            return
+        assert self._board is not None
+        # With the last tasks under way, the last round is about to tell the same.
+        if not self._board.all_leased:
             self._evaluations.version_reached(self.version, self.epoch)
+
+    def task_broke(self, task: Task, failure: Failure, now: float) -> None:
+        """A worker met an error of ours at a leased task; another is to try, or none."""
+        what = _WHOLE_TASKS.get(task.kind)
+        if what is None:
+            return  # a range of many: the limit of restarts is limit enough
+        self._errors[task.kind, task.evaluation] += 1
+        if (times := self._errors[task.kind, task.evaluation]) >= ATTEMPTS:
+            message = f"{what} failed {times} times, the last time with {failure.message}"
+            self.fail(replace(failure, message=message), now)
 
     def task_failed(self, task: Task, failure: Failure, now: float) -> None:
         """End the job for a leased task that no worker can do."""

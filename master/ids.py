@@ -1,7 +1,7 @@
 """Identities of a job's processes.
 
 A worker's id and a server's id are different types, so that one cannot pass for
-the other. An incarnation counts the starts of one id, from 1.
+the other. An incarnation counts the starts of one id, from 0.
 """
 
 from __future__ import annotations

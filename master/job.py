@@ -309,6 +309,7 @@ class Job:
             raise WireError(pb.UNKNOWN_TASK, f"{worker} does not hold task {task_id}")
         if isinstance(outcome, Failure):
             if outcome.kind == pb.INTERNAL:
+                self.flow.task_broke(task, outcome, now)
                 self._crashed(slot, outcome, now)
             else:
                 del self._held[worker]
@@ -320,6 +321,6 @@ class Job:
             raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
         del self._held[worker]
         slot.last_finished_task = task_id
-        self.flow.settle(task, outcome, str(worker), now)
-        # Afterwards: if this was the end of training, the last round is due anyway.
+        # First: if this is the end of training, the last round begins at this version.
         self.flow.version_seen(version)
+        self.flow.settle(task, outcome, str(worker), now)

@@ -70,9 +70,13 @@ class JobRecord:
         self._stage_seconds: Counter[str] = Counter()
 
     def note(self, now: float, text: str) -> None:
-        """Keep a notable event, with the seconds since the job's start."""
+        """Keep a notable event, with the seconds since the job's start.
+
+        Its first line only: whole texts are in the log and in the job's failure.
+        """
         logger.info("%s", text)
-        self.messages.append(f"{now - self.started:.1f} s: {text}")
+        first, *more = text.splitlines() or [""]
+        self.messages.append(f"{now - self.started:.1f} s: {first}{' ...' if more else ''}")
 
     def seconds(self, now: float) -> float:
         """Length of the job, up to now or its end."""

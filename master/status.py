@@ -7,9 +7,12 @@ from shoal.proto import shoal_pb2 as pb
 
 
 def staleness_histogram(job: Job) -> list[int]:
-    """Pushes by staleness, over all servers; [i]: staleness of bit length i."""
+    """Pushes by staleness, over all servers; [i]: staleness of bit length i.
+
+    As long as it need be: the last count is not 0.
+    """
     histograms = [slot.staleness for slot in job.members.servers.values()]
-    length = max(map(len, histograms), default=0)
+    length = max((i + 1 for h in histograms for i, count in enumerate(h) if count), default=0)
     return [sum(h[i] for h in histograms if i < len(h)) for i in range(length)]
 
 

@@ -130,6 +130,11 @@ class TaskBoard:
         """Whether no record is pending and no task leased."""
         return not self._leases and not self.ledger().pending
 
+    @property
+    def all_leased(self) -> bool:
+        """Whether no task is left to be taken, unless a dead worker's comes back."""
+        return not (self._requeued or self._queue or self.epoch + 1 < self._epochs)
+
     def take(self) -> Task | None:
         """Lease the next task; None while there is none.
 

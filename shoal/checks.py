@@ -11,7 +11,7 @@ import difflib
 import os
 from pathlib import Path
 
-from shoal.config import JobConfig, flag
+from shoal.config import MODULE_FUNCTIONS, JobConfig, flag
 from shoal.errors import UserError
 
 MANIFESTS = ("manifest.json", "_manifest.json")
@@ -39,7 +39,8 @@ def check_inputs(config: JobConfig) -> None:
 def check_model(config: JobConfig) -> set[str] | None:
     """The names that the model file defines at its top level; None if it cannot be told.
 
-    Raises UserError if there is no such file, it is not Python, or lacks the model.
+    Raises UserError if there is no such file, it is not Python, or lacks the model or
+    another function that it must have.
     """
     *module, name = config.model_def.replace("/", ".").split(".")
     zoo = Path(config.model_zoo)
@@ -65,6 +66,11 @@ def check_model(config: JobConfig) -> set[str] | None:
     names = _top_level_names(tree)
     if names is not None and name not in names:
         raise UserError(f"--model-def: {path} defines no {name}{_near(name, sorted(names))}")
+    if names is not None and (missing := [f for f in MODULE_FUNCTIONS if f not in names]):
+        raise UserError(
+            f"--model-def: {path} has no function {missing[0]}(): a model module needs "
+            f"{', '.join(MODULE_FUNCTIONS)} beside {name}"
+        )
     return names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from shoal.checks import check_output, check_removable
 from shoal.config import JobConfig, JobFolder
 from shoal.errors import UserError
+from shoal.processes import job_processes
 
 
 @contextmanager
@@ -77,9 +79,22 @@ def _refuse_running(descriptor: int, folder: JobFolder, config: JobConfig) -> No
     except BlockingIOError:
         running = True
     if running:
+        process = master_process(folder)
+        stop = f", or stop it with: kill {process}" if process else ""
         raise UserError(
-            f"job {config.job_name} is already running in {folder.path}; choose another --job-name"
+            f"job {config.job_name} is already running in {folder.path}; choose another "
+            f"--job-name{stop}"
         )
+
+
+def master_process(folder: JobFolder) -> int | None:
+    """The process id of the job's running master, None while there is none."""
+    try:
+        process = int(json.loads(folder.master.read_text())["pid"])
+    except (OSError, ValueError, KeyError):
+        return None
+    # A master that was killed leaves its file behind, and its number to others.
+    return process if process in job_processes(folder.config) else None
 
 
 def _refuse_foreign(folder: JobFolder, config: JobConfig) -> None:

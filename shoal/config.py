@@ -22,6 +22,9 @@ from shoal.errors import UserError
 COMMANDS = ("train", "evaluate", "predict")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
+"""What the user's module must define beside the model."""
+
 
 def _option(help_text: str, default: Any = dataclasses.MISSING, commands: str = "") -> Any:
     """A field with its help text; `commands` limits the flag to some commands."""
@@ -79,6 +82,12 @@ class JobConfig:
     )
     num_workers: int = _option("Worker processes.", 1)
     num_ps: int = _option("Parameter server processes.", 1)
+    pipeline_depth: int = _option(
+        "Training steps whose rows are pulled ahead, and whose gradients are pushed behind, "
+        "the step that computes. 0: pull, compute, push, one after the other.",
+        0,
+        commands="train",
+    )
     evaluation_steps: int = _option(
         "Evaluate on --validation-data every this many model versions (pushes per "
         "server); 0 evaluates only at the end.",
@@ -109,6 +118,7 @@ class JobConfig:
             ("num_minibatches_per_task", 1),
             ("num_workers", 1),
             ("num_ps", 1),
+            ("pipeline_depth", 0),
             ("evaluation_steps", 0),
             ("relaunch_limit", 0),
         ):

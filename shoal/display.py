@@ -5,6 +5,7 @@ Takes the master's JobStatus as it comes and draws; decides nothing.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -53,7 +54,7 @@ class Display(ABC):
         """The job is about to start."""
         self.event(
             f"job {config.job_name}: {config.num_ps} servers, {config.num_workers} workers; "
-            f"logs in {folder.logs}"
+            f"logs in {shown_path(folder.logs)}"
         )
 
     def update(self, status: pb.JobStatus) -> None:
@@ -143,6 +144,12 @@ def metrics_text(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
 
 
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """A path as short as it is still true: relative if below the working directory."""
+    full, here = os.fspath(path), os.getcwd()
+    return os.path.relpath(full, here) if full.startswith(here.rstrip("/") + "/") else full
+
+
 def _progress(status: pb.JobStatus) -> tuple[str, int, int]:
     """(what is counted, done, total)."""
     if status.tasks_total:
@@ -227,8 +234,8 @@ def report(result: JobResult) -> Table:
             "worker starts", f"{result.workers['starts']} ({result.workers['deaths']} died)"
         )
     if result.output and result.state == "succeeded":
-        table.add_row("output", Text(result.output))
-    table.add_row("job folder", Text(f"{result.job_dir} (logs/, result.json)"))
+        table.add_row("output", Text(shown_path(result.output)))
+    table.add_row("job folder", Text(f"{shown_path(result.job_dir)} (logs/, result.json)"))
     return table
 
 

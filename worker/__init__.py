@@ -10,6 +10,7 @@
     optimizer.py   a Keras optimizer to the servers' specification
     servers.py     pull and push
     model.py       the built model: registered with the servers, compiled steps
+    stages.py      the training pipeline: pull ahead, compute, push behind
     evaluation.py  metric states
     prediction.py  predictions to files
     export.py      the trained model to files that need no shoal

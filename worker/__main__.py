@@ -71,7 +71,7 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
         servers = ServerGroup(master, index, incarnation, progress.stopped)
         heartbeat.start()
         module = load_module(job.model_zoo, job.model_def)
-        worker = Worker(job, module, master, servers, progress, index, incarnation)
+        worker = Worker(job, module, master, servers, progress, heartbeat, index, incarnation)
         worker.run()
     except (WireError, PeerUnavailableError):
         if progress.stopped.is_set():

@@ -18,6 +18,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,12 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 import shoal.layers
-from shoal.errors import UserError
+from shoal.errors import UserCodeError, UserError
 from shoal.layers import Embedding, lookup_with
 from shoal.worker import specs
 from shoal.worker.lookups import Refusals
 from shoal.worker.model import ServedModel
+from shoal.worker.module import user_code
 from shoal.worker.servers import ServerGroup
 
 logger = logging.getLogger(__name__)
@@ -65,9 +67,11 @@ class ExportedTable:
 def export(model: ServedModel, servers: ServerGroup, output: str, job_name: str) -> None:
     """Write the export to `output`, whole or not at all.
 
-    Raises UserError if the folder cannot be written.
+    Raises UserError if the folder cannot be written, UserCodeError if Keras cannot save
+    the model.
     """
     target = Path(output)
+    what = f"exporting the model of {model.file}"
     partial = target.with_name(f".{target.name}.partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -79,8 +83,9 @@ def export(model: ServedModel, servers: ServerGroup, output: str, job_name: str)
         }
         _write_tables(partial / "tables", tables)
         _write_dense(partial / "dense.parquet", model)
-        keras_file = _save_keras(model, tables, partial)
-        _save_saved_model(model, tables, partial / "saved_model")
+        with _user_layers(what):
+            keras_file = _save_keras(model, tables, partial)
+            _save_saved_model(model, tables, partial / "saved_model")
         manifest = {
             "format": FORMAT,
             "job_name": job_name,
@@ -104,6 +109,39 @@ def export(model: ServedModel, servers: ServerGroup, output: str, job_name: str)
         _replace(partial, target)
     except OSError as error:
         raise UserError(f"--output: cannot write {target}: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def check(model: ServedModel) -> None:
+    """Find out whether the model can be exported, before it is trained.
+
+    Raises UserCodeError if Keras cannot make it anew from its layers' configurations.
+    """
+    if not _rebuildable(model.model):
+        return
+    tables = {
+        name: ExportedTable(
+            np.zeros(0, np.int64),
+            np.zeros((0, layer.output_dim), np.float32),
+            np.zeros(layer.output_dim, np.float32),
+        )
+        for name, layer in model.tables.items()
+    }
+    with _user_layers(f"exporting the model of {model.file}, tried before training,"):
+        _plain_model(model.model, tables).to_json()
+
+
+@contextmanager
+def _user_layers(what: str) -> Iterator[None]:
+    """As `user_code`, since the layers are the user's; a disk's error is left as it is."""
+    try:
+        with user_code(what):
+            yield
+    except UserCodeError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise
 
 
 def _replace(partial: Path, target: Path) -> None:
@@ -170,12 +208,16 @@ def _save_keras(
     A subclassed model cannot be rebuilt from its configuration: its embedding layers
     sit in the user's own code. It has the SavedModel.
     """
-    # Only a functional model knows its graph of operations.
-    if not isinstance(model.model, keras.Sequential) and not hasattr(model.model, "operations"):
+    if not _rebuildable(model.model):
         logger.info("a subclassed model is exported as a SavedModel only")
         return None
     _plain_model(model.model, tables).save(folder / "model.keras")
     return "model.keras"
+
+
+def _rebuildable(model: Any) -> bool:
+    # Only a functional model knows its graph of operations.
+    return isinstance(model, keras.Sequential) or hasattr(model, "operations")
 
 
 def _plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:

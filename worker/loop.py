@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
@@ -18,13 +18,13 @@ from shoal.proto.rpc import Connection
 from shoal.worker import export, pipeline
 from shoal.worker.data import JobData
 from shoal.worker.evaluation import Evaluator
-from shoal.worker.heartbeat import Progress
+from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule
-from shoal.worker.pipeline import Batch
 from shoal.worker.prediction import PredictionWriter
 from shoal.worker.restore import Export
 from shoal.worker.servers import ServerGroup
+from shoal.worker.stages import TrainingPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ class Worker:
         master: Connection,
         servers: ServerGroup,
         progress: Progress,
+        heartbeat: Heartbeat,
         worker: int,
         incarnation: int,
     ) -> None:
@@ -63,6 +64,7 @@ class Worker:
         self._master = master
         self._servers = servers
         self._progress = progress
+        self._heartbeat = heartbeat
         self._identity = (worker, incarnation)
         self._data = JobData(config, module)
         mode = self._data.mode
@@ -71,6 +73,7 @@ class Worker:
         )
         self._restore = Export(config.restore_from) if config.restore_from else None
         self._model.register(self._restore.dense() if self._restore else None)
+        self._training = TrainingPipeline(self._model, config.pipeline_depth, progress)
         self._evaluator: Evaluator | None = None
         self._writer: PredictionWriter | None = None
         self._work: dict[pb.TaskKind, Callable[[pb.Task, pb.ReportTaskRequest], None]] = {
@@ -106,6 +109,8 @@ class Worker:
             self._work[task.kind](task, report)
         except Exception as error:
             logger.exception("task %d failed", task.id)
+            # What was acknowledged before the error is trained, and counts as that.
+            self._heartbeat.beat()
             records = task.range if task.HasField("range") else None
             report.failure.CopyFrom(failure_of(error, records))
         if self._progress.interrupted:
@@ -118,33 +123,15 @@ class Worker:
     # ------------------------------------------------------------ kinds of task
 
     def _describe(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
+        # Done once, before training, which must not be in vain.
+        if self._config.command == "train" and self._config.output:
+            export.check(self._model)
         report.data.CopyFrom(self._data.description())
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
-        done = 0
-        for batch in self._read(self._data.pipeline(pipeline.TRAINING).batches(task.range)):
-            try:
-                loss = self._model.train_batch(batch, task.id)
-            except UserError as error:
-                first = task.range.start + done
-                raise UserError(
-                    f"{error} (records {first} to {first + batch.size - 1} of {task.range.source})"
-                ) from error
-            done += batch.size
-            self._progress.add(batch.records_done, self._servers.version, loss)
-            if self._progress.interrupted:
-                return
+        self._training.run(self._data.pipeline(pipeline.TRAINING).batches(task.range), task)
         report.done = True
         report.records_done = task.range.end - task.range.start
-
-    def _read(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The batches, the wait for each counted as stage "read"."""
-        while True:
-            with self._progress.stage("read"):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
 
     def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         evaluator = self._evaluator_ready()

@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -34,11 +35,24 @@ logger = logging.getLogger(__name__)
 
 Int64 = npt.NDArray[np.int64]
 
+StepInputs = tuple[tf.Tensor, tf.Tensor, list[tf.Tensor], list[tf.Tensor]]
+"""Flat trainable and non-trainable values, rows of each table, inverse of each call."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch with all that its training step takes."""
+
+    batch: Batch
+    pulled: Pulled
+    inputs: StepInputs
+
 
 class ServedModel:
     """A built Keras model whose values are held by the servers.
 
     tables: the embedding layers by name, in the order of the tables on the servers.
+    file: name of the user's file, for messages.
     """
 
     def __init__(
@@ -57,11 +71,13 @@ class ServedModel:
         Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
         """
         self._module = module
+        self.file = module.path.name
         self._servers = servers
         self._stage = progress.stage
         self.features_spec = features_spec
         keras.utils.set_random_seed(config.seed)
         self.model = module.build_model()
+        _check_text(self.model, features_spec, module.describe("feed"))
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()
         self.optimizer = specs.ServedOptimizer(optimizer, module.describe("optimizer"))
@@ -169,21 +185,22 @@ class ServedModel:
         """The rows that `features` need, and newer dense values."""
         position = {name: i for i, name in enumerate(self.tables)}
         calls: list[list[Int64]] = [[] for _ in self.tables]
-        with self._stage("ids"):
+        what = f"reading the ids from what {self._module.describe('feed')} gave"
+        with self._stage("ids"), self._calling(what):
             for name, ids in zip(self._calls, self._ids(features), strict=True):
                 calls[position[name]].append(ids.numpy())
         with self._stage("pull"):
             return self._servers.pull(calls, training=training)
 
-    def _inputs(self, pulled: Pulled) -> tuple[tf.Tensor, tf.Tensor, list[Any], list[Any]]:
+    def _inputs(self, pulled: Pulled) -> StepInputs:
         """Dense vectors, rows of each table, inverse of each call, for a step."""
         position = {name: i for i, name in enumerate(self.tables)}
         remaining = [list(each.inverses) for each in pulled.ids]
         inverses = [tf.constant(remaining[position[name]].pop(0)) for name in self._calls]
         rows = [tf.constant(each) for each in pulled.rows]
         return (
-            tf.constant(self._servers.trainable),
-            tf.constant(self._servers.state),
+            tf.constant(pulled.trainable),
+            tf.constant(pulled.state),
             rows,
             inverses,
         )
@@ -195,19 +212,30 @@ class ServedModel:
     # ------------------------------------------------------------ training
 
     def train_batch(self, batch: Batch, task: int) -> float:
-        """One step on `batch`: pull, compute, push. Returns the loss.
+        """One step on `batch`, start to end. Returns the loss; raises as `compute`."""
+        loss, push = self.compute(self.prepare(batch), task)
+        self.push(push)
+        return loss
 
-        Raises UserError if the loss is not finite; nothing is pushed then.
+    def prepare(self, batch: Batch) -> Prepared:
+        """Pull what `batch` needs, and make the tensors of its step."""
+        pulled = self.pull(batch.features, training=True)
+        return Prepared(batch, pulled, self._inputs(pulled))
+
+    def compute(self, prepared: Prepared, task: int) -> tuple[float, Push]:
+        """The loss of a prepared batch and the push of its gradients.
+
+        Raises UserError if the loss is not finite, UserCodeError if the model raises.
         """
+        batch, pulled = prepared.batch, prepared.pulled
         if self._train is None:
             self._train = self._compile_training(batch)
-        pulled = self.pull(batch.features, training=True)
         with (
             self._stage("compute"),
             self._calling(f"the training step of {self._module.path.name}"),
         ):
             loss, dense, change, tables = self._train(
-                batch.features, batch.labels, *self._inputs(pulled)
+                batch.features, batch.labels, *prepared.inputs
             )
             value = float(loss)
         if not math.isfinite(value):
@@ -215,7 +243,7 @@ class ServedModel:
                 f"the loss is {value}: lower the learning rate, clip gradients, or look for "
                 "missing or huge values in the data"
             )
-        push = Push(
+        return value, Push(
             tables={
                 table: (pulled.ids[table].unique, gradient.numpy())
                 for table, gradient in enumerate(tables)
@@ -227,9 +255,16 @@ class ServedModel:
             task=task,
             records_done=batch.records_done,
         )
+
+    def push(self, push: Push) -> None:
+        """Send gradients to all servers; returns when each has applied its part."""
         with self._stage("push"):
             self._servers.push(push)
-        return value
+
+    @property
+    def version(self) -> int:
+        """The highest server version seen."""
+        return self._servers.version
 
     def _compile_training(self, batch: Batch) -> Callable[..., Any]:
         def spec(tensor: Any) -> Any:
@@ -309,9 +344,27 @@ class ServedModel:
 
     def pull_dense(self) -> None:
         """Set the model's own dense variables from the servers' present values."""
-        self._servers.pull([[np.zeros(0, np.int64)] for _ in self.tables], training=False)
-        self.trainable.assign(tf.constant(self._servers.trainable))
-        self.state.assign(tf.constant(self._servers.state))
+        none = [[np.zeros(0, np.int64)] for _ in self.tables]
+        pulled = self._servers.pull(none, training=False)
+        self.trainable.assign(tf.constant(pulled.trainable))
+        self.state.assign(tf.constant(pulled.state))
+
+
+def _check_text(model: Any, features_spec: Any, feed: str) -> None:
+    """Raises UserError if feed gives text where the model's inputs are numbers.
+
+    Keras would fail at the first batch, with an error of a cast that names nothing.
+    """
+    if not isinstance(features_spec, dict):
+        return
+    for tensor in getattr(model, "inputs", None) or ():
+        spec = features_spec.get(tensor.name)
+        if spec is not None and spec.dtype == tf.string and tensor.dtype != "string":
+            raise UserError(
+                f"{feed} gives text as feature {tensor.name!r}, but the model's input takes "
+                f"{tensor.dtype}: convert it in feed; if the column was to hold numbers, look "
+                "for a value that is none"
+            )
 
 
 def _summed(gradient: Any, rows: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,11 +20,11 @@ from typing import Any
 
 import keras
 
+from shoal.config import MODULE_FUNCTIONS
 from shoal.errors import UserCodeError, UserError
 
 logger = logging.getLogger(__name__)
 
-REQUIRED = ("loss", "optimizer", "feed")
 OPTIONAL = ("eval_metrics_fn", "custom_data_reader", "PredictionOutputsProcessor")
 
 
@@ -38,9 +39,36 @@ def user_code(what: str) -> Iterator[None]:
     except (UserError, UserCodeError):
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        summary = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-        raise UserCodeError(f"{what} raised {summary}", traceback.format_exc()) from error
+        raise UserCodeError(f"{what} raised {summary(error)}", traceback.format_exc()) from error
+
+
+def summary(error: Exception) -> str:
+    """Type and text of an exception in one line.
+
+    TensorFlow and Keras wrap the texts of exceptions in the code that they trace, and
+    put what was raised below several lines of their own.
+    """
+    name = type(error).__name__
+    text = re.sub(r"\x1b\[[\d;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0].endswith("in user code:"):
+        # A source line follows each "File" line; below the last one stands the error.
+        places = [i for i, line in enumerate(lines) if line.startswith('File "')]
+        lines = lines[places[-1] + 2 :] if places else lines[1:]
+    if len(lines) > 1 and lines[0].startswith("Exception encountered when calling"):
+        del lines[0]
+    if lines and lines[0].startswith("Graph execution error"):
+        del lines[0]
+        # The call stack of the graph's construction comes before the error itself.
+        lines = [line for line in lines if not line.startswith(("Detected at", "File ", "[["))][-1:]
+    if not lines:
+        return name
+    line = re.sub(r"^\{\{function_node \S+\}\} ", "", lines[0])
+    inner, colon, rest = line.partition(": ")
+    if colon and re.fullmatch(r"\w+(Error|Exception)", inner):
+        # The type that the user's code raised, not the one that it was wrapped in.
+        name, line = inner, rest
+    return f"{name}: {line}"
 
 
 @dataclass(frozen=True)
@@ -95,18 +123,18 @@ def load_module(model_zoo: str, model_def: str) -> UserModule:
 
     if find(function) is None:
         raise UserError(f"--model-def {model_def}: {path} has no function or class {function!r}")
-    for name in REQUIRED:
+    for name in MODULE_FUNCTIONS:
         if find(name) is None:
             raise UserError(
                 f"{path} has no function {name}(): a model module needs "
-                f"{', '.join(REQUIRED)} beside {function}"
+                f"{', '.join(MODULE_FUNCTIONS)} beside {function}"
             )
     if find("callbacks") is not None:
         logger.warning("%s: callbacks() is not called in this version", path.name)
     return UserModule(
         path,
         find(function),
-        *(find(name) for name in REQUIRED),
+        *(find(name) for name in MODULE_FUNCTIONS),
         *(find(name) for name in OPTIONAL),
     )
 

@@ -35,7 +35,7 @@ ONE_TO_ONE = frozenset(
 class Batch:
     """features and labels as feed gave them, batched; labels None in prediction.
 
-    size: elements in the batch.
+    size: elements in the batch. first: elements of the range before it.
     records_done: records of the range used up with this batch; 0 while that is not
         known because feed changes the order or number of records.
     """
@@ -43,6 +43,7 @@ class Batch:
     features: Any
     labels: Any
     size: int
+    first: int
     records_done: int
 
 
@@ -123,7 +124,7 @@ class Pipeline:
             features, labels = self._split(element)
             size = int(tf.nest.flatten(features)[0].shape[0])
             done += size
-            yield Batch(features, labels, size, done if self.aligned else 0)
+            yield Batch(features, labels, size, done - size, done if self.aligned else 0)
 
     def _raise_at_record(self, records: pb.Range, done: int) -> None:
         """Run feed again record by record to name the one that made it raise."""

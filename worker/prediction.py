@@ -6,6 +6,7 @@ task done twice because a worker died leaves one file, whichever ended last.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -52,7 +53,7 @@ class PredictionWriter:
             with user_code(self._module.describe("PredictionOutputsProcessor.process")):
                 for output in outputs:
                     self._processor.process(output, self._worker)
-        columns = _columns(outputs)
+        columns = _columns(outputs) if outputs else {"prediction": ()}
         length = records.end - records.start
         for name, column in columns.items():
             if len(column) != length:
@@ -68,7 +69,9 @@ class PredictionWriter:
                 **columns,
             }
         )
-        name = f"{Path(records.source).name}-{records.start:012d}.parquet"
+        # The path's digest, since files in different folders may have one name.
+        path_digest = hashlib.sha256(records.source.encode()).hexdigest()[:8]
+        name = f"{Path(records.source).name}-{path_digest}-{records.start:012d}.parquet"
         path = self._folder / name
         temporary = path.with_name(f".{name}.worker-{self._worker}")
         pq.write_table(table, temporary)

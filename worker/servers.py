@@ -35,11 +35,14 @@ class Pulled:
 
     ids: one a table, as grouped for the pull.
     rows: one a table, float32 [unique, dim].
+    trainable, state: the flat dense vectors, float32; not to be written to.
     versions: one a server; PullReply.version.
     """
 
     ids: list[TableIds]
     rows: list[Float32]
+    trainable: Float32
+    state: Float32
     versions: list[int]
 
 
@@ -63,7 +66,7 @@ class Push:
 class ServerGroup:
     """All parameter servers of the job, as one worker sees them.
 
-    `trainable` and `state` are the flat vectors as last pulled, float32.
+    One thread may pull while another one pushes.
     """
 
     def __init__(
@@ -81,8 +84,11 @@ class ServerGroup:
         self._connections = [Connection(address, cancelled=cancelled) for address in reply.servers]
         self._spec = pb.ModelSpec()
         self._dims: list[int] = []
-        self.trainable: Float32 = np.zeros(0, np.float32)
-        self.state: Float32 = np.zeros(0, np.float32)
+        # As last pulled; a pull that brings newer values replaces them, as the arrays
+        # of earlier ones may still be in use.
+        self._trainable: Float32 = np.zeros(0, np.float32)
+        self._state: Float32 = np.zeros(0, np.float32)
+        self._routing_lock = threading.Lock()
         self._dense_versions = [-1] * len(self._connections)
         self.version = 0
 
@@ -104,8 +110,7 @@ class ServerGroup:
             reply = connection.call(methods.REGISTER, pb.RegisterRequest(model=spec))
             if not reply.dense_initialized:
                 self._initialize_dense(server, trainable, state)
-        self.trainable = np.array(trainable, np.float32)
-        self.state = np.array(state, np.float32)
+        self._trainable, self._state = trainable, state
 
     def _initialize_dense(self, server: int, trainable: Float32, state: Float32) -> None:
         arrays = [
@@ -125,18 +130,19 @@ class ServerGroup:
             row, the one that the export gives them too.
         """
         while True:
-            ids = [group_ids(each, self.routing) for each in calls]
+            routing = self.routing
+            ids = [group_ids(each, routing) for each in calls]
             try:
-                return self._pull(ids, training)
+                return self._pull(ids, routing, training)
             except WireError as error:
-                self._follow_routing(error)
+                self._follow_routing(error, routing)
 
-    def _pull(self, ids: list[TableIds], training: bool) -> Pulled:
+    def _pull(self, ids: list[TableIds], routing: Routing, training: bool) -> Pulled:
         tables = range(len(ids))
         requests = []
         for server in range(len(self)):
             header = pb.PullRequest(
-                routing_epoch=self.routing.epoch,
+                routing_epoch=routing.epoch,
                 tables=tables,
                 dense_version=self._dense_versions[server],
                 training=training,
@@ -144,23 +150,35 @@ class ServerGroup:
             parts = [each.unique[each.offsets[server] : each.offsets[server + 1]] for each in ids]
             requests.append(frames.encode(header, parts))
         pieces: list[list[Float32]] = [[] for _ in tables]
+        dense: dict[int, tuple[Float32, Float32]] = {}
         versions = []
         for server, frame in enumerate(self._call_all(methods.PULL, requests)):
             reply, arrays = frames.decode(frame, pb.PullReply)
             for table in tables:
                 pieces[table].append(arrays[table])
             if reply.has_dense:
-                own = slice_of(self.trainable.size, server, len(self))
-                self.trainable[own] = arrays[-2]
-                own = slice_of(self.state.size, server, len(self))
-                self.state[own] = arrays[-1]
+                dense[server] = arrays[-2], arrays[-1]
                 self._dense_versions[server] = reply.version
             versions.append(reply.version)
         self.version = max(self.version, *versions)
         # Ids are grouped by server, so the rows in the order of the answers are the
         # rows in the order of the ids: one copy, none for a single server.
         rows = [each[0] if len(each) == 1 else np.concatenate(each) for each in pieces]
-        return Pulled(ids, rows, versions)
+        if dense:
+            slices = {server: pair[0] for server, pair in dense.items()}
+            self._trainable = self._merged(self._trainable, slices)
+            slices = {server: pair[1] for server, pair in dense.items()}
+            self._state = self._merged(self._state, slices)
+        return Pulled(ids, rows, self._trainable, self._state, versions)
+
+    def _merged(self, flat: Float32, slices: dict[int, Float32]) -> Float32:
+        """A new flat vector: `flat` with the slices of some servers in place of its own."""
+        return np.concatenate(
+            [
+                slices.get(server, flat[slice_of(flat.size, server, len(self))])
+                for server in range(len(self))
+            ]
+        )
 
     # ------------------------------------------------------------ push
 
@@ -179,10 +197,13 @@ class ServerGroup:
         tables = push.tables
         staleness = 0
         while True:
-            parts, owners = self._split(tables)
+            routing = self.routing
+            parts, owners = self._split(tables, routing)
             self._sequence += 1
             requests = {
-                server: self._push_frame(push, parts[server], dense.get(server), server)
+                server: self._push_frame(
+                    push, server, routing.epoch, parts[server], dense.get(server)
+                )
                 for server in range(len(self))
                 if server in dense or any(ids.size for ids, _ in parts[server].values())
             }
@@ -206,7 +227,7 @@ class ServerGroup:
                 return staleness
             # A refusal changes nothing on that server: what it was to get goes out
             # again under a new number, routed by the new table.
-            self._follow_routing(next(iter(refusals.values())))
+            self._follow_routing(next(iter(refusals.values())), routing)
             dense = {server: dense[server] for server in refusals if server in dense}
             refused = {table: np.isin(owners[table], list(refusals)) for table in tables}
             tables = {
@@ -215,13 +236,17 @@ class ServerGroup:
             }
 
     def _split(
-        self, tables: dict[int, tuple[Int64, Float32]]
+        self, tables: dict[int, tuple[Int64, Float32]], routing: Routing
     ) -> tuple[list[dict[int, tuple[Int64, Float32]]], dict[int, Int64]]:
         """The parts of each server, and the owner of each id of each table."""
+        if len(self) == 1:
+            return [tables], {
+                table: np.zeros(ids.size, np.int64) for table, (ids, _) in tables.items()
+            }
         parts: list[dict[int, tuple[Int64, Float32]]] = [{} for _ in range(len(self))]
         owners: dict[int, Int64] = {}
         for table, (ids, gradients) in tables.items():
-            owner = self.routing.owners[native_ids.slot_of(ids)].astype(np.int64)
+            owner = routing.owners[native_ids.slot_of(ids)].astype(np.int64)
             owners[table] = owner
             # Ids of a pull are grouped by server already: then each part is a view.
             if (np.diff(owner) >= 0).all():
@@ -238,15 +263,16 @@ class ServerGroup:
     def _push_frame(
         self,
         push: Push,
+        server: int,
+        epoch: int,
         part: dict[int, tuple[Int64, Float32]],
         dense: tuple[Float32, Float32] | None,
-        server: int,
     ) -> bytes:
         header = pb.PushRequest(
             identity=pb.PushIdentity(
                 worker=self._worker, incarnation=self._incarnation, sequence=self._sequence
             ),
-            routing_epoch=self.routing.epoch,
+            routing_epoch=epoch,
             tables=list(part),
             has_dense=dense is not None,
             learning_rate=push.learning_rate,
@@ -271,13 +297,14 @@ class ServerGroup:
     def assign_rows(self, table: int, ids: Int64, rows: Float32) -> None:
         """Set rows of a table: ids int64 [n] without repeats, rows float32 [n, dim]."""
         while True:
-            parts, _ = self._split({table: (ids, rows)})
-            header = pb.AssignRowsRequest(routing_epoch=self.routing.epoch, table=table)
+            routing = self.routing
+            parts, _ = self._split({table: (ids, rows)}, routing)
+            header = pb.AssignRowsRequest(routing_epoch=routing.epoch, table=table)
             requests = [frames.encode(header, part[table]) for part in parts]
             try:
                 self._call_all(methods.ASSIGN_ROWS, requests)
             except WireError as error:
-                self._follow_routing(error)
+                self._follow_routing(error, routing)
             else:
                 return
 
@@ -296,12 +323,15 @@ class ServerGroup:
             )
         ]
 
-    def _follow_routing(self, error: WireError) -> None:
-        """Fetch the routing table if `error` says that ours is old; else raise it."""
+    def _follow_routing(self, error: WireError, used: Routing) -> None:
+        """Fetch the routing table if `error` says that `used` is old; else raise it."""
         if error.kind not in ROUTING_ERRORS:
             raise error
-        reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
-        routing = Routing.from_message(reply.routing)
-        if routing.epoch <= self.routing.epoch:
-            raise error
-        self.routing = routing
+        with self._routing_lock:
+            if self.routing is not used:
+                return  # the other thread has fetched it
+            reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
+            routing = Routing.from_message(reply.routing)
+            if routing.epoch <= used.epoch:
+                raise error
+            self.routing = routing

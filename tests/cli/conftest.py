@@ -13,7 +13,9 @@ FAKE = Path(__file__).with_name("fake_master.py")
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A working directory with model.py and train.csv; returns it."""
-    (tmp_path / "model.py").write_text("def custom_model():\n    return None\n")
+    (tmp_path / "model.py").write_text(
+        "".join(f"def {f}(): ...\n" for f in ("custom_model", "loss", "optimizer", "feed"))
+    )
     (tmp_path / "train.csv").write_text("a,label\n1,0\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -54,4 +54,4 @@ SPEC = {
 
 def as_batch(positions, x, labels, done=0):
     features = {"ids": tf.constant(IDS[positions]), "x": tf.constant(x)}
-    return Batch(features, tf.constant(labels), len(labels), done)
+    return Batch(features, tf.constant(labels), len(labels), 0, done)

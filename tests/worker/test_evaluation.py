@@ -59,6 +59,7 @@ def batch(labels, predictions):
         tf.constant(np.reshape(labels, shape), tf.float32),
         len(labels),
         0,
+        0,
     )
 
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import shoal.layers
-from shoal.errors import UserError
-from shoal.worker.export import export
+from shoal.errors import UserCodeError, UserError
+from shoal.worker.export import check, export
 from shoal.worker.restore import Export
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
 
@@ -132,6 +132,40 @@ def test_an_export_that_cannot_be_written_is_told(served, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--output: cannot write"):
         export(model, model.group, str(tmp_path / "file" / "export"), "job")
+
+
+class Unsaveable(keras.layers.Layer):
+    """Keras cannot make it anew: it takes an argument and has no get_config."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def call(self, x):
+        return x * self.factor
+
+
+def unsaveable():
+    model = network(served_embedding)
+    return keras.Model(model.inputs, Unsaveable(2.0)(model.outputs[0]))
+
+
+def test_a_model_that_keras_cannot_save_is_found_before_training(served, tmp_path):
+    model = served(build=unsaveable)
+    with pytest.raises(UserCodeError, match=r"tried before training, raised .*Unsaveable"):
+        check(model)
+    with pytest.raises(UserCodeError, match="exporting the model of"):
+        export(model, model.group, str(tmp_path / "export"), "job")
+    assert list(tmp_path.glob("*export*")) == []
+
+
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_trying_an_export_changes_nothing(served, build):
+    model = served(build=build)
+    before = [variable.numpy() for variable in model.model.variables]
+    check(model)
+    for value, variable in zip(before, model.model.variables, strict=True):
+        np.testing.assert_array_equal(value, variable.numpy())
 
 
 @pytest.mark.parametrize(

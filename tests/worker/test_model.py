@@ -145,7 +145,7 @@ def test_a_sequential_model_is_served(served):
 
     model = served(build=build, spec=spec)
     positions, _, labels = next(iter(batches()))
-    batch = Batch(tf.constant(IDS[positions]), tf.constant(labels), 4, 0)
+    batch = Batch(tf.constant(IDS[positions]), tf.constant(labels), 4, 0, 0)
     first = model.train_batch(batch, 1)
     for _ in range(20):
         last = model.train_batch(batch, 1)
@@ -230,3 +230,9 @@ def test_the_layer_is_rebuilt_from_its_configuration():
     assert again.embeddings_initializer.value == 2.0
     with pytest.raises(ValueError, match="output_dim must be a positive integer"):
         shoal.layers.Embedding(0)
+
+
+def test_text_for_an_input_of_numbers_is_refused_by_name(served):
+    spec = {"ids": tf.TensorSpec([None, 3], tf.string), "x": SPEC["x"]}
+    with pytest.raises(UserError, match=r"gives text as feature 'ids', but .* takes int64"):
+        served(spec=spec)

@@ -1,9 +1,11 @@
 """The user's module: what it must have, and whose fault an error is."""
 
+import keras
 import pytest
+import tensorflow as tf
 
 from shoal.errors import UserCodeError, UserError
-from shoal.worker.module import load_module
+from shoal.worker.module import load_module, summary
 from tests.worker.conftest import MODULE
 
 
@@ -68,3 +70,52 @@ def test_a_module_may_import_its_neighbour(write_module):
     )
     module = load_module(folder, "model.custom_model")
     assert float(module.optimizer().learning_rate) == 0.25
+
+
+class Refusing(keras.layers.Layer):
+    def call(self, x):
+        raise ZeroDivisionError("no such thing\nand more")
+
+
+def refuse(x):
+    raise ZeroDivisionError("no such thing\nand more")
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        refuse,
+        lambda x: Refusing()(x),
+        lambda x: tf.py_function(refuse, [x], tf.float32),
+    ],
+    ids=["function", "layer", "py_function"],
+)
+def test_what_the_user_raised_is_named_however_it_was_wrapped(function, traced):
+    with pytest.raises(Exception, match="no such thing") as caught:
+        (tf.function(function) if traced else function)(tf.ones([2, 3]))
+    assert summary(caught.value) == "ZeroDivisionError: no such thing"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError(), "ValueError"),
+        (ValueError("\n\n"), "ValueError"),
+        (KeyError("k"), "KeyError: 'k'"),
+        (OSError("path: gone"), "OSError: path: gone"),
+        (ValueError("in user code:\n\n"), "ValueError"),
+    ],
+)
+def test_plain_errors_are_named_as_they_are(error, line):
+    assert summary(error) == line
+
+
+def test_the_summary_of_a_failure_in_a_graph_is_what_failed():
+    text = (
+        "Graph execution error:\n\nDetected at node StringToNumber defined at (most recent "
+        'call last):\n  File "model.py", line 5, in feed\n\nStringToNumberOp could not '
+        "correctly convert string: oops\n\t [[{{node StringToNumber}}]] [Op:__inference_f_6]"
+    )
+    told = "ValueError: StringToNumberOp could not correctly convert string: oops"
+    assert summary(ValueError(text)) == told

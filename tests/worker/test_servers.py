@@ -100,7 +100,7 @@ def test_a_push_routed_by_an_old_table_arrives_once_by_the_new_one(registered):
     group.push(push_of(pulled, 1.0, dense=1.0))
     pulled = group.pull([[IDS]], training=True)
     np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
-    np.testing.assert_array_equal(group.trainable, -np.ones(7))
+    np.testing.assert_array_equal(pulled.trainable, -np.ones(7))
 
 
 def test_only_what_was_refused_goes_out_again(registered):
@@ -118,7 +118,7 @@ def test_only_what_was_refused_goes_out_again(registered):
     pulled = group.pull([[IDS]], training=True)  # waits for the servers that lag
     late.join(30)
     np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
-    np.testing.assert_array_equal(group.trainable, -np.ones(7))
+    np.testing.assert_array_equal(pulled.trainable, -np.ones(7))
 
 
 def test_assigned_rows_are_read_back(registered):

@@ -1,0 +1,68 @@
+"""Data and finished jobs that several tests of whole jobs share."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.running import run
+
+ROOT = Path(__file__).parents[2]
+MOVIELENS = ROOT / "build" / "movielens"
+
+
+@pytest.fixture(scope="session")
+def movielens():
+    """MovieLens-100K, prepared once for these tests and `make demo`."""
+    if not (MOVIELENS / "train.parquet").exists():
+        subprocess.run(
+            [sys.executable, "-m", "shoal.model_zoo.movielens.prepare", str(MOVIELENS)], check=True
+        )
+    return MOVIELENS
+
+
+@pytest.fixture(scope="session")
+def session_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("jobs")
+
+
+@pytest.fixture(scope="session")
+def numbered(session_folder):
+    """(training, validation) files with 480 and 160 ids, none twice."""
+
+    def write(name, ids):
+        path = session_folder / name
+        path.write_text("id\n" + "".join(f"{i}\n" for i in ids))
+        return path
+
+    return write("numbers.csv", range(480)), write("more.csv", range(1000, 1160))
+
+
+@pytest.fixture(scope="session")
+def clicks(session_folder):
+    """A file of 600 records: user (the record's position), item, label."""
+    chance = random.Random(5)
+    lines = [f"{i},{chance.randrange(40)},{chance.random() < 0.4:d}.0\n" for i in range(600)]
+    path = session_folder / "clicks.csv"
+    path.write_text("user,item,label\n" + "".join(lines))
+    return path
+
+
+@pytest.fixture(scope="session")
+def trained(session_folder, clicks):
+    """An ended job that trained zoo/small.py on `clicks` with one worker, two servers."""
+    return run(
+        "train",
+        session_folder,
+        "trained",
+        model_def="small.custom_model",
+        training_data=clicks,
+        validation_data=clicks,
+        output=session_folder / "trained-out",
+        minibatch_size=25,
+        num_ps=2,
+        seed=7,
+        pipeline_depth=0,  # what test_determinism.py compares must not depend on timing
+    ).succeeded()

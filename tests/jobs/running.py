@@ -1,0 +1,207 @@
+"""Whole jobs as a user runs them: `python -m shoal ...` and what it leaves behind."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.config import JobFolder
+from shoal.processes import job_processes, kill_job
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.rpc import Connection
+
+ZOO = Path(__file__).with_name("zoo")
+PATIENCE = 120.0
+"""Seconds for anything to happen: many times what it takes on a busy machine."""
+POLL = 0.02
+IN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C typed there is for this process now
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def until(what, look, patience=PATIENCE):
+    """The first true value of look(); AssertionError naming `what` if none comes."""
+    give_up = time.monotonic() + patience
+    while not (value := look()):
+        assert time.monotonic() < give_up, f"waited {patience} s for {what}"
+        time.sleep(POLL)
+    return value
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended. result: result.json, None if there is none."""
+
+    code: int
+    out: str
+    err: str
+    result: dict | None
+
+    @property
+    def ledger(self):
+        return self.result["ledger"]
+
+    def succeeded(self):
+        """Self, checked: the job succeeded and its ledger adds up."""
+        assert self.code == 0, self.out + self.err
+        assert self.result["state"] == "succeeded"
+        ledger = dict(self.ledger)
+        assert ledger.pop("total") == sum(ledger.values())
+        assert ledger["failed"] == ledger["pending"] == 0
+        return self
+
+
+def arguments_of(command, **fields):
+    """The command line of a job: num_ps=2 becomes --num-ps 2, True a bare flag."""
+    line = [sys.executable, "-m", "shoal", command]
+    for name, value in fields.items():
+        line += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+    return line
+
+
+class RunningJob:
+    """A job under way; a context manager that leaves no process, whatever the test did.
+
+    folder: the working directory; the job's folder is `folder`/`name`.
+    environment: more variables, which reach the user's module in the workers.
+    terminal: a terminal's file descriptor, to be the command's own as in a shell.
+    fields: of JobConfig.
+    """
+
+    def __init__(self, command, folder, name, *, environment=None, terminal=None, **fields):
+        self.folder = JobFolder(folder / name)
+        self.gate = Path(f"{self.folder.path}.gate")
+        self.gate.mkdir(exist_ok=True)
+        self._outputs = [Path(f"{self.folder.path}.{stream}") for stream in ("out", "err")]
+        defaults = {"model_zoo": ZOO, "job_name": name, "job_dir": self.folder.path}
+        line = arguments_of(command, **(defaults | fields))
+        if terminal is not None:
+            line = [sys.executable, "-c", IN_TERMINAL, *line]
+        with self._outputs[0].open("w") as out, self._outputs[1].open("w") as err:
+            self.process = subprocess.Popen(
+                line,
+                cwd=folder,
+                stdin=subprocess.DEVNULL if terminal is None else terminal,
+                stdout=terminal or out,
+                stderr=terminal or err,
+                env={**os.environ, "GATE": str(self.gate), **(environment or {})},
+                start_new_session=True,
+            )
+        self._connections = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        kill_job(self.folder.config)
+        for connection in self._connections.values():
+            connection.close()
+
+    # ------------------------------------------------------------ looking
+
+    def call(self, address, method, request):
+        """Call a process of the job; None if it does not answer."""
+        if address not in self._connections:
+            self._connections[address] = Connection(address, deadline=5.0, patience=0.0)
+        with contextlib.suppress(PeerUnavailableError, WireError):
+            return self._connections[address].call(method, request)
+        return None
+
+    def call_master(self, method, request):
+        try:
+            address = json.loads(self.folder.master.read_text())["address"]
+        except (OSError, ValueError):
+            return None
+        return self.call(address, method, request)
+
+    def wait_status(self, what, holds):
+        """The first status of the master for which holds(status)."""
+
+        def look():
+            assert self.process.poll() is None, f"ended before {what}:\n{self._text()}"
+            status = self.call_master(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+            return status if status is not None and holds(status) else None
+
+        return until(what, look)
+
+    def server_status(self, index):
+        """What a parameter server says of itself."""
+        reply = self.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())
+        return self.call(reply.servers[index], methods.STATUS, pb.ServerStatusRequest())
+
+    def pid(self, role, index=0):
+        """The process id of shoal.ROLE with this index; None if there is none."""
+        for pid in job_processes(self.folder.config):
+            try:
+                line = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            except OSError:
+                continue
+            if f"shoal.{role}" in line and (
+                role == "master" or line[line.index("--index") + 1] == str(index)
+            ):
+                return pid
+        return None
+
+    def left(self):
+        """Process ids of the job's processes, but for the command itself."""
+        return job_processes(self.folder.config)
+
+    # ------------------------------------------------------------ gates and signals
+
+    def at_gate(self, *names):
+        """Wait until a worker stands at one of the gates (zoo/gates.py); its process id."""
+
+        def look():
+            assert self.process.poll() is None, f"ended before gate {names}:\n{self._text()}"
+            for name in names:
+                with contextlib.suppress(OSError, ValueError):
+                    pid = int((self.gate / f"{name}.reached").read_text())
+                    if pid in self.left():
+                        return pid
+            return None
+
+        return until(f"gate {names}", look)
+
+    def open(self, *names):
+        """Let workers pass the gates, now and later."""
+        for name in names:
+            (self.gate / f"{name}.open").touch()
+
+    def kill(self, role, index=0, number=signal.SIGKILL):
+        """Send a process a signal, which must be there to get it."""
+        pid = self.pid(role, index)
+        assert pid is not None, f"there is no {role}-{index}"
+        os.kill(pid, number)
+
+    # ------------------------------------------------------------ the end
+
+    def _text(self):
+        return "".join(path.read_text(errors="replace") for path in self._outputs)
+
+    def ended(self):
+        """Wait for the command's end. Whatever it was, no process may be left."""
+        code = self.process.wait(PATIENCE)
+        assert self.left() == [], "processes were left behind"
+        assert not self.folder.master.exists() or code not in (0, 130)
+        out, err = (path.read_text(errors="replace") for path in self._outputs)
+        result = None
+        if self.folder.result.exists():
+            result = json.loads(self.folder.result.read_text())
+        return Ended(code, out, err, result)
+
+
+def run(command, folder, name, **fields):
+    """A job from start to end."""
+    with RunningJob(command, folder, name, **fields) as job:
+        return job.ended()

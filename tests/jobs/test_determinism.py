@@ -1,0 +1,51 @@
+"""One worker: the same seed gives the same model, however many servers hold it.
+
+With --pipeline-depth 0: a pull that overlaps a push may or may not see its values.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.jobs.running import run
+
+pytestmark = pytest.mark.job
+
+
+def model(output):
+    """Every value of an export."""
+    files = [output / "dense.parquet", *sorted((output / "tables").glob("*.parquet"))]
+    assert len(files) == 3
+    return {file.name: pq.read_table(file).to_pydict() for file in files}
+
+
+def test_weights_are_the_same_bit_for_bit(trained, session_folder, clicks, tmp_path):
+    def one(name, servers, seed):
+        return run(
+            "train",
+            tmp_path,
+            name,
+            model_def="small.custom_model",
+            training_data=clicks,
+            validation_data=clicks,
+            output=tmp_path / f"{name}-out",
+            minibatch_size=25,
+            num_ps=servers,
+            seed=seed,
+            pipeline_depth=0,
+        ).succeeded()
+
+    jobs = {"again": (2, 7), "one": (1, 7), "three": (3, 7), "other": (2, 8)}
+    with ThreadPoolExecutor(2) as pool:
+        ended = dict(zip(jobs, pool.map(lambda job: one(job, *jobs[job]), jobs), strict=True))
+
+    expected = model(session_folder / "trained-out")
+    assert len(expected["users.parquet"]["id"]) == 600
+    for name in ("again", "one", "three"):
+        assert model(tmp_path / f"{name}-out") == expected, name
+        assert ended[name].result["metrics"] == trained.result["metrics"]
+    # What a seed does not change would pass for the same, too.
+    other = model(tmp_path / "other-out")
+    assert other["dense.parquet"]["values"] != expected["dense.parquet"]["values"]
+    assert other["users.parquet"]["vector"] != expected["users.parquet"]["vector"]

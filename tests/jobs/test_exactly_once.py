@@ -1,0 +1,101 @@
+"""Each record's gradient is applied once, and what was applied twice is in the ledger."""
+
+import os
+import signal
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.jobs.running import RunningJob, until
+
+pytestmark = pytest.mark.job
+
+COUNTING = {"model_def": "counting.custom_model", "minibatch_size": 10}
+
+
+def applied(output):
+    """(elements of `total`, {id: times}) of a job that trained zoo/counting.py."""
+    dense = pq.read_table(output / "dense.parquet").to_pylist()
+    table = pq.read_table(output / "tables" / "counts.parquet").to_pydict()
+    counts = {i: vector[0] for i, vector in zip(table["id"], table["vector"], strict=True)}
+    return dense[0]["values"], counts
+
+
+def test_kills_between_servers_of_all_workers_and_in_evaluation(numbered, tmp_path):
+    training, validation = numbered
+    gates = "record-100 record-205 record-395 evaluate-1085"
+    job = RunningJob(
+        "train",
+        tmp_path,
+        "counted",
+        environment={"GATES": gates},
+        training_data=training,
+        validation_data=validation,
+        output=tmp_path / "out",
+        num_minibatches_per_task=4,
+        num_workers=2,
+        num_ps=2,
+        **COUNTING,
+    )
+    with job:
+        # A push that one server applies, and the other may or may not.
+        first = job.at_gate("record-100")
+        job.at_gate("record-205", "record-395")  # the other one pushes nothing meanwhile
+        before = job.server_status(0).pushes
+        job.kill("ps", 1, signal.SIGSTOP)
+        job.open("record-100")
+        until("the push to ps-0", lambda: job.server_status(0).pushes > before)
+        os.kill(first, signal.SIGKILL)
+        job.kill("ps", 1, signal.SIGCONT)
+
+        # Both at once, each in the middle of a task.
+        both = {job.at_gate("record-205"), job.at_gate("record-395")}
+        assert len(both) == 2
+        for pid in both:
+            os.kill(pid, signal.SIGKILL)
+        job.open("record-205", "record-395")
+
+        os.kill(job.at_gate("evaluate-1085"), signal.SIGKILL)
+        job.open("evaluate-1085")
+        ended = job.ended().succeeded()
+
+    ledger = ended.ledger
+    assert ledger["total"] == 480
+    assert ended.result["workers"] == {"starts": 6, "deaths": 4}
+    total, counts = applied(tmp_path / "out")
+    assert min(counts.values()) >= 1
+    assert set(counts) == set(range(480))
+    # A repeated record was applied twice by one of the two servers.
+    assert sum(total) == 2 * 480 + ledger["repeated"]
+    # One push was held up, and one before it may have been under way still.
+    assert ledger["repeated"] in (0, 10, 20)
+    assert sum(counts.values()) - 480 <= ledger["repeated"]
+    # Evaluated whole, nothing twice, though one task was begun twice.
+    assert ended.result["metrics"]["seen"] == 160
+    assert ended.result["metrics"]["ids"] == sum(range(1000, 1160))
+
+
+def test_a_feed_that_shuffles_repeats_whole_tasks(numbered, tmp_path):
+    training, _ = numbered
+    with RunningJob(
+        "train",
+        tmp_path,
+        "shuffled",
+        environment={"GATES": "step-7", "SHUFFLE": "1"},
+        training_data=training,
+        output=tmp_path / "out",
+        num_minibatches_per_task=12,
+        **COUNTING,
+    ) as job:
+        pid = job.at_gate("step-7")
+        until("the pushes before it", lambda: job.server_status(0).pushes == 6)
+        os.kill(pid, signal.SIGKILL)
+        job.open("step-7")
+        ended = job.ended().succeeded()
+    # Six batches had been applied of the task, which is unknown records of it.
+    assert ended.ledger["repeated"] == 120
+    assert ended.ledger["trained_once"] == 360
+    total, counts = applied(tmp_path / "out")
+    assert total == [480 + 60] * 2
+    assert Counter(counts.values()) == {1: 420, 2: 60}

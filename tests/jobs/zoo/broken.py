@@ -1,0 +1,60 @@
+"""A small model that goes wrong in the way that $BREAK names."""
+
+import os
+
+import keras
+import tensorflow as tf
+
+from shoal.layers import Embedding
+
+BREAK = os.environ.get("BREAK", "")
+BAD_RECORD = 137
+
+
+def feed(dataset, mode, metadata):
+    def check(number):
+        if number == BAD_RECORD:
+            raise ValueError("record is cursed")
+        return number
+
+    def prepare(record):
+        number = record["user"]
+        if BREAK == "feed":
+            number = tf.ensure_shape(tf.py_function(check, [number], tf.int64), [])
+        if BREAK == "column":
+            number = record["usr"]
+        label = tf.cast(record["label"], tf.float32)
+        if BREAK == "nan":
+            label = tf.where(number == BAD_RECORD, float("nan"), label)
+        return {"user": number}, label
+
+    return dataset.map(prepare)
+
+
+class Unsaveable(keras.layers.Layer):
+    """Keras cannot make it anew: it takes an argument and has no get_config."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def call(self, x):
+        return x * self.factor
+
+
+def custom_model():
+    user = keras.Input([], dtype="int64", name="user")
+    output = Embedding(1, name="users")(user)[:, 0]
+    if BREAK == "export":
+        output = Unsaveable(2.0)(output)
+    return keras.Model({"user": user}, output)
+
+
+def loss(labels, predictions):
+    if BREAK == "loss":
+        raise ZeroDivisionError("no loss today")
+    return tf.square(labels - predictions)
+
+
+def optimizer():
+    return keras.optimizers.SGD(0.1)

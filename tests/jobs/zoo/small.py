@@ -1,0 +1,51 @@
+"""A small model with all that makes training depend on chance: tables, dropout, Adam."""
+
+import gates
+import keras
+
+from shoal.layers import Embedding
+
+
+def feed(dataset, mode, metadata):
+    def prepare(record):
+        features = {"user": record["user"], "item": record["item"]}
+        return features if mode == "prediction" else (features, record["label"])
+
+    return dataset.map(prepare)
+
+
+def custom_model():
+    user = keras.Input([], dtype="int64", name="user")
+    item = keras.Input([], dtype="int64", name="item")
+    vectors = [
+        Embedding(8, embeddings_initializer="random_normal", name="users")(user),
+        Embedding(8, embeddings_initializer="random_uniform", name="items")(item),
+    ]
+    hidden = keras.layers.Dense(7, activation="relu")(keras.ops.concatenate(vectors, axis=1))
+    hidden = keras.layers.BatchNormalization()(hidden)
+    hidden = keras.layers.Dropout(0.3)(hidden)
+    outputs = keras.layers.Dense(1, activation="sigmoid")(hidden)
+    return keras.Model({"user": user, "item": item}, outputs[:, 0])
+
+
+def loss(labels, predictions):
+    return keras.losses.binary_crossentropy(labels[:, None], predictions[:, None])
+
+
+def optimizer():
+    return keras.optimizers.Adam(0.01)
+
+
+def eval_metrics_fn():
+    return {"auc": keras.metrics.AUC()}
+
+
+class PredictionOutputsProcessor:
+    """Stops after a worker's second batch, before its task is written."""
+
+    def __init__(self):
+        self.batches = 0
+
+    def process(self, predictions, worker):
+        self.batches += 1
+        gates.pass_gate(f"predicted-{self.batches}")

@@ -1,0 +1,219 @@
+"""The training pipeline: pull ahead, compute, push behind.
+
+Owns the threads of one task and what flows between them. Three stages, each in its
+own thread, joined by bounded channels of `depth` items:
+
+    reading, feed, ids, pull  ->  step  ->  push
+
+So while step t computes, batch t+1 to t+depth are pulled and t-1 to t-depth pushed,
+and rows may be that many of the worker's own pushes old. Depth 0 does one after the
+other in the caller's thread: no row is older than the last push.
+
+An exception in any stage ends all of them and is raised to the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from shoal.errors import UserError
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.heartbeat import Progress
+from shoal.worker.model import Prepared, ServedModel
+from shoal.worker.pipeline import Batch
+from shoal.worker.servers import Push
+
+Item = TypeVar("Item")
+
+
+class ChannelClosedError(Exception):
+    """Nothing more goes through the channel."""
+
+
+class Channel(Generic[Item]):
+    """A bounded queue between two threads that either side can end.
+
+    `finish` lets the reader take what is there; `abort` ends both sides at once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._items: deque[Item] = deque()
+        self._size = size
+        self._finished = False
+        self._aborted = False
+        self._changed = threading.Condition()
+
+    def put(self, item: Item) -> None:
+        """Wait for room and add an item. Raises ChannelClosedError once aborted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._aborted or len(self._items) < self._size)
+            if self._aborted:
+                raise ChannelClosedError
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def get(self) -> Item:
+        """Wait for an item. Raises ChannelClosedError at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._aborted or self._items or self._finished)
+            if self._aborted or not self._items:
+                raise ChannelClosedError
+            item = self._items.popleft()
+            self._changed.notify_all()
+            return item
+
+    def finish(self) -> None:
+        """The writer has no more items."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """End at once; items that were not taken are lost."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A computed step on its way to the servers."""
+
+    push: Push
+    loss: float
+    records_done: int
+
+
+class TrainingPipeline:
+    """Trains `model` on the batches of a task.
+
+    depth: see the module's text. progress: hears of every step that all servers have
+    acknowledged, and ends the task early when it is interrupted.
+    """
+
+    def __init__(self, model: ServedModel, depth: int, progress: Progress) -> None:
+        self._model = model
+        self._depth = depth
+        self._progress = progress
+
+    def run(self, batches: Iterator[Batch], task: pb.Task) -> None:
+        """Train on all batches; every push is acknowledged when it returns.
+
+        Returns early if the progress is interrupted. Raises what a stage raises; a
+        UserError names the records.
+        """
+        if self._depth:
+            _Run(self._model, self._progress, batches, task, self._depth).run()
+            return
+        for prepared in self._prepared(batches):
+            push(self._model, self._progress, compute(self._model, prepared, task))
+            if self._progress.interrupted:
+                return
+
+    def _prepared(self, batches: Iterator[Batch]) -> Iterator[Prepared]:
+        for batch in timed(batches, self._progress):
+            yield self._model.prepare(batch)
+
+
+def timed(batches: Iterator[Batch], progress: Progress) -> Iterator[Batch]:
+    """The batches, the wait for each counted as stage "read"."""
+    while True:
+        with progress.stage("read"):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def compute(model: ServedModel, prepared: Prepared, task: pb.Task) -> _Step:
+    """The step of a prepared batch. Raises UserError with the records it was about."""
+    try:
+        loss, made = model.compute(prepared, task.id)
+    except UserError as error:
+        first = task.range.start + prepared.batch.first
+        last = first + prepared.batch.size - 1
+        raise UserError(f"{error} (records {first} to {last} of {task.range.source})") from error
+    return _Step(made, loss, prepared.batch.records_done)
+
+
+def push(model: ServedModel, progress: Progress, step: _Step) -> None:
+    """Push a step and tell of it once every server has it."""
+    model.push(step.push)
+    progress.add(step.records_done, model.version, step.loss)
+
+
+class _Run:
+    """The three threads of one task; the caller's is the middle one."""
+
+    def __init__(
+        self,
+        model: ServedModel,
+        progress: Progress,
+        batches: Iterator[Batch],
+        task: pb.Task,
+        depth: int,
+    ) -> None:
+        self._model = model
+        self._progress = progress
+        self._batches = batches
+        self._task = task
+        self._pulled: Channel[Prepared] = Channel(depth)
+        self._computed: Channel[_Step] = Channel(depth)
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        threads = [
+            threading.Thread(target=self._stage, args=(work,), name=name)
+            for name, work in (("pull", self._pull), ("push", self._push))
+        ]
+        for thread in threads:
+            thread.start()
+        self._stage(self._compute)
+        for thread in threads:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _stage(self, work: object) -> None:
+        assert callable(work)
+        try:
+            work()
+        except ChannelClosedError:
+            pass  # another stage ended the run and said why
+        except Exception as error:
+            # The first error is the cause; what follows from it in others is not.
+            if self._error is None:
+                self._error = error
+            self._abort()
+
+    def _abort(self) -> None:
+        self._pulled.abort()
+        self._computed.abort()
+
+    def _pull(self) -> None:
+        for batch in timed(self._batches, self._progress):
+            self._pulled.put(self._model.prepare(batch))
+            if self._progress.interrupted:
+                self._abort()
+                return
+        self._pulled.finish()
+
+    def _compute(self) -> None:
+        while True:
+            try:
+                with self._progress.stage("wait for pull"):
+                    prepared = self._pulled.get()
+            except ChannelClosedError:
+                break
+            step = compute(self._model, prepared, self._task)
+            with self._progress.stage("wait for push"):
+                self._computed.put(step)
+        self._computed.finish()
+
+    def _push(self) -> None:
+        while True:
+            push(self._model, self._progress, self._computed.get())
