@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test lint bench bench-parity annotate proto clean build/tree
+.PHONY: demo test lint bench bench-native bench-parity annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -57,9 +57,33 @@ bench: build/extensions
 	  --benchmark-only --benchmark-columns=median,iqr,rounds \
 	  --benchmark-json=build/bench/server_throughput.json
 
+# The row store against the machine's limit and other systems, which are installed in an
+# environment of their own: build/bench/native.json.
+bench-native: build/bench/venv/installed
+	build/bench/venv/bin/python benchmarks/native/run.py
+
+build/bench/venv/installed: build/extensions
+	test -x build/bench/venv/bin/python || $(PYTHON) -m venv build/bench/venv
+	build/bench/venv/bin/pip install --quiet torch==2.13.0 fbgemm-gpu-cpu==1.8.0 tensorflow-cpu
+	build/bench/venv/bin/pip install --quiet --editable .
+	touch $@
+
 # The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
 bench-parity: build/extensions
 	$(BIN)/python benchmarks/parity.py
+
+# Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
+annotate: $(VENV)/installed
+	SHOAL_ANNOTATE=1 $(BIN)/python setup.py --quiet build_ext --inplace --force
+
+# The native tests under AddressSanitizer and UndefinedBehaviorSanitizer, with bounds
+# checks. Without leak detection, as the interpreter itself never frees everything.
+SANITIZERS = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libubsan.so)
+sanitize: $(VENV)/installed
+	SHOAL_SANITIZE=1 SHOAL_BOUNDS_CHECK=1 $(BIN)/python setup.py --quiet build \
+	  --build-lib build/sanitize/lib --build-temp build/sanitize/temp
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
+	  PYTHONPATH=build/sanitize/lib SHOAL_SANITIZED=1 $(BIN)/python -m pytest tests/native
 
 # Regenerates proto/shoal_pb2.py. protoc 25 on purpose: stubs of that version run
 # with every protobuf from 4.25 on, which is what TensorFlow 2.16 and newer pin.
@@ -69,4 +93,4 @@ proto:
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto proto/shoal.proto
 
 clean:
-	rm -rf build dist *.egg-info native/*.c native/*.so native/*.html
+	rm -rf build dist *.egg-info native/*.so

@@ -8,7 +8,7 @@ Environment switches read at build time:
 
 SHOAL_BOUNDS_CHECK=1   Cython bounds and overflow checks, for the tests
 SHOAL_SANITIZE=1       AddressSanitizer and UndefinedBehaviorSanitizer
-SHOAL_ANNOTATE=1       Cython's HTML report beside each .pyx
+SHOAL_ANNOTATE=1       Cython's HTML report, below build/cython
 """
 
 import os
@@ -91,6 +91,9 @@ setup(
             "binding": True,
         },
         annotate=enabled("SHOAL_ANNOTATE"),
+        # Apart, as Cython compares times only: it would take C code made without
+        # checks for a build with them.
+        build_dir="build/cython-checked" if check else "build/cython",
         nthreads=0 if platform.system() == "Windows" else os.cpu_count() or 1,
     ),
 )

@@ -17,11 +17,49 @@
 enum { SHOAL_SEGMENT = 0, SHOAL_CHUNK = 1, SHOAL_BLOCK_SIZES = 2 };
 #define SHOAL_HUGE_PAGE ((size_t)2 << 20)
 
+/* Zeroed address space, resident page by page as it is written. */
 typedef struct {
-    char *start; /* aligned to a huge page */
+    char *start; /* aligned to a huge page if the size is one or more; NULL: none */
     void *mapping;
     size_t mapped;
-} shoal_region;
+} shoal_mapping;
+
+static int shoal_map(shoal_mapping *m, size_t bytes) {
+    const int huge = bytes >= SHOAL_HUGE_PAGE;
+    m->mapped = huge ? bytes + SHOAL_HUGE_PAGE : bytes;
+    m->mapping = mmap(NULL, m->mapped, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    m->start = NULL;
+    if (m->mapping == MAP_FAILED) return 0;
+    m->start = (char *)m->mapping;
+    if (!huge) return 1;
+    m->start += -(uintptr_t)m->start & (SHOAL_HUGE_PAGE - 1);
+#ifdef MADV_HUGEPAGE
+    madvise(m->start, bytes, MADV_HUGEPAGE); /* a wish: small pages are slower, not wrong */
+#endif
+    return 1;
+}
+
+/* Bytes of a mapping that are in memory. Asked of the system: whether a touched page
+ * is 4 KiB or 2 MiB is its choice, and what was dropped it alone knows. */
+static size_t shoal_resident(char *start, size_t bytes) {
+    enum { PAGES = 4096 };
+    const size_t page = 4096;
+    unsigned char present[PAGES];
+    size_t total = 0;
+    for (size_t at = 0; start && at < bytes; at += PAGES * page) {
+        size_t length = bytes - at < PAGES * page ? bytes - at : PAGES * page;
+        size_t pages = (length + page - 1) / page;
+        if (mincore(start + at, length, present)) return bytes; /* not to be had: all of it */
+        for (size_t i = 0; i < pages; i++) total += (present[i] & 1u) * page;
+    }
+    return total;
+}
+
+static void shoal_unmap(shoal_mapping *m) {
+    if (m->start) munmap(m->mapping, m->mapped);
+    m->start = NULL;
+}
 
 typedef struct {
     void **items;
@@ -31,11 +69,10 @@ typedef struct {
 typedef struct {
     pthread_mutex_t lock;
     size_t block_bytes[SHOAL_BLOCK_SIZES];
-    shoal_region *regions;
+    shoal_mapping *regions;
     size_t region_count;
-    char *cursor, *end;
+    char *cursor, *ready, *end; /* free from cursor on; pages are resident up to ready */
     size_t total; /* bytes cut so far, free blocks included */
-    size_t idle;  /* bytes in free blocks, given back to the system */
     shoal_blocks free[SHOAL_BLOCK_SIZES];
 } shoal_arena;
 
@@ -47,10 +84,25 @@ static int shoal_arena_init(shoal_arena *a, size_t segment_bytes, size_t chunk_b
 }
 
 static void shoal_arena_destroy(shoal_arena *a) {
-    for (size_t i = 0; i < a->region_count; i++) munmap(a->regions[i].mapping, a->regions[i].mapped);
+    for (size_t i = 0; i < a->region_count; i++) shoal_unmap(&a->regions[i]);
     free(a->regions);
     for (int k = 0; k < SHOAL_BLOCK_SIZES; k++) free(a->free[k].items);
     pthread_mutex_destroy(&a->lock);
+}
+
+/* Bytes in memory. Regions stay until the arena is destroyed, so that the lock need not
+ * be held while the system is asked, which takes milliseconds for gigabytes. */
+static size_t shoal_arena_resident(shoal_arena *a) {
+    size_t bytes = 0;
+    for (size_t i = 0;; i++) {
+        pthread_mutex_lock(&a->lock);
+        int more = i < a->region_count;
+        shoal_mapping region = {0};
+        if (more) region = a->regions[i];
+        pthread_mutex_unlock(&a->lock);
+        if (!more) return bytes + a->region_count * sizeof *a->regions;
+        bytes += shoal_resident(region.start, region.mapped - SHOAL_HUGE_PAGE);
+    }
 }
 
 /* Reserves address space only: pages become resident when a block is written. */
@@ -60,22 +112,31 @@ static int shoal_arena_extend(shoal_arena *a, size_t need) {
     if (size > ((size_t)256 << 20)) size = (size_t)256 << 20;
     if (size < need) size = need;
     size = (size + SHOAL_HUGE_PAGE - 1) & ~(SHOAL_HUGE_PAGE - 1);
-    shoal_region *grown = realloc(a->regions, (a->region_count + 1) * sizeof *grown);
+    shoal_mapping *grown = realloc(a->regions, (a->region_count + 1) * sizeof *grown);
     if (!grown) return 0;
     a->regions = grown;
-    shoal_region *r = &grown[a->region_count];
-    r->mapped = size + SHOAL_HUGE_PAGE;
-    r->mapping = mmap(NULL, r->mapped, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (r->mapping == MAP_FAILED) return 0;
-    r->start = (char *)(((uintptr_t)r->mapping + SHOAL_HUGE_PAGE - 1) & ~(SHOAL_HUGE_PAGE - 1));
-#ifdef MADV_HUGEPAGE
-    madvise(r->start, size, MADV_HUGEPAGE); /* a wish: small pages are slower, not wrong */
-#endif
+    shoal_mapping *r = &grown[a->region_count];
+    if (!shoal_map(r, size)) return 0;
     a->region_count++;
-    a->cursor = r->start;
+    a->cursor = a->ready = r->start;
     a->end = r->start + size;
     return 1;
+}
+
+/* Makes the pages of the next blocks resident, so that whoever takes them later,
+ * holding locks, does not wait for the system to clear them (0.1 ms or more each).
+ * The touch changes nothing: a block may have been taken meanwhile. */
+static void shoal_arena_prepare(shoal_arena *a) {
+    const size_t need = a->block_bytes[SHOAL_CHUNK] + 2 * a->block_bytes[SHOAL_SEGMENT];
+    pthread_mutex_lock(&a->lock);
+    char *from = a->ready, *to = a->cursor + need < a->end ? a->cursor + need : a->end;
+    int touch = from < to;
+    if (touch) {
+        to = (char *)(((uintptr_t)to + SHOAL_HUGE_PAGE - 1) & ~(SHOAL_HUGE_PAGE - 1));
+        a->ready = to;
+    }
+    pthread_mutex_unlock(&a->lock);
+    for (; touch && from < to; from += 4096) __atomic_fetch_or((uint64_t *)from, 0, __ATOMIC_RELAXED);
 }
 
 /* A zeroed block, or NULL. */
@@ -85,7 +146,6 @@ static void *shoal_arena_take(shoal_arena *a, int kind) {
     pthread_mutex_lock(&a->lock);
     if (a->free[kind].count) {
         block = a->free[kind].items[--a->free[kind].count];
-        a->idle -= bytes;
     } else if ((size_t)(a->end - a->cursor) >= bytes || shoal_arena_extend(a, bytes)) {
         block = a->cursor;
         a->cursor += bytes;
@@ -122,7 +182,6 @@ static void shoal_arena_give(shoal_arena *a, int kind, void *block) {
         list->capacity = capacity;
     }
     list->items[list->count++] = block;
-    a->idle += bytes;
     pthread_mutex_unlock(&a->lock);
 }
 

@@ -25,7 +25,7 @@ static int64_t shoal_unique(const int64_t *ids, int64_t n, uint32_t *table, uint
     int64_t found = 0;
     for (int64_t i = 0; i < n; i++) {
         if (i + SHOAL_AHEAD < n)
-            shoal_prefetch_write(&table[shoal_mix64((uint64_t)ids[i + SHOAL_AHEAD]) & mask]);
+            shoal_prefetch(&table[shoal_mix64((uint64_t)ids[i + SHOAL_AHEAD]) & mask]);
         uint64_t at = shoal_mix64((uint64_t)ids[i]) & mask;
         uint32_t word;
         while ((word = table[at]) != 0 && unique[word - 1] != ids[i]) at = (at + 1) & mask;
@@ -63,7 +63,7 @@ SHOAL_CLONES static void shoal_sum_rows(const float *restrict gradients, const i
                                         int64_t count, int64_t dim, float *restrict out) {
     SHOAL_WITH_CONSTANT_DIM(dim, for (int64_t i = 0; i < count; i++) {
         if (i + SHOAL_AHEAD < count)
-            shoal_prefetch_write(out + (int64_t)inverse[i + SHOAL_AHEAD] * n);
+            shoal_prefetch(out + (int64_t)inverse[i + SHOAL_AHEAD] * n);
         float *restrict row = out + (int64_t)inverse[i] * n;
         const float *restrict g = gradients + i * n;
         for (int64_t c = 0; c < n; c++) row[c] += g[c];
@@ -85,7 +85,7 @@ SHOAL_CLONES static void shoal_scatter(const float *restrict rows, const int32_t
                                        int64_t count, int64_t dim, float *restrict out) {
     SHOAL_WITH_CONSTANT_DIM(dim, for (int64_t i = 0; i < count; i++) {
         if (i + SHOAL_AHEAD < count)
-            shoal_prefetch_write(out + (int64_t)index[i + SHOAL_AHEAD] * n);
+            shoal_prefetch(out + (int64_t)index[i + SHOAL_AHEAD] * n);
         memcpy(out + (int64_t)index[i] * n, rows + i * n, (size_t)n * sizeof(float));
     })
 }

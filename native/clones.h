@@ -28,8 +28,8 @@
 #define SHOAL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define SHOAL_LINE 64 /* bytes in a cache line */
 
-SHOAL_INLINE void shoal_prefetch(const void *address) { __builtin_prefetch(address, 0, 3); }
-SHOAL_INLINE void shoal_prefetch_write(const void *address) { __builtin_prefetch(address, 1, 3); }
+/* Into the second-level cache: it can have more misses in flight than the first. */
+SHOAL_INLINE void shoal_prefetch(const void *address) { __builtin_prefetch(address, 0, 2); }
 
 /* Run `call` with its dimension argument `n` as a compile-time constant for the
  * common widths, so that the loop over a row unrolls to whole vectors. */

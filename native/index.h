@@ -1,21 +1,29 @@
-/* The hash index of one stripe: extendible hashing over one-line buckets.
+/* The hash index of a store: extendible hashing over one-line buckets.
  *
- * A bucket is one cache line of four entries: 56 bits of the hash, a 23-bit row
- * number, and the row's header (last version, use count). The header lives here
- * because a lookup of the row has just paid for this line; as a slab of its own
- * it was one more random line per update. Segments of 512 buckets split one at a
- * time, so growth moves at most 2,048 entries while the stripe is locked, frees
- * no large array, and never touches a row.
+ * A bucket is one cache line of four entries: 52 bits of the hash, a 30-bit row
+ * number, and the row's header (last version, use count, lock). The header lives
+ * here because whoever wants the row has just paid for this line; in a slab of
+ * its own it was one more random line per update. Growth goes segment by segment,
+ * moves at most 2,048 entries at once and never touches a row. The directory is
+ * small (8 bytes per about 1,200 rows) and stays in the second-level cache.
  *
- * Not here: locks, rows and memory of rows (store.h), the order of work over a
- * batch (traffic.h).
+ * A store begins with 4,096 segments of one bucket. Each doubles, on its own, up to
+ * 512 buckets, moving through levels: level k is one mapping with room for all
+ * 4,096 segments of 2^k buckets, given back when the last has left it. (Segments
+ * from malloc cost twice their size: the freed small ones fit nothing larger.) From
+ * then on full segments split, and their upper halves come from the arena.
  *
- * Entry, two words:
- *   tag   hash bits 8..63 << 8 | row bits 16..22 << 1 | occupied
- *   meta  row bits 0..15 << 48 | use count (saturating) << 32 | last version
- * The stripe number gives hash bits 0..7 back, and the hash is a bijection, so
- * the id needs no room. A removed entry's tag is SHOAL_TOMB, a never used one 0;
- * lanes fill in order, so a zero in the last lane ends a search.
+ * Not here: locks, rows and their memory (store.h), the order of work over a
+ * batch (traffic.h). Changing the index needs the store's exclusive lock.
+ *
+ * Hash bits: 0..11 and up choose the directory's place, 36..44 the bucket, 50..63
+ * route ids to servers and are not used. Entry, two words:
+ *   tag   hash bits 12..63 << 12 | row bits 19..29 << 1 | occupied
+ *   meta  row bits 0..18 << 45 | use count << 33 | locked << 32 | last version
+ * The first segments are 4,096, so a place gives hash bits 0..11 back, and the
+ * hash is a bijection: the id needs no room. A removed entry's tag is SHOAL_TOMB,
+ * a never used one is 0; lanes fill in order, so a zero in the last lane ends a
+ * search.
  */
 #ifndef SHOAL_INDEX_H
 #define SHOAL_INDEX_H
@@ -25,13 +33,18 @@
 
 enum {
     SHOAL_LANES = 4,
-    SHOAL_SEGMENT_BUCKETS = 512,
-    SHOAL_FIRST_BUCKETS = 2,
-    SHOAL_MAX_DEPTH = 24,
-    SHOAL_ROW_BITS = 23
+    SHOAL_SEGMENT_LOG = 9, /* a full segment has 512 buckets */
+    SHOAL_SEGMENT_ROWS = SHOAL_LANES << SHOAL_SEGMENT_LOG,
+    SHOAL_FIRST_DEPTH = 12,
+    SHOAL_MAX_DEPTH = 32,
+    SHOAL_ROW_BITS = 30,
+    SHOAL_MANY_USES = 2048 /* use counts from here on only say "as many or more" */
 };
 #define SHOAL_TOMB 2ULL
+#define SHOAL_PLACE_BITS ((1ULL << SHOAL_FIRST_DEPTH) - 1)
+#define SHOAL_LOCKED (1ULL << 32)
 #define SHOAL_MAX_ROWS ((uint32_t)1 << SHOAL_ROW_BITS)
+#define SHOAL_LEVEL_BYTES(log) (sizeof(shoal_bucket) << (SHOAL_FIRST_DEPTH + (log)))
 
 typedef struct {
     uint64_t tag[SHOAL_LANES];
@@ -44,138 +57,176 @@ typedef struct {
 } shoal_entry;
 
 typedef struct {
-    shoal_bucket **directory; /* 1 << depth segments, shared ones repeated */
-    uint32_t bucket_mask;     /* buckets per segment - 1; full size once depth > 0 */
-    uint32_t depth;
-    uint32_t live;            /* entries */
-    uint32_t *used;           /* lanes used (tombs too), at a segment's first place */
-    uint8_t *local_depth;
-    uint32_t shift;           /* hash bits spent on the stripe number */
-} shoal_index;
+    shoal_mapping map;
+    uint32_t segments; /* how many of the 4,096 are here */
+} shoal_level;
 
-SHOAL_INLINE uint64_t shoal_tag(uint64_t hash, uint32_t row) {
-    return (hash & ~0xFFULL) | ((uint64_t)(row >> 16) << 1) | 1u;
-}
+typedef struct {
+    uint64_t *directory;  /* [1 << depth] segment address | log2 of its buckets */
+    uint32_t *used;       /* lanes used (tombs too), at a segment's first place */
+    uint8_t *local_depth; /* at every place */
+    uint32_t depth;
+    int64_t live;         /* entries */
+    shoal_level levels[SHOAL_SEGMENT_LOG + 1];
+} shoal_index;
 
 SHOAL_INLINE int shoal_live(uint64_t tag) { return (int)(tag & 1u); }
 
-SHOAL_INLINE uint32_t shoal_row_of(const shoal_bucket *b, int lane) {
-    return (uint32_t)((b->tag[lane] >> 1) & 0x7Fu) << 16 | (uint32_t)(b->meta[lane] >> 48);
+SHOAL_INLINE uint32_t shoal_row_of(uint64_t tag, uint64_t meta) {
+    return (uint32_t)((tag & SHOAL_PLACE_BITS) >> 1) << 19 | (uint32_t)(meta >> 45);
 }
 
 SHOAL_INLINE uint32_t shoal_version_of(uint64_t meta) { return (uint32_t)meta; }
-SHOAL_INLINE uint32_t shoal_uses_of(uint64_t meta) { return (uint32_t)(meta >> 32) & 0xFFFFu; }
+
+SHOAL_INLINE uint32_t shoal_uses_of(uint64_t meta) {
+    uint32_t uses = (uint32_t)(meta >> 33) & 0xFFFu;
+    return uses > SHOAL_MANY_USES ? SHOAL_MANY_USES : uses;
+}
+
+SHOAL_INLINE uint64_t shoal_tag(uint64_t hash, uint32_t row) {
+    return (hash & ~SHOAL_PLACE_BITS) | (uint64_t)(row >> 19) << 1 | 1u;
+}
 
 SHOAL_INLINE uint64_t shoal_meta(uint32_t row, uint32_t uses, uint32_t version) {
-    uses = uses > 0xFFFFu ? 0xFFFFu : uses;
-    return (uint64_t)(row & 0xFFFFu) << 48 | (uint64_t)uses << 32 | version;
+    uses = uses > SHOAL_MANY_USES ? SHOAL_MANY_USES : uses;
+    return (uint64_t)(row & 0x7FFFFu) << 45 | (uint64_t)uses << 33 | version;
 }
 
-/* Where a hash lives: low bits choose the bucket, the next ones the segment. */
+/* The header after one more update. Past SHOAL_MANY_USES the count goes round in
+ * 2048..4095, so that a reader always sees that an update came between. */
+SHOAL_INLINE uint64_t shoal_meta_used(uint64_t meta, uint32_t version) {
+    uint64_t uses = meta >> 33 & 0xFFFu;
+    uses = uses == 0xFFFu ? SHOAL_MANY_USES : uses + 1;
+    return (meta >> 45) << 45 | uses << 33 | version;
+}
+
+SHOAL_INLINE shoal_bucket *shoal_segment(uint64_t word) {
+    return (shoal_bucket *)(uintptr_t)(word & ~63ULL);
+}
+
+SHOAL_INLINE uint32_t shoal_mask(uint64_t word) { return (1u << (word & 15u)) - 1u; }
+
 SHOAL_INLINE uint32_t shoal_place(const shoal_index *x, uint64_t hash) {
-    return (uint32_t)(hash >> x->shift) & x->bucket_mask;
+    return (uint32_t)hash & (uint32_t)((1ULL << x->depth) - 1u);
 }
 
-SHOAL_INLINE uint32_t shoal_path(const shoal_index *x, uint64_t hash) {
-    return (uint32_t)((hash >> x->shift) / SHOAL_SEGMENT_BUCKETS);
+SHOAL_INLINE uint32_t shoal_home(uint64_t hash) { return (uint32_t)(hash >> 36); }
+
+SHOAL_INLINE shoal_bucket *shoal_home_bucket(const shoal_index *x, uint64_t hash) {
+    uint64_t word = x->directory[shoal_place(x, hash)];
+    return shoal_segment(word) + (shoal_home(hash) & shoal_mask(word));
 }
 
-SHOAL_INLINE shoal_bucket *shoal_segment(const shoal_index *x, uint64_t hash) {
-    return x->directory[shoal_path(x, hash) & ((1u << x->depth) - 1u)];
+/* Which lanes of a bucket hold the hash, as a bit mask: which one does is random, so
+ * a branch per lane would mispredict. */
+SHOAL_INLINE unsigned shoal_match(const shoal_bucket *b, uint64_t hash) {
+    const uint64_t want = hash | SHOAL_PLACE_BITS;
+    unsigned match = 0;
+    for (int k = 0; k < SHOAL_LANES; k++)
+        match |= (unsigned)((b->tag[k] | (SHOAL_PLACE_BITS - 1)) == want) << k;
+    return match;
 }
 
-SHOAL_INLINE shoal_entry shoal_find(const shoal_index *x, uint64_t hash) {
-    shoal_bucket *segment = shoal_segment(x, hash);
-    const uint64_t want = hash | 0xFFu;
-    for (uint32_t i = shoal_place(x, hash);; i = (i + 1) & x->bucket_mask) {
-        shoal_bucket *b = segment + i;
-        /* Which lane matches is random: a mask, since a branch per lane mispredicts. */
-        unsigned match = 0;
-        for (int k = 0; k < SHOAL_LANES; k++) match |= (unsigned)((b->tag[k] | 0xFEu) == want) << k;
-        if (SHOAL_LIKELY(match)) return (shoal_entry){b, __builtin_ctz(match)};
+static __attribute__((noinline)) shoal_entry shoal_find(const shoal_index *x, uint64_t hash) {
+    const uint64_t word = x->directory[shoal_place(x, hash)];
+    const uint32_t mask = shoal_mask(word);
+    for (uint32_t i = shoal_home(hash) & mask;; i = (i + 1) & mask) {
+        shoal_bucket *b = shoal_segment(word) + i;
+        unsigned match = shoal_match(b, hash);
+        if (match) return (shoal_entry){b, __builtin_ctz(match)};
         if (b->tag[SHOAL_LANES - 1] == 0) return (shoal_entry){NULL, 0};
     }
 }
 
+/* The same, given the hash's home bucket, which holds it nine times in ten. */
+SHOAL_INLINE shoal_entry shoal_find_from(const shoal_index *x, shoal_bucket *home, uint64_t hash) {
+    unsigned match = shoal_match(home, hash);
+    if (SHOAL_LIKELY(match)) return (shoal_entry){home, __builtin_ctz(match)};
+    if (home->tag[SHOAL_LANES - 1] == 0) return (shoal_entry){NULL, 0};
+    return shoal_find(x, hash);
+}
+
 /* First lane on the hash's way that holds no live entry. */
-SHOAL_INLINE shoal_entry shoal_vacancy(shoal_bucket *segment, uint32_t place, uint32_t mask) {
-    for (uint32_t i = place;; i = (i + 1) & mask)
+SHOAL_INLINE shoal_entry shoal_vacancy(uint64_t word, uint64_t hash) {
+    const uint32_t mask = shoal_mask(word);
+    shoal_bucket *segment = shoal_segment(word);
+    for (uint32_t i = shoal_home(hash) & mask;; i = (i + 1) & mask)
         for (int k = 0; k < SHOAL_LANES; k++)
             if (!shoal_live(segment[i].tag[k])) return (shoal_entry){segment + i, k};
 }
 
-SHOAL_INLINE uint32_t shoal_segment_limit(uint32_t bucket_mask) {
-    return (bucket_mask + 1) * SHOAL_LANES * 4 / 5;
+/* At most 80% full: a search then reads 1.1 lines on average. */
+SHOAL_INLINE uint32_t shoal_segment_limit(uint64_t word) {
+    return (shoal_mask(word) + 1) * SHOAL_LANES * 4 / 5;
 }
 
-static shoal_bucket *shoal_small_segment(uint32_t buckets) {
-    void *memory = NULL;
-    size_t bytes = buckets * sizeof(shoal_bucket);
-    if (posix_memalign(&memory, SHOAL_LINE, bytes)) return NULL;
-    memset(memory, 0, bytes);
-    return (shoal_bucket *)memory;
-}
-
-static void shoal_free_segment(const shoal_index *x, shoal_bucket *segment, shoal_arena *arena) {
-    if (x->bucket_mask + 1 == SHOAL_SEGMENT_BUCKETS) shoal_arena_give(arena, SHOAL_SEGMENT, segment);
-    else free(segment);
-}
-
-static int shoal_index_init(shoal_index *x, uint32_t shift) {
+static int shoal_index_init(shoal_index *x) {
     memset(x, 0, sizeof *x);
-    x->shift = shift;
-    x->bucket_mask = SHOAL_FIRST_BUCKETS - 1;
-    x->directory = calloc(1, sizeof *x->directory);
-    x->used = calloc(1, sizeof *x->used);
-    x->local_depth = calloc(1, sizeof *x->local_depth);
+    const size_t places = (size_t)1 << SHOAL_FIRST_DEPTH;
+    x->depth = SHOAL_FIRST_DEPTH;
+    x->directory = calloc(places, sizeof *x->directory);
+    x->used = calloc(places, sizeof *x->used);
+    x->local_depth = malloc(places);
     if (!x->directory || !x->used || !x->local_depth) return 0;
-    x->directory[0] = shoal_small_segment(SHOAL_FIRST_BUCKETS);
-    return x->directory[0] != NULL;
+    if (!shoal_map(&x->levels[0].map, SHOAL_LEVEL_BYTES(0))) return 0;
+    memset(x->local_depth, SHOAL_FIRST_DEPTH, places);
+    x->levels[0].segments = (uint32_t)places;
+    for (size_t p = 0; p < places; p++)
+        x->directory[p] = (uint64_t)(uintptr_t)((shoal_bucket *)x->levels[0].map.start + p);
+    return 1;
 }
 
-/* Frees small segments and the directory; full segments go with the arena. */
+/* Upper halves of split segments go with the arena. */
 static void shoal_index_destroy(shoal_index *x) {
-    if (x->directory && x->bucket_mask + 1 < SHOAL_SEGMENT_BUCKETS) free(x->directory[0]);
+    for (int k = 0; k <= SHOAL_SEGMENT_LOG; k++) shoal_unmap(&x->levels[k].map);
     free(x->directory);
     free(x->used);
     free(x->local_depth);
 }
 
-SHOAL_INLINE void shoal_put(const shoal_index *x, shoal_bucket *segment, uint64_t stripe,
-                            uint64_t tag, uint64_t meta) {
-    uint64_t hash = (tag & ~0xFFULL) | stripe;
-    shoal_entry e = shoal_vacancy(segment, shoal_place(x, hash), x->bucket_mask);
+/* Resident bytes, without the arena's: of a level, the pages its segments touch. */
+static size_t shoal_index_memory(const shoal_index *x) {
+    size_t bytes = ((size_t)1 << x->depth) * (sizeof(uint64_t) + sizeof(uint32_t) + 1);
+    for (int k = 0; k <= SHOAL_SEGMENT_LOG; k++)
+        bytes += shoal_resident(x->levels[k].map.start, SHOAL_LEVEL_BYTES(k));
+    return bytes;
+}
+
+SHOAL_INLINE void shoal_put(uint64_t word, uint64_t hash, uint64_t tag, uint64_t meta) {
+    shoal_entry e = shoal_vacancy(word, hash);
     e.bucket->tag[e.lane] = tag;
     e.bucket->meta[e.lane] = meta;
 }
 
-/* Puts the live entries of `from` into the empty segments low and high; returns
- * how many went to high: those whose path bit `bit` is set (high NULL: none). */
-static uint32_t shoal_rehash(const shoal_index *x, const shoal_bucket *from, uint32_t buckets,
-                             uint64_t stripe, shoal_bucket *low, shoal_bucket *high,
-                             uint32_t bit) {
+/* Puts the live entries of `from`, the segment at place `first`, into the segments
+ * low and high; returns how many went to high: those with hash bit `bit` set (high
+ * 0: none). Bits below `bit` are those of `first`, the others are in the tag. */
+static uint32_t shoal_rehash(const shoal_bucket *from, uint32_t buckets, uint32_t first,
+                             uint64_t low, uint64_t high, uint32_t bit) {
     uint32_t moved = 0;
     for (uint32_t i = 0; i < buckets; i++)
         for (int k = 0; k < SHOAL_LANES; k++) {
             uint64_t tag = from[i].tag[k];
             if (!shoal_live(tag)) continue;
-            int up = high && (shoal_path(x, (tag & ~0xFFULL) | stripe) >> bit & 1u);
-            shoal_put(x, up ? high : low, stripe, tag, from[i].meta[k]);
+            uint64_t hash = (tag & ~SHOAL_PLACE_BITS) | (first & SHOAL_PLACE_BITS);
+            uint64_t up = high ? hash >> bit & 1u : 0;
+            shoal_put(up ? high : low, hash, tag, from[i].meta[k]);
             moved += (uint32_t)up;
         }
     return moved;
 }
 
-static uint32_t shoal_count_live(const shoal_bucket *segment, uint32_t buckets) {
+static uint32_t shoal_count_live(uint64_t word) {
     uint32_t live = 0;
-    for (uint32_t i = 0; i < buckets; i++)
-        for (int k = 0; k < SHOAL_LANES; k++) live += (uint32_t)shoal_live(segment[i].tag[k]);
+    for (uint32_t i = 0; i <= shoal_mask(word); i++)
+        for (int k = 0; k < SHOAL_LANES; k++)
+            live += (uint32_t)shoal_live(shoal_segment(word)[i].tag[k]);
     return live;
 }
 
 static int shoal_double_directory(shoal_index *x) {
     if (x->depth >= SHOAL_MAX_DEPTH) return 0;
-    size_t places = (size_t)1 << x->depth;
+    const size_t places = (size_t)1 << x->depth;
     void *directory = realloc(x->directory, 2 * places * sizeof *x->directory);
     if (directory) x->directory = directory;
     void *used = realloc(x->used, 2 * places * sizeof *x->used);
@@ -185,53 +236,59 @@ static int shoal_double_directory(shoal_index *x) {
     if (!directory || !used || !local) return 0;
     memcpy(x->directory + places, x->directory, places * sizeof *x->directory);
     memcpy(x->local_depth + places, x->local_depth, places);
+    memset(x->used + places, 0, places * sizeof *x->used);
     x->depth++;
     return 1;
 }
 
-/* Makes room in the segment that `hash` belongs to. Returns 0 without memory. */
-static int shoal_grow(shoal_index *x, uint64_t stripe, uint64_t hash, shoal_arena *arena) {
-    const uint32_t buckets = x->bucket_mask + 1;
-    uint32_t place = shoal_path(x, hash) & ((1u << x->depth) - 1u);
-    uint32_t local = x->local_depth[place];
-    uint32_t first = place & ((1u << local) - 1u);
-    shoal_bucket *old = x->directory[first];
-    uint32_t live = shoal_count_live(old, buckets);
-    int crowded = live * 2 > shoal_segment_limit(x->bucket_mask); /* else it is mostly tombs */
-    if (buckets < SHOAL_SEGMENT_BUCKETS) {
-        uint32_t wider = crowded ? 2 * buckets : buckets;
-        shoal_bucket *segment = wider == SHOAL_SEGMENT_BUCKETS
-            ? (shoal_bucket *)shoal_arena_take(arena, SHOAL_SEGMENT) : shoal_small_segment(wider);
-        if (!segment) return 0;
-        x->bucket_mask = wider - 1;
-        shoal_rehash(x, old, buckets, stripe, segment, NULL, 0);
-        free(old);
-        x->directory[0] = segment;
-        x->used[0] = live;
-        return 1;
-    }
-    /* The old segment becomes the lower half in place: giving it back would make
-     * the system break up its huge page. */
-    const size_t bytes = sizeof(shoal_bucket) * SHOAL_SEGMENT_BUCKETS;
-    shoal_bucket *copy = malloc(bytes), *high = NULL;
+/* Moves an unsplit segment to the level of 2^log buckets (its own: tombs go). */
+static int shoal_resize_segment(shoal_index *x, uint32_t place, uint32_t log) {
+    const uint64_t old = x->directory[place];
+    const size_t old_bytes = sizeof(shoal_bucket) << (old & 15u);
+    shoal_level *from = &x->levels[old & 15u], *to = &x->levels[log];
+    if (!to->segments && !shoal_map(&to->map, SHOAL_LEVEL_BYTES(log))) return 0;
+    shoal_bucket *copy = malloc(old_bytes);
+    if (!copy) return 0;
+    memcpy(copy, shoal_segment(old), old_bytes);
+    memset(shoal_segment(old), 0, old_bytes); /* the place may be used again */
+    shoal_bucket *segment = (shoal_bucket *)to->map.start + ((size_t)place << log);
+    const uint64_t word = (uint64_t)(uintptr_t)segment | log;
+    shoal_rehash(copy, shoal_mask(old) + 1, place, word, 0, 0);
+    free(copy);
+    x->directory[place] = word;
+    x->used[place] = shoal_count_live(word);
+    to->segments++;
+    if (--from->segments == 0) shoal_unmap(&from->map);
+    return 1;
+}
+
+/* A full segment splits, or only loses its tombs if they are many. It becomes its
+ * own lower half: giving the memory back would break up a huge page. */
+static int shoal_split_segment(shoal_index *x, uint32_t place, int crowded, shoal_arena *arena) {
+    const uint32_t local = x->local_depth[place];
+    const uint32_t first = place & (uint32_t)((1ULL << local) - 1u);
+    const uint64_t old = x->directory[place];
+    const size_t bytes = sizeof(shoal_bucket) << SHOAL_SEGMENT_LOG;
+    shoal_bucket *copy = malloc(bytes), *upper = NULL;
     int ready = copy != NULL;
     if (ready && crowded) {
         ready = local < x->depth || shoal_double_directory(x);
-        ready = ready && (high = shoal_arena_take(arena, SHOAL_SEGMENT)) != NULL;
+        ready = ready && (upper = shoal_arena_take(arena, SHOAL_SEGMENT)) != NULL;
     }
     if (!ready) {
         free(copy);
         return 0;
     }
-    memcpy(copy, old, bytes);
-    memset(old, 0, bytes);
-    uint32_t moved = shoal_rehash(x, copy, buckets, stripe, old, high, local);
+    const uint64_t high = upper ? (uint64_t)(uintptr_t)upper | SHOAL_SEGMENT_LOG : 0;
+    memcpy(copy, shoal_segment(old), bytes);
+    memset(shoal_segment(old), 0, bytes);
+    uint32_t moved = shoal_rehash(copy, 1u << SHOAL_SEGMENT_LOG, first, old, high, local);
     free(copy);
-    x->used[first] = live - moved;
+    x->used[first] = shoal_count_live(old);
     if (!high) return 1;
-    uint32_t step = 1u << local;
+    const uint64_t step = 1ULL << local;
     x->used[first | step] = moved;
-    for (uint32_t i = first; i < 1u << x->depth; i += step) {
+    for (uint64_t i = first; i < 1ULL << x->depth; i += step) {
         x->directory[i] = (i & step) ? high : old;
         x->local_depth[i] = (uint8_t)(local + 1);
     }
@@ -239,20 +296,25 @@ static int shoal_grow(shoal_index *x, uint64_t stripe, uint64_t hash, shoal_aren
 }
 
 /* Adds an entry for a hash that is absent; NULL bucket without memory. */
-static shoal_entry shoal_index_add(shoal_index *x, uint64_t stripe, uint64_t hash, uint32_t row,
-                                   uint32_t uses, uint32_t version, shoal_arena *arena) {
+static shoal_entry shoal_index_add(shoal_index *x, uint64_t hash, uint32_t row, uint32_t uses,
+                                   uint32_t version, shoal_arena *arena) {
     for (;;) {
-        uint32_t place = shoal_path(x, hash) & ((1u << x->depth) - 1u);
-        uint32_t *used = &x->used[place & ((1u << x->local_depth[place]) - 1u)];
-        if (*used < shoal_segment_limit(x->bucket_mask)) {
-            shoal_entry e = shoal_vacancy(x->directory[place], shoal_place(x, hash), x->bucket_mask);
+        uint32_t place = shoal_place(x, hash);
+        uint64_t word = x->directory[place], limit = shoal_segment_limit(word);
+        uint32_t *used = &x->used[place & (uint32_t)((1ULL << x->local_depth[place]) - 1u)];
+        if (SHOAL_LIKELY(*used < limit)) {
+            shoal_entry e = shoal_vacancy(word, hash);
             *used += e.bucket->tag[e.lane] == 0;
             e.bucket->tag[e.lane] = shoal_tag(hash, row);
             e.bucket->meta[e.lane] = shoal_meta(row, uses, version);
             x->live++;
             return e;
         }
-        if (!shoal_grow(x, stripe, hash, arena)) return (shoal_entry){NULL, 0};
+        int crowded = shoal_count_live(word) * 2 > limit;
+        int ready = (word & 15u) < SHOAL_SEGMENT_LOG
+            ? shoal_resize_segment(x, place, (uint32_t)(word & 15u) + (crowded ? 1u : 0u))
+            : shoal_split_segment(x, place, crowded, arena);
+        if (!ready) return (shoal_entry){NULL, 0};
     }
 }
 

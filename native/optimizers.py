@@ -21,7 +21,7 @@ from typing import Any
 Hyperparameter = float | bool
 Check = tuple[Callable[[float], bool], str]
 
-_ANY: Check = (lambda x: True, "a finite number")
+_ANY: Check = (math.isfinite, "a finite number")
 _AT_LEAST_0: Check = (lambda x: x >= 0, "at least 0")
 _ABOVE_0: Check = (lambda x: x > 0, "above 0")
 _FRACTION: Check = (lambda x: 0 <= x < 1, "at least 0 and below 1")
@@ -174,7 +174,9 @@ class OptimizerSpec:
                 f"optimizer {self.kind!r} has no hyperparameter {', '.join(unknown)}; "
                 f"it has {', '.join(defaults)}"
             )
-        for name, value in self.hyperparameters.items():
+        # None comes from Keras's configurations, for what is not set.
+        given: Mapping[str, object] = self.hyperparameters
+        for name, value in given.items():
             default = defaults[name]
             if value is None and name in COMMON:
                 defaults[name] = 0.0

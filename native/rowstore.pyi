@@ -7,8 +7,9 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 
 VALUE_DTYPES: tuple[str, ...]
-DEFAULT_STRIPES: int
 MAX_STEP: int
+MAX_ROWS: int
+MANY_USES: int
 
 class RowStore:
     @property
@@ -22,8 +23,6 @@ class RowStore:
     @property
     def value_dtype(self) -> str: ...
     @property
-    def stripes(self) -> int: ...
-    @property
     def slot_names(self) -> tuple[str, ...]: ...
     @property
     def slot_width(self) -> int: ...
@@ -35,7 +34,6 @@ class RowStore:
         seed: int,
         *,
         value_dtype: str = "float32",
-        stripes: int = 256,
     ) -> None: ...
     def __len__(self) -> int: ...
     def __contains__(self, id: int) -> bool: ...  # noqa: A002

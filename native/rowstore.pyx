@@ -13,7 +13,7 @@ import numpy as np
 from shoal.native.arrays import require
 
 cdef extern from "scan.h" nogil:
-    enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_CONSTANTS
+    enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_CONSTANTS, SHOAL_ROW_BITS, SHOAL_MANY_USES
     ctypedef struct shoal_store:
         pass
     ctypedef struct shoal_initial:
@@ -35,9 +35,6 @@ cdef extern from "scan.h" nogil:
         const float *slots[3]
         const uint32_t *versions
         const uint32_t *uses
-    ctypedef struct shoal_cursor:
-        uint32_t stripe
-        uint64_t position
     ctypedef struct shoal_rows:
         int64_t *ids
         float *values
@@ -47,21 +44,22 @@ cdef extern from "scan.h" nogil:
     uint64_t shoal_mix64(uint64_t)
     shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                     const float *slot_initial, shoal_initial initial,
-                                    float default_value, uint64_t noise_key, uint32_t stripes)
+                                    float default_value, uint64_t noise_key)
     void shoal_store_destroy(shoal_store *)
     size_t shoal_store_memory(shoal_store *)
     int64_t shoal_store_count(shoal_store *)
     int shoal_run(shoal_store *, const shoal_batch *)
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t)
     int shoal_contains(shoal_store *, int64_t)
-    int64_t shoal_export_segment(shoal_store *, shoal_cursor *, const shoal_rows *, int64_t)
+    int64_t shoal_export_segment(shoal_store *, uint64_t *, const shoal_rows *, int64_t)
     int shoal_compact(shoal_store *)
     shoal_step shoal_step_of(int rule, const double *constants)
     shoal_step shoal_step_at(const shoal_step *, double rate, double scale, double step)
 
 VALUE_DTYPES = ("float32", "bfloat16", "float16")  # as enumerated in apply.h
-DEFAULT_STRIPES = 256
 MAX_STEP = 2**32 - 1
+MAX_ROWS = 1 << SHOAL_ROW_BITS
+MANY_USES = SHOAL_MANY_USES  # where use counts stop
 
 
 cdef const float *floats(object array) noexcept:
@@ -90,14 +88,14 @@ cdef class RowStore:
 
     Any id is legal. A row comes to exist on its first update (or ``insert``); until then
     a lookup computes its initial value, a pure function of (seed, id). Every method may be
-    called from many threads at once: each row is read and written whole under its
-    stripe's lock, and a batch holds only a few of the locks at a time, so a batch is not
-    one atomic step.
+    called from many threads at once: each row is read and written whole, lookups wait for
+    nobody, updates only for updates of the same row, and inserts hold the others up for a
+    few hundred ids at a time. A batch is not one atomic step.
 
     dim: columns, at least 1. seed: any int64 or uint64. value_dtype: "float32",
     "bfloat16" or "float16"; the 16-bit types are rounded stochastically on update, slots
-    stay float32, and arrays going in and out are float32. stripes: locks and sub-indexes,
-    a power of two from 256 to 65536. Raises ValueError or TypeError for bad arguments.
+    stay float32, and arrays going in and out are float32. Raises ValueError or TypeError
+    for bad arguments.
     """
 
     cdef shoal_store *_store
@@ -107,12 +105,10 @@ cdef class RowStore:
     cdef readonly object initializer
     cdef readonly object seed
     cdef readonly str value_dtype
-    cdef readonly int stripes
     cdef readonly tuple slot_names
     cdef readonly int slot_width
 
-    def __cinit__(self, dim, optimizer, initializer, seed, *, value_dtype="float32",
-                  stripes=DEFAULT_STRIPES):
+    def __cinit__(self, dim, optimizer, initializer, seed, *, value_dtype="float32"):
         cdef float slot_initial[SHOAL_MAX_SLOTS]
         cdef double constants[SHOAL_CONSTANTS]
         cdef shoal_initial initial
@@ -122,8 +118,6 @@ cdef class RowStore:
             raise ValueError(f"dim must be between 1 and 65536, got {dim}")
         if value_dtype not in VALUE_DTYPES:
             raise ValueError(f"value_dtype must be one of {VALUE_DTYPES}, got {value_dtype!r}")
-        if stripes not in [1 << k for k in range(8, 17)]:
-            raise ValueError(f"stripes must be a power of two from 256 to 65536, got {stripes}")
         if not -(2**63) <= seed < 2**64:
             raise ValueError(f"seed must fit in 64 bits, got {seed}")
         self.dim = dim
@@ -131,7 +125,6 @@ cdef class RowStore:
         self.initializer = initializer
         self.seed = seed
         self.value_dtype = value_dtype
-        self.stripes = stripes
         self.slot_names = optimizer.slot_names
         self.slot_width = optimizer.slot_width(dim)
         for k, value in enumerate(optimizer.slot_initial_values):
@@ -143,7 +136,7 @@ cdef class RowStore:
         initial.key = shoal_mix64(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF))
         self._store = shoal_store_create(
             dim, VALUE_DTYPES.index(value_dtype), len(self.slot_names), self.slot_width,
-            slot_initial, initial, initializer.default_value, shoal_mix64(~initial.key), stripes,
+            slot_initial, initial, initializer.default_value, shoal_mix64(~initial.key),
         )
         if self._store is NULL:
             raise MemoryError("no memory for an empty row store")
@@ -165,7 +158,7 @@ cdef class RowStore:
         return found != 0
 
     def memory_bytes(self):
-        """Bytes of memory this store keeps resident: rows, slots, index and locks."""
+        """Bytes of memory this store keeps resident: rows, slots, index, free lists."""
         cdef size_t total
         with nogil:
             total = shoal_store_memory(self._store)
@@ -177,7 +170,7 @@ cdef class RowStore:
             result = shoal_run(self._store, batch)
         if result != 0:
             raise MemoryError(
-                f"no memory for more rows, or more than {self.stripes << 23} of them; "
+                f"no memory for more rows, or more than {MAX_ROWS} of them; "
                 "a part of the batch may have been applied"
             )
 
@@ -252,7 +245,7 @@ cdef class RowStore:
         return removed
 
     def compact(self):
-        """Close the gaps that removal left and give their memory back, stripe by stripe."""
+        """Close the gaps that removal left and give their memory back, little by little."""
         cdef int result
         with nogil:
             result = shoal_compact(self._store)
@@ -263,7 +256,7 @@ cdef class RowStore:
         """Iterate over all rows as (ids, values, slots, versions, use_counts).
 
         ids: int64 [n]; values: float32 [n, dim]; slots: name to float32 [n, slot_width];
-        versions, use_counts: uint32 [n] (a use count stays at 65535). n is at most the
+        versions, use_counts: uint32 [n] (use counts stop at MANY_USES). n is at most the
         larger of ``batch`` and 2048. Each row comes whole, with slots of the same moment;
         different rows may be of different moments. A row that is there throughout comes
         exactly once.
@@ -273,7 +266,7 @@ cdef class RowStore:
         return self._export(max(batch, SHOAL_SEGMENT_ROWS))
 
     def _export(self, room):
-        cdef shoal_cursor cursor = shoal_cursor(stripe=0, position=0)
+        cdef uint64_t cursor = 0
         cdef shoal_rows rows
         cdef int64_t filled = 0, copied = 0
         cdef int64_t capacity = room

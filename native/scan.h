@@ -1,10 +1,10 @@
 /* Removal, iteration and compaction of a row store.
  *
- * Iteration goes segment by segment and holds one stripe's lock for one segment
- * at a time. Its cursor is the segment's path read backwards (as in Redis SCAN):
- * in that order the halves of a split segment lie where their parent lay, so a
- * row present throughout is seen exactly once, however much the stripe grows or
- * is compacted between two calls.
+ * Iteration goes segment by segment and holds the shared structure lock for one
+ * segment at a time, so it delays nobody. Its cursor is the segment's place read
+ * backwards (as in Redis SCAN): in that order the halves of a split segment lie
+ * where their parent lay, so a row present throughout is seen exactly once,
+ * however much the store grows or is compacted between two calls.
  */
 #ifndef SHOAL_SCAN_H
 #define SHOAL_SCAN_H
@@ -20,55 +20,33 @@ SHOAL_INLINE uint32_t shoal_reversed(uint32_t x) {
 
 /* ---- removal ---- */
 
-static int shoal_free_row(shoal_stripe *s, uint32_t row) {
-    if (s->free_count == s->free_room) {
-        uint32_t room = s->free_room ? 2 * s->free_room : 16;
-        uint32_t *rows = realloc(s->free_rows, room * sizeof *rows);
-        if (!rows) return 0;
-        s->free_rows = rows;
-        s->free_room = room;
-    }
-    s->free_rows[s->free_count++] = row;
-    return 1;
-}
-
 /* Returns the number of rows removed, or -1 without memory. */
 static int64_t shoal_remove(shoal_store *t, const int64_t *ids, int64_t n) {
     int64_t removed = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t hash = shoal_mix64((uint64_t)ids[i]);
-        shoal_stripe *s = &t->stripes[hash & (t->stripe_count - 1)];
-        shoal_lock(s);
-        shoal_entry e = shoal_find(&s->index, hash);
-        int ready = 1;
-        if (e.bucket) {
-            ready = shoal_free_row(s, shoal_row_of(e.bucket, e.lane));
-            if (ready) {
-                shoal_index_drop(&s->index, e);
-                removed++;
-            }
+    int ready = 1;
+    for (int64_t base = 0; base < n && ready; base += SHOAL_INSERTS) {
+        pthread_rwlock_wrlock(&t->lock);
+        for (int64_t i = base; i < n && i < base + SHOAL_INSERTS && ready; i++) {
+            shoal_entry e = shoal_find(&t->index, shoal_mix64((uint64_t)ids[i]));
+            if (!e.bucket) continue;
+            ready = shoal_push_row(t, shoal_row_of(e.bucket->tag[e.lane], e.bucket->meta[e.lane]));
+            if (!ready) break;
+            shoal_index_drop(&t->index, e);
+            removed++;
         }
-        shoal_unlock(s);
-        if (!ready) return -1;
+        pthread_rwlock_unlock(&t->lock);
     }
-    return removed;
+    return ready ? removed : -1;
 }
 
 static int shoal_contains(shoal_store *t, int64_t id) {
-    uint64_t hash = shoal_mix64((uint64_t)id);
-    shoal_stripe *s = &t->stripes[hash & (t->stripe_count - 1)];
-    shoal_lock(s);
-    int found = shoal_find(&s->index, hash).bucket != NULL;
-    shoal_unlock(s);
+    pthread_rwlock_rdlock(&t->lock);
+    int found = shoal_find(&t->index, shoal_mix64((uint64_t)id)).bucket != NULL;
+    pthread_rwlock_unlock(&t->lock);
     return found;
 }
 
 /* ---- iteration ---- */
-
-typedef struct {
-    uint32_t stripe;
-    uint64_t position; /* in the reversed path space, 0..2^32 */
-} shoal_cursor;
 
 /* Where an export writes; slots each [.., slot_width]. */
 typedef struct {
@@ -78,131 +56,145 @@ typedef struct {
     uint32_t *versions, *uses;
 } shoal_rows;
 
-enum { SHOAL_SEGMENT_ROWS = SHOAL_SEGMENT_BUCKETS * SHOAL_LANES };
+static void shoal_export_row(const shoal_store *t, const shoal_bucket *b, int lane,
+                             const shoal_rows *out, int64_t at) {
+    const uint64_t *meta = &b->meta[lane];
+    uint64_t seen;
+    do {
+        seen = shoal_stable_meta(meta);
+        const char *record = shoal_record(t, shoal_row_of(b->tag[lane], seen));
+        const float *slots = (const float *)(record + t->slot_offset);
+        shoal_read_row(t, record, out->values + at * t->dim);
+        for (int k = 0; k < t->slots; k++)
+            memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
+                   (size_t)t->slot_width * 4);
+    } while (!shoal_unchanged(meta, seen));
+    out->versions[at] = shoal_version_of(seen);
+    out->uses[at] = shoal_uses_of(seen);
+}
+
+/* The cursor after the segment at `place`. */
+SHOAL_INLINE uint64_t shoal_cursor_after(const shoal_index *x, uint64_t cursor, uint32_t place) {
+    uint64_t width = (uint64_t)1 << (32 - x->local_depth[place]);
+    return (cursor / width + 1) * width;
+}
 
 /* Copies the next segment's rows to out[at..]; room for SHOAL_SEGMENT_ROWS more is
  * the caller's duty. Returns how many; -1 when the store is at its end. */
-static int64_t shoal_export_segment(shoal_store *t, shoal_cursor *cursor, const shoal_rows *out,
+static int64_t shoal_export_segment(shoal_store *t, uint64_t *cursor, const shoal_rows *out,
                                     int64_t at) {
-    while (cursor->stripe < t->stripe_count && cursor->position >> 32) {
-        cursor->stripe++;
-        cursor->position = 0;
-    }
-    if (cursor->stripe >= t->stripe_count) return -1;
-    shoal_stripe *s = &t->stripes[cursor->stripe];
-    int64_t start = at;
-    shoal_lock(s);
-    const shoal_index *x = &s->index;
-    uint32_t place = shoal_reversed((uint32_t)cursor->position) & ((1u << x->depth) - 1u);
-    uint32_t local = x->local_depth[place];
-    const shoal_bucket *segment = x->directory[place];
-    for (uint32_t i = 0; i <= x->bucket_mask; i++) {
+    if (*cursor >> 32) return -1;
+    const int64_t start = at;
+    pthread_rwlock_rdlock(&t->lock);
+    const shoal_index *x = &t->index;
+    const uint32_t place = shoal_place(x, shoal_reversed((uint32_t)*cursor));
+    const uint64_t word = x->directory[place];
+    for (uint32_t i = 0; i <= shoal_mask(word); i++) {
+        const shoal_bucket *b = shoal_segment(word) + i;
         for (int k = 0; k < SHOAL_LANES; k++) {
-            if (!shoal_live(segment[i].tag[k])) continue;
-            uint64_t hash = (segment[i].tag[k] & ~0xFFULL) | (cursor->stripe & 0xFFu);
+            if (!shoal_live(b->tag[k])) continue;
+            uint64_t hash = (b->tag[k] & ~SHOAL_PLACE_BITS) | (place & SHOAL_PLACE_BITS);
             /* after a compaction a segment may begin before the cursor */
-            if (shoal_reversed(shoal_path(x, hash)) < cursor->position) continue;
-            uint32_t row = shoal_row_of(&segment[i], k);
-            const float *slots = shoal_slots(t, s, row);
+            if (shoal_reversed((uint32_t)hash) < *cursor) continue;
             out->ids[at] = (int64_t)shoal_unmix64(hash);
-            shoal_decode(shoal_value(t, s, row), out->values + at * t->dim, t->dim, t->format);
-            for (int j = 0; j < t->slots; j++)
-                memcpy(out->slots[j] + at * t->slot_width, slots + j * t->slot_width,
-                       (size_t)t->slot_width * 4);
-            out->versions[at] = shoal_version_of(segment[i].meta[k]);
-            out->uses[at] = shoal_uses_of(segment[i].meta[k]);
-            at++;
+            shoal_export_row(t, b, k, out, at++);
         }
     }
-    uint64_t width = (uint64_t)1 << (32 - local);
-    cursor->position = (cursor->position / width + 1) * width;
-    shoal_unlock(s);
+    *cursor = shoal_cursor_after(x, *cursor, place);
+    pthread_rwlock_unlock(&t->lock);
     return at - start;
 }
 
-/* ---- compaction ---- */
+/* ---- compaction: the only operation that moves rows ---- */
 
-/* Moves rows numbered from `live` on into free ones below it. */
-static int shoal_close_gaps(shoal_store *t, shoal_stripe *s) {
-    const uint32_t live = s->index.live;
-    uint32_t gap = 0;
-    uint8_t *taken = calloc(s->next_row ? s->next_row : 1, 1);
-    if (!taken) return 0;
-    memset(taken, 1, s->next_row);
-    for (uint32_t i = 0; i < s->free_count; i++) taken[s->free_rows[i]] = 0;
-    for (uint32_t p = 0; p < 1u << s->index.depth; p++) {
-        if (p >> s->index.local_depth[p]) continue; /* a repeated segment */
-        for (uint32_t i = 0; i <= s->index.bucket_mask; i++)
-            for (int k = 0; k < SHOAL_LANES; k++) {
-                shoal_bucket *b = s->index.directory[p] + i;
-                if (!shoal_live(b->tag[k])) continue;
-                uint32_t row = shoal_row_of(b, k);
-                if (row < live) continue;
-                while (taken[gap]) gap++;
-                memcpy(shoal_value(t, s, gap), shoal_value(t, s, row), t->value_stride);
-                memcpy(shoal_slots(t, s, gap), shoal_slots(t, s, row), t->slot_stride);
-                taken[gap] = 1;
-                uint64_t meta = b->meta[k];
-                b->tag[k] = (b->tag[k] & ~0xFFULL) | (uint64_t)(gap >> 16) << 1 | 1u;
-                b->meta[k] = shoal_meta(gap, shoal_uses_of(meta), shoal_version_of(meta));
-            }
+/* Moves the segment's rows from `boundary` on into free rows below it. */
+static int shoal_lower_rows(shoal_store *t, uint64_t word) {
+    for (uint32_t i = 0; i <= shoal_mask(word); i++) {
+        shoal_bucket *b = shoal_segment(word) + i;
+        for (int k = 0; k < SHOAL_LANES; k++) {
+            if (!shoal_live(b->tag[k])) continue;
+            uint32_t row = shoal_row_of(b->tag[k], b->meta[k]);
+            if (row < t->boundary || !t->free_low.count) continue;
+            if (!shoal_push_row(t, row)) return 0;
+            uint32_t lower = t->free_low.items[--t->free_low.count];
+            memcpy(shoal_record(t, lower), shoal_record(t, row), t->stride);
+            b->tag[k] = shoal_tag(b->tag[k], lower);
+            b->meta[k] = (b->meta[k] & ((1ULL << 45) - 1)) | (uint64_t)(lower & 0x7FFFFu) << 45;
+        }
     }
-    free(taken);
     return 1;
 }
 
-/* Rebuilds the index at the size its entries need, without tombs. */
-static int shoal_rebuild_index(shoal_store *t, shoal_stripe *s) {
-    shoal_index fresh;
-    shoal_index *old = &s->index;
-    int ready = shoal_index_init(&fresh, old->shift);
-    const uint64_t stripe = (uint64_t)(s - t->stripes) & 0xFFu;
-    for (uint32_t p = 0; ready && p < 1u << old->depth; p++) {
-        if (p >> old->local_depth[p]) continue;
-        for (uint32_t i = 0; ready && i <= old->bucket_mask; i++)
-            for (int k = 0; ready && k < SHOAL_LANES; k++) {
-                const shoal_bucket *b = old->directory[p] + i;
-                if (!shoal_live(b->tag[k])) continue;
-                uint64_t meta = b->meta[k], hash = (b->tag[k] & ~0xFFULL) | stripe;
-                ready = shoal_index_add(&fresh, stripe, hash, shoal_row_of(b, k),
-                                        shoal_uses_of(meta), shoal_version_of(meta),
-                                        &t->arena).bucket != NULL;
-            }
+/* Joins a split segment with its other half while both together leave room to
+ * grow, then moves an unsplit one to the smallest level that leaves it room. */
+static int shoal_shrink_segment(shoal_index *x, uint32_t place, shoal_arena *arena) {
+    while (x->local_depth[place] > SHOAL_FIRST_DEPTH) {
+        const uint64_t local = x->local_depth[place], step = 1ULL << (local - 1);
+        const uint32_t low = place & (uint32_t)(step - 1u), high = low | (uint32_t)step;
+        if (x->local_depth[high] != local || x->local_depth[low] != local) return 1;
+        const uint64_t keep = x->directory[low], drop = x->directory[high];
+        const uint32_t moved = shoal_count_live(drop);
+        if (shoal_count_live(keep) + moved > shoal_segment_limit(keep) * 3 / 4) return 1;
+        if (x->used[low] + moved > shoal_segment_limit(keep) &&
+            !shoal_split_segment(x, low, 0, arena)) /* not crowded: tombs go */
+            return 0;
+        shoal_rehash(shoal_segment(drop), 1u << SHOAL_SEGMENT_LOG, high, keep, 0, 0);
+        x->used[low] += moved;
+        for (uint64_t i = low; i < 1ULL << x->depth; i += step) {
+            x->directory[i] = keep;
+            x->local_depth[i] = (uint8_t)(local - 1);
+        }
+        shoal_arena_give(arena, SHOAL_SEGMENT, shoal_segment(drop));
+        place = low;
     }
-    shoal_index *unwanted = ready ? old : &fresh;
-    if (unwanted->bucket_mask + 1 == SHOAL_SEGMENT_BUCKETS)
-        for (uint32_t p = 0; p < 1u << unwanted->depth; p++)
-            if (!(p >> unwanted->local_depth[p]))
-                shoal_arena_give(&t->arena, SHOAL_SEGMENT, unwanted->directory[p]);
-    shoal_index_destroy(unwanted);
-    if (ready) *old = fresh;
-    return ready;
+    const uint64_t word = x->directory[place];
+    const uint32_t live = shoal_count_live(word), now = (uint32_t)(word & 15u);
+    uint32_t log = now;
+    while (log > 0 && live <= shoal_segment_limit(log - 1) * 3 / 4) log--;
+    return log < now || x->used[place] > live ? shoal_resize_segment(x, place, log) : 1;
 }
 
-/* One stripe at a time: fills the gaps that removal left, gives the chunks at the
- * end back, rebuilds the index. The only operation that moves rows. */
-static int shoal_compact(shoal_store *t) {
-    for (uint32_t i = 0; i < t->stripe_count; i++) {
-        shoal_stripe *s = &t->stripes[i];
-        int ready = 1;
-        shoal_lock(s);
-        if (s->free_count) {
-            ready = shoal_close_gaps(t, s);
-            if (ready) { /* every row number is below the count of entries now */
-                s->next_row = s->index.live;
-                s->free_count = s->free_room = 0;
-                free(s->free_rows);
-                s->free_rows = NULL;
-                uint32_t chunks = (s->next_row + (1u << t->chunk_shift) - 1u) >> t->chunk_shift;
-                while (s->chunk_count > (chunks ? chunks : 1))
-                    shoal_arena_give(&t->arena, SHOAL_CHUNK, s->chunks[--s->chunk_count]);
-                ready = shoal_rebuild_index(t, s);
-            }
-        }
-        shoal_unlock(s);
-        if (!ready) return SHOAL_NO_MEMORY;
+/* Frees the chunks that hold only free rows from `boundary` on. */
+static void shoal_trim_chunks(shoal_store *t) {
+    if (t->free_high.count == t->next_row - t->boundary) { /* every row up there is free */
+        t->next_row = t->boundary;
+        t->free_high.count = 0;
+        size_t chunks = ((size_t)t->next_row + (1u << t->chunk_shift) - 1u) >> t->chunk_shift;
+        while (t->chunk_count > (chunks ? chunks : 1))
+            shoal_arena_give(&t->arena, SHOAL_CHUNK, t->chunks[--t->chunk_count]);
     }
-    return SHOAL_OK;
+    t->boundary = SHOAL_MAX_ROWS;
+    for (size_t i = 0; i < t->free_high.count; i++) shoal_push_row(t, t->free_high.items[i]);
+    t->free_high.count = 0;
+}
+
+/* Segment by segment: moves rows into the gaps that removal left and shrinks the
+ * index, then gives the memory at the end back. One lock hold per segment;
+ * rows inserted meanwhile may keep the end in use until the next compaction. */
+static int shoal_compact(shoal_store *t) {
+    int ready = 1;
+    pthread_rwlock_wrlock(&t->lock);
+    if (t->boundary == SHOAL_MAX_ROWS && t->free_low.count) {
+        shoal_row_list all = t->free_low;
+        memset(&t->free_low, 0, sizeof t->free_low);
+        /* a little above the live rows, so that inserts meanwhile find room below */
+        uint64_t boundary = (uint64_t)t->index.live + (uint64_t)t->index.live / 64;
+        t->boundary = boundary < t->next_row ? (uint32_t)boundary : t->next_row;
+        for (size_t i = 0; i < all.count && ready; i++) ready = shoal_push_row(t, all.items[i]);
+        free(all.items);
+        for (uint64_t cursor = 0; ready && !(cursor >> 32);) {
+            uint32_t place = shoal_place(&t->index, shoal_reversed((uint32_t)cursor));
+            uint64_t word = t->index.directory[place];
+            cursor = shoal_cursor_after(&t->index, cursor, place);
+            ready = shoal_lower_rows(t, word);
+            ready = ready && shoal_shrink_segment(&t->index, place, &t->arena);
+            pthread_rwlock_unlock(&t->lock); /* let the others in */
+            pthread_rwlock_wrlock(&t->lock);
+        }
+        shoal_trim_chunks(t);
+    }
+    pthread_rwlock_unlock(&t->lock);
+    return ready ? SHOAL_OK : SHOAL_NO_MEMORY;
 }
 
 #endif

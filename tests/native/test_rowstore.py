@@ -1,0 +1,319 @@
+"""The row store against a dictionary, and what it refuses."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.native.rowstore import MANY_USES, MAX_STEP, RowStore
+from tests.native.strategies import EXTREMES, any_id, dims, exported, few_ids, id_arrays, store
+
+RATE = np.float32(0.1)
+EPSILON = np.float32(1e-7)
+
+
+def adagrad(values, accumulator, gradient):
+    """One Adagrad step in float32, in the order of operations of Keras."""
+    accumulator = accumulator + gradient * gradient
+    return values - RATE * gradient / np.sqrt(accumulator + EPSILON), accumulator
+
+
+class StoreAgainstDictionary(RuleBasedStateMachine):
+    """Every operation on a store and on a dictionary of NumPy rows, bit for bit."""
+
+    DIM = 3
+
+    def __init__(self):
+        super().__init__()
+        self.table = store(self.DIM)
+        self.rows = {}
+        self.step = 0
+        self.random = np.random.default_rng(1)
+
+    def start(self, key):
+        return store(self.DIM).lookup(np.array([key]))[0], np.full(self.DIM, 0.1, np.float32), 0, 0
+
+    @rule(ids=id_arrays(few_ids, 60))
+    def update(self, ids):
+        self.step += 1
+        gradients = self.random.standard_normal((len(ids), self.DIM)).astype(np.float32)
+        ids.flags.writeable = gradients.flags.writeable = False
+        self.table.update(ids, gradients, learning_rate=0.1, step=self.step)
+        for key, gradient in zip(ids.tolist(), gradients, strict=True):
+            values, accumulator, _, uses = self.rows.get(key, self.start(key))
+            self.rows[key] = (*adagrad(values, accumulator, gradient), self.step, uses + 1)
+
+    @rule(ids=id_arrays(any_id, 300))
+    def insert(self, ids):
+        self.table.insert(ids)
+        for key in ids.tolist():
+            self.rows.setdefault(key, self.start(key))
+
+    @rule(ids=id_arrays(few_ids), missing=st.sampled_from(["initial", "default"]))
+    def lookup(self, ids, missing):
+        found = self.table.lookup(ids, missing=missing)
+        for key, values in zip(ids.tolist(), found, strict=True):
+            if key in self.rows:
+                assert (values == self.rows[key][0]).all()
+            elif missing == "initial":
+                assert (values == self.start(key)[0]).all()
+            else:
+                assert (values == 0).all()
+
+    @precondition(lambda self: self.rows)
+    @rule(data=st.data(), others=id_arrays(few_ids, 10))
+    def remove(self, data, others):
+        some = data.draw(st.lists(st.sampled_from(sorted(self.rows)), max_size=200))
+        ids = np.concatenate([np.array(some, np.int64), others])
+        present = set(ids.tolist()) & set(self.rows)
+        assert self.table.remove(ids) == len(present)
+        for key in present:
+            del self.rows[key]
+
+    @rule()
+    def compact(self):
+        self.table.compact()
+
+    @rule(ids=id_arrays(few_ids, 20), version=st.integers(0, MAX_STEP), uses=st.integers(0, 5000))
+    def assign(self, ids, version, uses):
+        ids = np.unique(ids)
+        values = self.random.standard_normal((len(ids), self.DIM)).astype(np.float32)
+        slot = np.abs(self.random.standard_normal((len(ids), self.DIM))).astype(np.float32)
+        numbers = np.full(len(ids), version, np.uint32), np.full(len(ids), uses, np.uint32)
+        self.table.assign(ids, values, {"accumulator": slot}, *numbers)
+        for key, row, accumulator in zip(ids.tolist(), values, slot, strict=True):
+            self.rows[key] = row, accumulator, version, uses
+
+    @invariant()
+    def same_rows(self):
+        assert len(self.table) == len(self.rows)
+        found = exported(self.table, batch=1)
+        assert found.keys() == self.rows.keys()
+        for key, (values, accumulator, version, uses) in self.rows.items():
+            assert key in self.table
+            assert (found[key][0] == values).all()
+            assert (found[key][1]["accumulator"] == accumulator).all()
+            assert found[key][2:] == (version, min(uses, MANY_USES))
+
+
+StoreAgainstDictionary.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=20, deadline=None
+)
+test_store_against_dictionary = StoreAgainstDictionary.TestCase
+
+
+@settings(max_examples=60, deadline=None)
+@given(ids=id_arrays(), dim=dims, data=st.data())
+def test_every_width(ids, dim, data):
+    """Lookups and SGD updates at any dim, repeats in order, against NumPy."""
+    table = store(dim, "sgd", "normal")
+    gradients = np.random.default_rng(len(ids)).standard_normal((len(ids), dim))
+    gradients = gradients.astype(np.float32)
+    before = table.lookup(ids)
+    assert len(table) == 0
+    table.update(ids, gradients, learning_rate=0.5, step=1)
+    expected = dict(zip(ids.tolist(), before, strict=True))
+    for key, gradient in zip(ids.tolist(), gradients, strict=True):
+        expected[key] = expected[key] - np.float32(0.5) * gradient
+    out = np.empty((len(ids), dim), np.float32)
+    assert table.lookup(ids, out) is out
+    for key, values in zip(ids.tolist(), out, strict=True):
+        assert (values == expected[key]).all()
+
+
+@pytest.mark.parametrize("dim", [1, 6, 16])
+def test_growth_from_empty_to_a_million(dim):
+    """Splits, chunks and directory doublings lose and mix up nothing."""
+    table = store(dim, "sgd", InitializerSpec("zeros"))
+    count = 1_000_000
+    ids = (np.arange(count) * 7_919_000_003).astype(np.int64) - 2**62
+    for first in range(0, count, 100_000):
+        some = ids[first : first + 100_000]
+        gradients = np.repeat(np.arange(first, first + 100_000, dtype=np.float32), dim)
+        table.update(some, gradients.reshape(-1, dim), learning_rate=-1.0, step=first + 1)
+    assert len(table) == count
+    random = np.random.default_rng(0).permutation(count)
+    assert (table.lookup(ids[random]) == random.astype(np.float32)[:, None]).all()
+    seen = np.concatenate([part[0] for part in table.export()])
+    assert len(seen) == count
+    assert (np.sort(seen) == np.sort(ids)).all()
+
+
+def test_removal_gives_memory_back():
+    table = store(16, "adam", "zeros")
+    ids = np.arange(400_000)
+    table.update(ids, np.ones((len(ids), 16), np.float32), learning_rate=0.1, step=1)
+    kept = table.lookup(ids[::10].copy())
+    full = table.memory_bytes()
+    assert table.remove(np.delete(ids, np.s_[::10])) == 360_000
+    table.compact()
+    assert table.memory_bytes() < 0.3 * full
+    assert (table.lookup(ids[::10].copy()) == kept).all()
+    assert sorted(exported(table)) == ids[::10].tolist()
+    table.update(ids, np.ones((len(ids), 16), np.float32), learning_rate=0.1, step=2)
+    assert len(table) == 400_000
+    assert (table.lookup(ids) != 0).all()
+
+
+def test_ids_of_one_server_only():
+    """Routing uses the top bits of the hash; a slice of the slots must fill the index evenly."""
+    from shoal.native.ids import slot_of
+
+    ids = np.arange(0, 40_000_000, 4)
+    mine = ids[slot_of(ids) < 164]  # a hundredth of the slots
+    sliced, whole = store(1, "sgd"), store(1, "sgd")
+    sliced.insert(mine)
+    whole.insert(ids[: len(mine)].copy())
+    assert len(sliced) == len(mine) > 90_000
+    assert sliced.memory_bytes() == pytest.approx(whole.memory_bytes(), rel=0.1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(growth=st.integers(0, 30_000), batch=st.sampled_from([1, 5_000]), seed=st.integers(0, 99))
+def test_iteration_sees_each_row_once_while_the_store_changes(growth, batch, seed):
+    """Rows that stay come exactly once, whatever is inserted, removed or compacted between."""
+    random = np.random.default_rng(seed)
+    table = store(1, "sgd")
+    staying = random.integers(-(2**63), 2**63, 10_000)
+    passing = random.integers(-(2**63), 2**63, 20_000)
+    table.insert(np.concatenate([staying, passing]))
+    seen = []
+    for number, part in enumerate(table.export(batch)):
+        seen += part[0].tolist()
+        if number % 2 == 0:
+            table.insert(random.integers(-(2**63), 2**63, growth))
+            growth //= 2
+        if number == 3:
+            table.remove(passing)
+            table.compact()
+    assert len(seen) == len(set(seen))
+    assert set(staying.tolist()) <= set(seen)
+
+
+def test_use_counts_stop_and_versions_follow():
+    table, ids = store(1, "sgd"), np.array([5, -1])
+    for step in range(1, MANY_USES + 3):
+        table.update(ids[:1], np.zeros((1, 1), np.float32), learning_rate=0.1, step=step)
+    table.update(ids[1:], np.zeros((1, 1), np.float32), learning_rate=0.1, step=MAX_STEP)
+    rows = exported(table)
+    assert rows[5][2:] == (MANY_USES + 2, MANY_USES)
+    assert rows[-1][2:] == (MAX_STEP, 1)
+
+
+def test_extreme_ids_are_ordinary():
+    table, ids = store(2, "sgd", "zeros"), np.array(EXTREMES)
+    assert not any(key in table for key in EXTREMES)
+    numbers = np.arange(2.0 * len(ids), dtype=np.float32).reshape(-1, 2) + 1
+    table.update(ids, -numbers, learning_rate=1.0, step=1)
+    assert (table.lookup(ids) == numbers).all()
+    assert all(key in table for key in EXTREMES)
+
+
+def test_empty_batches():
+    table, none = store(5), np.empty(0, np.int64)
+    assert table.lookup(none).shape == (0, 5)
+    table.update(none, np.empty((0, 5), np.float32), learning_rate=0.1, step=1)
+    table.insert(none)
+    table.assign(none, np.empty((0, 5), np.float32), {"accumulator": np.empty((0, 5), np.float32)})
+    assert table.remove(none) == 0
+    table.compact()
+    assert len(table) == 0
+    assert list(table.export()) == []
+
+
+@pytest.mark.skipif(
+    "SHOAL_SANITIZED" in os.environ, reason="the sanitizers' own memory grows with the store's"
+)
+def test_memory_is_what_the_process_grows_by():
+    """memory_bytes() against the resident set of a fresh process."""
+    import subprocess
+    import sys
+
+    program = """
+import numpy as np
+from tests.native.strategies import store
+def resident():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4096
+before, tables = resident(), []
+for dim, optimizer, count in ((16, "adam", 500_000), (3, "adagrad", 700_000), (300, "sgd", 50_000)):
+    tables.append(store(dim, optimizer))
+    for first in range(0, count, 10_000):
+        tables[-1].insert(np.arange(first, first + 10_000))
+print(sum(table.memory_bytes() for table in tables), resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    counted, grown = map(int, done.stdout.split())
+    assert counted == pytest.approx(grown, rel=0.05)
+
+
+GOOD = np.arange(3)
+ROWS = np.zeros((3, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (TypeError, "ids must be a NumPy array", lambda t: t.lookup([1, 2])),
+        (TypeError, "ids must be of dtype int64", lambda t: t.lookup(GOOD.astype(np.int32))),
+        (ValueError, "ids must have shape", lambda t: t.lookup(GOOD.reshape(1, 3))),
+        (ValueError, "ids must be contiguous", lambda t: t.lookup(np.arange(6)[::2])),
+        (ValueError, "out must have shape", lambda t: t.lookup(GOOD, ROWS[:2])),
+        (TypeError, "out must be of dtype", lambda t: t.lookup(GOOD, ROWS.astype(float))),
+        (ValueError, "missing must be", lambda t: t.lookup(GOOD, missing="zero")),
+        (
+            ValueError,
+            "gradients must have shape",
+            lambda t: t.update(GOOD, ROWS[:, :3].copy(), learning_rate=0.1, step=1),
+        ),
+        (ValueError, "step must be", lambda t: t.update(GOOD, ROWS, learning_rate=0.1, step=0)),
+        (
+            ValueError,
+            "learning_rate must be finite",
+            lambda t: t.update(GOOD, ROWS, learning_rate=float("nan"), step=1),
+        ),
+        (ValueError, "no slot momentum", lambda t: t.assign(GOOD, ROWS, {"momentum": ROWS})),
+        (
+            ValueError,
+            r"slots\['accumulator'\] must have shape",
+            lambda t: t.assign(GOOD, ROWS, {"accumulator": ROWS[:2]}),
+        ),
+        (TypeError, "versions must be", lambda t: t.assign(GOOD, ROWS, versions=GOOD)),
+        (ValueError, "batch must be at least 1", lambda t: t.export(0)),
+        (OverflowError, "int", lambda t: 2**63 in t),
+    ],
+)  # fmt: skip
+def test_refusals_name_the_argument(error, message, call):
+    table = store(4)
+    with pytest.raises(error, match=message):
+        call(table)
+    assert len(table) == 0
+
+
+def test_read_only_output_is_refused():
+    out = ROWS.copy()
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out must be writable"):
+        store(4).lookup(GOOD, out)
+
+
+@pytest.mark.parametrize(
+    ("error", "arguments", "options"),
+    [
+        (ValueError, (0,), {}),
+        (ValueError, (65537,), {}),
+        (TypeError, (4.0,), {}),
+        (ValueError, (4,), {"value_dtype": "float64"}),
+        (ValueError, (4,), {"seed": 2**64}),
+    ],
+)
+def test_bad_stores_are_refused(error, arguments, options):
+    seed = options.pop("seed", 1)
+    with pytest.raises(error):
+        RowStore(*arguments, OptimizerSpec("sgd"), InitializerSpec("zeros"), seed, **options)
