@@ -181,8 +181,9 @@ class ServerModel:
                 assert self._dense is not None
                 self._dense.update(gradient, learning_rate=push.learning_rate, step=step)
                 # Each worker moves the statistics it pulled by its own batch's share.
-                # Adding the moves is the exponential average over all batches.
-                self._state += change
+                # Moves from one value add up: whole, they would go beyond what they aim
+                # at, a variance below zero. Divided, they are that of one larger batch.
+                self._state += change / np.float32(staleness + 1)
         with self._lock:
             self._version += 1
             if push.dense is not None:

@@ -82,6 +82,17 @@ class Evaluator:
         for metric in self._metrics:
             metric.update_state(labels, predictions)
 
+    def build(self, labels_spec: Any) -> None:
+        """Make the states of metrics that would wait for a batch to know their shapes.
+
+        This worker may be the one to finish a round of which it has evaluated nothing.
+        """
+        if all(metric.variables for metric in self._metrics):
+            return
+        predictions_spec = self._model.predictions_spec()
+        with user_code(f"the metrics of {self._module.path.name}"):
+            self._update.get_concrete_function(labels_spec, predictions_spec)
+
     def reset(self) -> None:
         """Begin a task."""
         for metric in self._metrics:

@@ -205,31 +205,41 @@ def _save_keras(
 ) -> str | None:
     """Write model.keras with stock layers in place of ours; its name, or None.
 
-    A subclassed model cannot be rebuilt from its configuration: its embedding layers
-    sit in the user's own code. It has the SavedModel.
+    A subclassed model or layer cannot be rebuilt from its configuration if embedding
+    layers sit in its code. Such a model has the SavedModel.
     """
     if not _rebuildable(model.model):
-        logger.info("a subclassed model is exported as a SavedModel only")
+        logger.info("a model with tables in a class of its own is exported as a SavedModel only")
         return None
     _plain_model(model.model, tables).save(folder / "model.keras")
     return "model.keras"
 
 
 def _rebuildable(model: Any) -> bool:
-    # Only a functional model knows its graph of operations.
-    return isinstance(model, keras.Sequential) or hasattr(model, "operations")
+    # Only a functional model knows its graph of operations. Tables within a layer of the
+    # user's stay there, as what calls them is the user's code.
+    return (isinstance(model, keras.Sequential) or hasattr(model, "operations")) and all(
+        isinstance(layer, Embedding)
+        or _rebuildable(layer)
+        or not any(isinstance(each, Embedding) for each in layer._flatten_layers())
+        for layer in _layers(model)
+    )
 
 
 def _plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
     def plain(layer: Any) -> Any:
         if isinstance(layer, shoal.layers.Embedding):
             return _plain_embedding(layer, tables[layer.name])
+        if _rebuildable(layer):
+            return _plain_model(layer, tables)
+        if hasattr(layer, "adapt"):
+            return layer  # what it learnt is in neither its configuration nor its weights
         return layer.__class__.from_config(layer.get_config())
 
     clone = keras.models.clone_model(model, clone_function=plain)
     # Both have the same layers in the same order; only the clone's tables have weights.
     for target, source in zip(_layers(clone), _layers(model), strict=True):
-        if not isinstance(source, Embedding):
+        if not isinstance(source, Embedding) and not _rebuildable(source):
             target.set_weights(source.get_weights())
     return clone
 
@@ -295,6 +305,9 @@ def _save_saved_model(
     # the Keras model, which would trace each layer by itself, outside `lookup`.
     module.dense = [variable.value for variable in model.model.variables]
     module.indices, module.rows = lookup.indices, lookup.rows
+    resource = tf.saved_model.experimental.TrackableResource
+    of_layers = [each for layer in model.model._flatten_layers() for each in vars(layer).values()]
+    module.vocabularies = [each for each in of_layers if isinstance(each, resource)]
 
     def serve(features: Any) -> Any:
         with lookup_with(lookup):
@@ -333,11 +346,3 @@ def _positional(spec: Any) -> list[str]:
 
 def _named(spec: Any, name: str) -> Any:
     return tf.TensorSpec(spec.shape, spec.dtype, name) if isinstance(spec, tf.TensorSpec) else spec
-
-
-def read_pieces(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-    """Ids and rows of an exported table, piece by piece."""
-    for batch in pq.ParquetFile(path).iter_batches(ROWS_PER_PIECE):
-        ids = batch.column("id").to_numpy()
-        rows = batch.column("vector").flatten().to_numpy()
-        yield ids, rows.reshape(ids.size, -1).astype(np.float32, copy=False)

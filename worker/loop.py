@@ -149,6 +149,7 @@ class Worker:
     def _evaluator_ready(self) -> Evaluator:
         if self._evaluator is None:
             self._evaluator = Evaluator(self._model, self._module)
+            self._evaluator.build(self._data.pipeline(pipeline.EVALUATION).labels_spec)
         return self._evaluator
 
     def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:

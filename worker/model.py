@@ -278,13 +278,19 @@ class ServedModel:
             input_signature=[
                 self.features_spec,
                 labels_spec,
-                tf.TensorSpec([self.trainable.size]),
-                tf.TensorSpec([self.state.size]),
-                [tf.TensorSpec([None, layer.output_dim]) for layer in self.tables.values()],
-                [tf.TensorSpec([None], tf.int32) for _ in self._calls],
+                *self._inputs_spec(),
             ],
         )
         return step
+
+    def _inputs_spec(self) -> tuple[Any, ...]:
+        """The specs of StepInputs."""
+        return (
+            tf.TensorSpec([self.trainable.size]),
+            tf.TensorSpec([self.state.size]),
+            [tf.TensorSpec([None, layer.output_dim]) for layer in self.tables.values()],
+            [tf.TensorSpec([None], tf.int32) for _ in self._calls],
+        )
 
     def _training_step(
         self,
@@ -328,6 +334,11 @@ class ServedModel:
         pulled = self.pull(features, training=False)
         with self._calling(f"calling the model of {self._module.path.name}"):
             return self._predict(features, *self._inputs(pulled))
+
+    def predictions_spec(self) -> Any:
+        """The spec of what `predict_batch` gives."""
+        traced = self._predict.get_concrete_function(self.features_spec, *self._inputs_spec())
+        return tf.nest.map_structure(tf.type_spec_from_value, traced.structured_outputs)
 
     def _prediction(
         self,

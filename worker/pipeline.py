@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +69,8 @@ class Pipeline:
         records = tf.data.Dataset.from_generator(
             self._chunks, output_signature=self._signature()
         ).unbatch()
-        metadata = reader.metadata
+        with self._reading("the columns"):
+            metadata = reader.metadata
         try:
             with user_code(module.describe("feed")):
                 self._elements = module.feed(records, mode, metadata)
@@ -150,17 +152,27 @@ class Pipeline:
         # recognition: it is kept here for `batches` to raise.
         records = self._range
         try:
-            for columns in read_columns(self._reader, records.source, records.start, records.end):
-                yield _tensors(columns)
+            with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
+                for columns in read_columns(
+                    self._reader, records.source, records.start, records.end
+                ):
+                    yield _tensors(columns)
         except Exception as error:
             self._error = error
             raise
 
+    def _reading(self, what: str) -> AbstractContextManager[None]:
+        """Tells exceptions of the user's own reader as those of the user's code."""
+        if self._module.custom_data_reader is None:
+            return nullcontext()
+        return user_code(f"{self._module.describe('custom_data_reader')}, reading {what},")
+
     def _signature(self) -> Any:
         """The spec of a chunk, from the first record there is."""
-        for source in self._reader.sources():
-            if source.records:
-                return _spec(_tensors(next(read_columns(self._reader, source.name, 0, 1))))
+        with self._reading("the first record"):
+            for source in self._reader.sources():
+                if source.records:
+                    return _spec(_tensors(next(read_columns(self._reader, source.name, 0, 1))))
         raise UserError(f"there is no record in the {self._mode} data")
 
 

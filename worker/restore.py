@@ -6,6 +6,7 @@ Owns checking that an export fits the model. Formats are export.py's.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.errors import UserError
-from shoal.worker.export import FORMAT, read_pieces
+from shoal.worker.export import FORMAT, ROWS_PER_PIECE
 from shoal.worker.model import ServedModel
 from shoal.worker.servers import ServerGroup
 
@@ -66,3 +67,11 @@ class Export:
                     servers.assign_rows(position, ids, rows)
             except (OSError, pa.ArrowInvalid) as error:
                 raise UserError(f"--restore-from: cannot read {path}: {error}") from error
+
+
+def read_pieces(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    """Ids and rows of an exported table, piece by piece."""
+    for batch in pq.ParquetFile(path).iter_batches(ROWS_PER_PIECE):
+        ids = batch.column("id").to_numpy()
+        rows = batch.column("vector").flatten().to_numpy()
+        yield ids, rows.reshape(ids.size, -1).astype(np.float32, copy=False)

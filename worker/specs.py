@@ -16,6 +16,7 @@ from shoal.errors import UserError
 from shoal.layers import Embedding
 from shoal.native.initializers import InitializerSpec, variance_scaling
 from shoal.native.optimizers import OptimizerSpec
+from shoal.worker.module import user_code
 
 CLIPPING = ("clipvalue", "clipnorm", "global_clipnorm")
 
@@ -45,12 +46,17 @@ class ServedOptimizer:
         except ValueError as error:
             raise UserError(f"{what}: {error}") from error
         self._rate = optimizer._learning_rate
+        self._what = what
 
     def learning_rate(self, version: int) -> float:
-        """The rate at model version `version`, by the schedule if there is one."""
-        if isinstance(self._rate, keras.optimizers.schedules.LearningRateSchedule):
-            return float(self._rate(version))
-        return float(self._rate)
+        """The rate at model version `version`, by the schedule or function if there is one.
+
+        Raises UserCodeError if that raises.
+        """
+        with user_code(f"the learning rate of {self._what}"):
+            if isinstance(self._rate, keras.optimizers.schedules.LearningRateSchedule):
+                return float(self._rate(version))
+            return float(self._rate() if callable(self._rate) else self._rate)
 
     def clip(self, dense: Sequence[Any], tables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Clip gradients as Keras does; a table is one variable to its norms.

@@ -120,6 +120,16 @@ def test_a_push_changes_rows_dense_values_and_version(ready):
     np.testing.assert_array_equal(state, [1.0, 0.25])
 
 
+def test_statistics_never_go_beyond_what_the_batches_had(ready):
+    # Eight workers in turn, each having pulled eight pushes ago; the batches have 0.1.
+    seen = [np.float32(0.5)] * 8
+    for step in range(60):
+        change = 0.1 * (0.1 - seen[step])
+        ready.push([], np.zeros((0, 3)), ([0] * 5, [change, 0]), step + 1, pulled=max(0, step - 7))
+        seen.append(ready.pull([])[1][2][0])
+        assert 0.1 <= seen[-1] <= seen[-2]
+
+
 def test_pulling_creates_no_rows_and_pushing_does(ready):
     status = ready.connection.call(methods.STATUS, pb.ServerStatusRequest())
     ready.pull([1, 2, 3])

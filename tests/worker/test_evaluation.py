@@ -19,6 +19,9 @@ class Passing:
     def predict_batch(self, features):
         return features
 
+    def predictions_spec(self):
+        return tf.TensorSpec([None, 1])
+
     def loss(self, labels, predictions):
         return tf.reduce_mean(keras.losses.binary_crossentropy(labels, predictions))
 
@@ -89,6 +92,23 @@ def test_merged_states_give_the_metrics_of_the_whole_set(evaluator):
         assert result["loss"] == pytest.approx(expected, rel=1e-5)
 
     check()
+
+
+def test_a_worker_that_evaluated_nothing_can_finish(evaluator):
+    def shaped():
+        return {
+            "f1": keras.metrics.F1Score(threshold=0.5),
+            "auc": keras.metrics.AUC(multi_label=True),
+        }
+
+    worked, idle = evaluator(shaped), evaluator(shaped)
+    for each in (worked, idle):
+        each.build(tf.TensorSpec([None, 1]))
+    worked.add(batch([0, 1, 1], [0.1, 0.9, 0.2]))
+    result = idle.finish(merged([worked.states(), idle.states()]))
+    assert result["f1_0"] == pytest.approx(2 / 3)
+    assert result["auc"] == pytest.approx(1, abs=1e-3)
+    assert result == worked.finish(worked.states())
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,56 @@ class Subclassed(keras.Model):
         return self.out(keras.ops.concatenate([rows, features["x"]], axis=1))
 
 
+def with_preprocessing():
+    """Layers whose vocabulary and statistics were learnt, not given."""
+    index = keras.layers.IntegerLookup(output_mode="multi_hot")
+    index.adapt(IDS[:3])
+    scale = keras.layers.Normalization()
+    scale.adapt(np.array([[0.0, 1.0], [2.0, 5.0]]))
+    model = network(served_embedding)
+    ids, x = model.input["ids"], model.input["x"]
+    both = keras.layers.Concatenate()([model.output, index(ids), scale(x)])
+    return keras.Model(model.input, keras.layers.Dense(1, activation="sigmoid")(both))
+
+
+def nested():
+    """A table in a model within the model."""
+    ids = keras.Input((3,), dtype="int64")
+    rows = keras.layers.Flatten()(served_embedding(4, "inner")(ids))
+    inner = keras.Model(ids, keras.layers.Dense(2)(rows))
+    ids, x = keras.Input((3,), dtype="int64", name="ids"), keras.Input((2,), name="x")
+    both = keras.layers.Concatenate()([inner(ids), x])
+    return keras.Model({"ids": ids, "x": x}, keras.layers.Dense(1, activation="sigmoid")(both))
+
+
+@keras.saving.register_keras_serializable()
+class Holder(keras.layers.Layer):
+    """A layer of the user's that holds a table."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = served_embedding(4, "held")
+
+    def call(self, ids):
+        return keras.ops.sum(self.table(ids), axis=1)
+
+    def compute_output_shape(self, shape):
+        return (shape[0], 4)
+
+
+def within_a_layer():
+    ids, x = keras.Input((3,), dtype="int64", name="ids"), keras.Input((2,), name="x")
+    both = keras.layers.Concatenate()([Holder(dtype="float32", autocast=False)(ids), x])
+    return keras.Model({"ids": ids, "x": x}, keras.layers.Dense(1, activation="sigmoid")(both))
+
+
 BUILDS = {
     "functional": lambda: network(served_embedding),
     "functional with statistics": lambda: network(served_embedding, statistics=True),
+    "functional with preprocessing": with_preprocessing,
+    "nested": nested,
     "subclassed": Subclassed,
+    "with a table in the user's layer": within_a_layer,
 }
 
 
@@ -72,7 +118,7 @@ def test_a_process_without_shoal_gives_the_jobs_predictions(served, tmp_path, bu
     ids = np.concatenate([IDS.reshape(2, 3), UNSEEN])
     x = np.concatenate([X, X])
     expected = model.predict_batch({"ids": tf.constant(ids), "x": tf.constant(x)}).numpy()
-    kind = "keras" if build is not Subclassed else "saved_model"
+    kind = "saved_model" if build in (Subclassed, within_a_layer) else "keras"
     command = [sys.executable, "-c", LOAD, str(folder)]
     command += [json.dumps(ids.tolist()), json.dumps(x.tolist()), kind]
     # Elsewhere, so that the source tree is not importable by its place.

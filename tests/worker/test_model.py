@@ -36,6 +36,10 @@ def initial_rows(model, name):
     return pulled.rows[position][pulled.ids[position].inverses[0]]
 
 
+def constant_rate():
+    return 0.3
+
+
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.5),
     "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
@@ -46,6 +50,7 @@ OPTIMIZERS = {
     "schedule": lambda: keras.optimizers.SGD(
         keras.optimizers.schedules.InverseTimeDecay(0.5, 1, 1.0)
     ),
+    "rate of a function": lambda: keras.optimizers.SGD(constant_rate),
 }
 
 

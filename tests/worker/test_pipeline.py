@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
@@ -117,3 +118,32 @@ def test_data_that_cannot_be_read_is_the_readers_error(pipeline, numbers):
     batches = pipeline(numbers).batches(records(numbers, 90, 120))
     with pytest.raises(UserError, match="it holds 100"):
         list(batches)
+
+
+class BrokenReader:
+    """A user's reader that raises at a record."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def sources(self):
+        return [("shard", 2000)]
+
+    def read(self, source, start, end):
+        for record in range(start, end):
+            if record == self.at:
+                raise KeyError("broken shard")
+            yield {"x": record, "y": record}
+
+
+@pytest.mark.parametrize("at", [0, 1500])
+def test_an_exception_in_the_users_reader_is_the_users(module, at):
+    loaded = module()
+    object.__setattr__(loaded, "custom_data_reader", BrokenReader)
+    reader = open_custom_reader(lambda _: BrokenReader(at), "", "--training-data")
+    with pytest.raises(UserCodeError, match=r"custom_data_reader\(\) .* KeyError.*broken"):
+        list(
+            Pipeline(reader, loaded, TRAINING, "--training-data", 16).batches(
+                pb.Range(source="shard", start=1400, end=1600)
+            )
+        )

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.heartbeat import Progress
+from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.stages import Channel, ChannelClosedError, TrainingPipeline
 from tests.worker.networks import as_batch, batches
 
@@ -176,3 +176,7 @@ def test_a_pipelined_run_over_real_servers_trains_as_well(served, servers):
     assert model.train_batch(first, 1) < before / 2
     assert set(model.prepare(first).pulled.versions) == {42}
     assert np.isfinite(beat.loss)
+
+
+def test_a_heartbeat_that_never_began_can_be_stopped():
+    Heartbeat(None, Progress(), 0, 0, 1.0).stop()
