@@ -77,13 +77,15 @@ annotate: $(VENV)/installed
 	SHOAL_ANNOTATE=1 $(BIN)/python setup.py --quiet build_ext --inplace --force
 
 # The native tests under AddressSanitizer and UndefinedBehaviorSanitizer, with bounds
-# checks. Without leak detection, as the interpreter itself never frees everything.
+# checks. Without leak detection, as the interpreter itself never frees everything. The
+# working directory must not come first on the path: its own build would be taken.
 SANITIZERS = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libubsan.so)
 sanitize: $(VENV)/installed
 	SHOAL_SANITIZE=1 SHOAL_BOUNDS_CHECK=1 $(BIN)/python setup.py --quiet build \
 	  --build-lib build/sanitize/lib --build-temp build/sanitize/temp
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
-	  PYTHONPATH=build/sanitize/lib SHOAL_SANITIZED=1 $(BIN)/python -m pytest tests/native
+	  PYTHONSAFEPATH=1 PYTHONPATH=build/sanitize/lib SHOAL_SANITIZED=1 \
+	  $(BIN)/python -m pytest --import-mode=append tests/native
 
 # Regenerates proto/shoal_pb2.py. protoc 25 on purpose: stubs of that version run
 # with every protobuf from 4.25 on, which is what TensorFlow 2.16 and newer pin.
