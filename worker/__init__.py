@@ -7,9 +7,10 @@
     pipeline.py    records to batches of tensors
     lookups.py     embedding layers to ids, rows to embedding layers
     flat.py        dense variables to one flat vector and back
-    optimizer.py   a Keras optimizer to the servers' specification
+    specs.py       Keras optimizers and initializers to the servers' specifications
     servers.py     pull and push
-    model.py       the built model: registered with the servers, compiled steps
+    steps.py       the compiled training step and prediction
+    model.py       the built model: registered with the servers, a step's sequence
     stages.py      the training pipeline: pull ahead, compute, push behind
     evaluation.py  metric states
     prediction.py  predictions to files

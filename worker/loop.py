@@ -67,9 +67,15 @@ class Worker:
         self._heartbeat = heartbeat
         self._identity = (worker, incarnation)
         self._data = JobData(config, module)
-        mode = self._data.mode
+        described = self._data.pipeline(self._data.mode)
         self._model = ServedModel(
-            config, module, servers, self._data.pipeline(mode).features_spec, worker, progress
+            config,
+            module,
+            servers,
+            described.features_spec,
+            described.labels_spec,
+            worker,
+            progress,
         )
         self._restore = Export(config.restore_from) if config.restore_from else None
         self._model.register(self._restore.dense() if self._restore else None)

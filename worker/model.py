@@ -1,7 +1,7 @@
-"""The user's model, registered with the servers, and its compiled steps.
+"""The user's model, registered with the servers, and the sequence of a step.
 
-Owns the traced functions (ids, training step, evaluation, prediction) and one step's
-sequence: ids, pull, compute, push. Which batches to run is loop.py's affair.
+Owns the traced function that gives the ids, and one step's sequence: ids, pull,
+compute, push. What is computed is steps.py's, which batches to run loop.py's affair.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,17 +26,15 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker import specs
 from shoal.worker.flat import FlatVariables
 from shoal.worker.heartbeat import Progress
-from shoal.worker.lookups import RecordLookup, Refusals, RowsLookup
+from shoal.worker.lookups import RecordLookup, Refusals
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import Batch
 from shoal.worker.servers import Pulled, Push, ServerGroup
+from shoal.worker.steps import CompiledSteps, StepInputs
 
 logger = logging.getLogger(__name__)
 
 Int64 = npt.NDArray[np.int64]
-
-StepInputs = tuple[tf.Tensor, tf.Tensor, list[tf.Tensor], list[tf.Tensor]]
-"""Flat trainable and non-trainable values, rows of each table, inverse of each call."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,14 @@ class ServedModel:
         module: UserModule,
         servers: ServerGroup,
         features_spec: Any,
+        labels_spec: Any,
         worker: int,
         progress: Progress,
     ) -> None:
         """Build the model and trace which ids it looks up.
 
-        features_spec: of a batch of what feed gives.
+        features_spec, labels_spec: of a batch of what feed gives; labels_spec is None
+            in prediction.
         progress: counts the seconds of each stage of a step.
         Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
         """
@@ -97,8 +97,18 @@ class ServedModel:
             ]
         )
         self.spec = self._model_spec(config)
-        self._train: Callable[..., Any] | None = None
-        self._predict = tf.function(self._prediction, reduce_retracing=True)
+        self._steps = CompiledSteps(
+            self.model,
+            self.loss,
+            self.optimizer,
+            self.trainable,
+            self.state,
+            {name: layer.output_dim for name, layer in self.tables.items()},
+            self._calls,
+            self._refusals,
+            features_spec,
+            labels_spec,
+        )
 
     @contextmanager
     def _calling(self, what: str) -> Iterator[None]:
@@ -205,10 +215,6 @@ class ServedModel:
             inverses,
         )
 
-    def _lookup(self, rows: Sequence[tf.Tensor], inverses: Sequence[tf.Tensor]) -> RowsLookup:
-        position = {name: i for i, name in enumerate(self.tables)}
-        return RowsLookup(self._refusals, position, rows, inverses, self._calls)
-
     # ------------------------------------------------------------ training
 
     def train_batch(self, batch: Batch, task: int) -> float:
@@ -228,13 +234,11 @@ class ServedModel:
         Raises UserError if the loss is not finite, UserCodeError if the model raises.
         """
         batch, pulled = prepared.batch, prepared.pulled
-        if self._train is None:
-            self._train = self._compile_training(batch)
         with (
             self._stage("compute"),
             self._calling(f"the training step of {self._module.path.name}"),
         ):
-            loss, dense, change, tables = self._train(
+            loss, dense, change, tables = self._steps.train(
                 batch.features, batch.labels, *prepared.inputs
             )
             value = float(loss)
@@ -256,6 +260,10 @@ class ServedModel:
             records_done=batch.records_done,
         )
 
+    def loss(self, labels: Any, predictions: Any) -> tf.Tensor:
+        """The user's loss as a scalar: a loss per record is averaged."""
+        return tf.reduce_mean(tf.cast(self._module.loss(labels, predictions), tf.float32))
+
     def push(self, push: Push) -> None:
         """Send gradients to all servers; returns when each has applied its part."""
         with self._stage("push"):
@@ -266,92 +274,17 @@ class ServedModel:
         """The highest server version seen."""
         return self._servers.version
 
-    def _compile_training(self, batch: Batch) -> Callable[..., Any]:
-        def spec(tensor: Any) -> Any:
-            if isinstance(tensor, tf.RaggedTensor):
-                return tf.RaggedTensorSpec.from_value(tensor)
-            return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-
-        labels_spec = tf.nest.map_structure(spec, batch.labels)
-        step: Callable[..., Any] = tf.function(
-            self._training_step,
-            input_signature=[
-                self.features_spec,
-                labels_spec,
-                *self._inputs_spec(),
-            ],
-        )
-        return step
-
-    def _inputs_spec(self) -> tuple[Any, ...]:
-        """The specs of StepInputs."""
-        return (
-            tf.TensorSpec([self.trainable.size]),
-            tf.TensorSpec([self.state.size]),
-            [tf.TensorSpec([None, layer.output_dim]) for layer in self.tables.values()],
-            [tf.TensorSpec([None], tf.int32) for _ in self._calls],
-        )
-
-    def _training_step(
-        self,
-        features: Any,
-        labels: Any,
-        trainable: tf.Tensor,
-        state: tf.Tensor,
-        rows: Sequence[tf.Tensor],
-        inverses: Sequence[tf.Tensor],
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        self.trainable.assign(trainable)
-        self.state.assign(state)
-        # `value` is TensorFlow's own variable, which is what a tape knows.
-        variables = [variable.value for variable in self.trainable.variables]
-        with tf.GradientTape() as tape:
-            tape.watch(rows)
-            with lookup_with(self._lookup(rows, inverses)):
-                predictions = self.model(features, training=True)
-            loss = self.loss(labels, predictions)
-            if self.model.losses:
-                loss += tf.add_n([tf.cast(each, tf.float32) for each in self.model.losses])
-        gradients = tape.gradient(loss, variables + list(rows))
-        count = len(variables)
-        tables = [
-            _summed(gradient, table)
-            for gradient, table in zip(gradients[count:], rows, strict=True)
-        ]
-        dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients[:count]]
-        dense, tables = self.optimizer.clip(dense, tables)
-        change = self.state.read() - state
-        return loss, self.trainable.pack(dense), change, tables
-
-    def loss(self, labels: Any, predictions: Any) -> tf.Tensor:
-        """The user's loss as a scalar: a loss per record is averaged."""
-        return tf.reduce_mean(tf.cast(self._module.loss(labels, predictions), tf.float32))
-
     # ------------------------------------------------------------ evaluation, prediction
 
     def predict_batch(self, features: Any) -> Any:
         """The model's outputs for `features`, with the servers' present values."""
         pulled = self.pull(features, training=False)
         with self._calling(f"calling the model of {self._module.path.name}"):
-            return self._predict(features, *self._inputs(pulled))
+            return self._steps.predict(features, *self._inputs(pulled))
 
     def predictions_spec(self) -> Any:
         """The spec of what `predict_batch` gives."""
-        traced = self._predict.get_concrete_function(self.features_spec, *self._inputs_spec())
-        return tf.nest.map_structure(tf.type_spec_from_value, traced.structured_outputs)
-
-    def _prediction(
-        self,
-        features: Any,
-        trainable: tf.Tensor,
-        state: tf.Tensor,
-        rows: Sequence[tf.Tensor],
-        inverses: Sequence[tf.Tensor],
-    ) -> Any:
-        self.trainable.assign(trainable)
-        self.state.assign(state)
-        with lookup_with(self._lookup(rows, inverses)):
-            return self.model(features, training=False)
+        return self._steps.predictions_spec()
 
     def pull_dense(self) -> None:
         """Set the model's own dense variables from the servers' present values."""
@@ -376,12 +309,3 @@ def _check_text(model: Any, features_spec: Any, feed: str) -> None:
                 f"{tensor.dtype}: convert it in feed; if the column was to hold numbers, look "
                 "for a value that is none"
             )
-
-
-def _summed(gradient: Any, rows: tf.Tensor) -> tf.Tensor:
-    """A table's gradient as one row per unique id, float32 [unique, dim]."""
-    if gradient is None:
-        return tf.zeros_like(rows)
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, tf.shape(rows)[0])
-    return gradient

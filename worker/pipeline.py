@@ -94,10 +94,10 @@ class Pipeline:
 
     def _split(self, element: Any) -> tuple[Any, Any]:
         """Features and labels of an element, a batch or a spec."""
+        if self._mode == PREDICTION:
+            return element, None  # a pair, too, is features: there are no labels
         if isinstance(element, tuple) and len(element) == 2:
             return element
-        if self._mode == PREDICTION:
-            return element, None
         raise UserError(
             f"{self._module.describe('feed')} must give (features, labels) pairs in mode "
             f"{self._mode!r}, not {type(element).__name__}"

@@ -11,7 +11,7 @@ import pytest
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.module import load_module
-from tests.worker.networks import CONFIG, SPEC, network, served_embedding
+from tests.worker.networks import CONFIG, LABELS_SPEC, SPEC, network, served_embedding
 
 MODULE = """
 import keras
@@ -83,14 +83,22 @@ def numbers(parquet):
 def served(module, server_group):
     """A ServedModel of a build function and optimizer."""
 
-    def make(build=None, optimizer=None, servers=2, group=None, spec=SPEC, worker=0):
+    def make(
+        build=None,
+        optimizer=None,
+        servers=2,
+        group=None,
+        spec=SPEC,
+        worker=0,
+        labels_spec=LABELS_SPEC,
+    ):
         keras.utils.clear_session()  # names count anew, as in a worker's own process
         loaded = module()
         object.__setattr__(loaded, "custom_model", build or (lambda: network(served_embedding)))
         object.__setattr__(loaded, "optimizer", optimizer or (lambda: keras.optimizers.SGD(0.5)))
         object.__setattr__(loaded, "loss", keras.losses.binary_crossentropy)
         group = group or server_group(servers=servers)
-        made = ServedModel(CONFIG, loaded, group, spec, worker, Progress())
+        made = ServedModel(CONFIG, loaded, group, spec, labels_spec, worker, Progress())
         made.register()
         made.group = group
         return made

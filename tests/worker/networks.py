@@ -52,6 +52,9 @@ SPEC = {
 }
 
 
+LABELS_SPEC = tf.TensorSpec([None, 1], tf.float32)
+
+
 def as_batch(positions, x, labels, done=0):
     features = {"ids": tf.constant(IDS[positions]), "x": tf.constant(x)}
     return Batch(features, tf.constant(labels), len(labels), 0, done)

@@ -83,6 +83,14 @@ def test_training_equals_plain_keras(served, servers, optimizer):
         )
 
 
+def test_labels_may_differ_in_shape_from_those_of_the_first_batch(served):
+    """As the dataset's spec allows it, batches may be padded to lengths of their own."""
+    model = served(labels_spec=tf.TensorSpec([None, None]))
+    for width, (positions, x, labels) in zip((1, 3, 2), batches(3), strict=True):
+        padded = np.repeat(labels, width, axis=1)
+        assert np.isfinite(model.train_batch(as_batch(positions, x, padded), 1))
+
+
 def losses(model):
     return [model.train_batch(as_batch(*batch), task=1) for batch in batches()]
 

@@ -53,6 +53,15 @@ def test_prediction_has_no_labels(pipeline, numbers):
     assert batch.features.shape == (8, 1)
 
 
+def test_a_pair_of_features_in_prediction_is_no_label(pipeline, numbers):
+    text = MODULE.replace("return features\n", "return features, 2 * features\n")
+    made = pipeline(numbers, PREDICTION, text)
+    batch = next(made.batches(records(numbers, 4, 8)))
+    assert batch.labels is None
+    np.testing.assert_array_equal(batch.features[1].numpy()[:, 0], [8, 10, 12, 14])
+    assert len(made.features_spec) == 2
+
+
 def test_list_and_string_columns_reach_feed(pipeline, parquet):
     path = parquet(name="lists.parquet", x=["a", "bb", ""], y=[[1, 2], [], [3]])
     text = MODULE.replace(

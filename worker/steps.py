@@ -1,0 +1,140 @@
+"""The compiled training step and prediction of a model whose values were pulled.
+
+Owns the two traced functions and the form of what goes in and comes out. Where the
+values come from and where gradients go is model.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from shoal.layers import lookup_with
+from shoal.worker import specs
+from shoal.worker.flat import FlatVariables
+from shoal.worker.lookups import Refusals, RowsLookup
+
+StepInputs = tuple[tf.Tensor, tf.Tensor, list[tf.Tensor], list[tf.Tensor]]
+"""Flat trainable and non-trainable values, rows of each table, inverse of each call."""
+
+StepOutputs = tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]
+"""Loss, gradient of the flat trainable vector, change of the flat non-trainable one, and
+the gradient of each table's rows, float32 [unique, dim]."""
+
+
+class CompiledSteps:
+    """Training step and prediction of `model`, each one tf.function of fixed signature.
+
+    loss: labels and predictions to a scalar tensor.
+    dims: length of a row by name of table, in the order of the tables.
+    calls: name of the table of each embedding call, in the order of the calls.
+    features_spec, labels_spec: of a batch; labels_spec may be None where nothing is
+        trained.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        loss: Callable[[Any, Any], tf.Tensor],
+        optimizer: specs.ServedOptimizer,
+        trainable: FlatVariables,
+        state: FlatVariables,
+        dims: dict[str, int],
+        calls: Sequence[str],
+        refusals: Refusals,
+        features_spec: Any,
+        labels_spec: Any,
+    ) -> None:
+        self._model = model
+        self._loss = loss
+        self._optimizer = optimizer
+        self._trainable = trainable
+        self._state = state
+        self._dims = dims
+        self._positions = {name: i for i, name in enumerate(dims)}
+        self._calls = calls
+        self._refusals = refusals
+        self._features_spec = features_spec
+        self.train: Callable[..., StepOutputs] = tf.function(
+            self._training_step,
+            # From the dataset, not from the first batch, whose length and rank may be special.
+            input_signature=(
+                None if labels_spec is None else [features_spec, labels_spec, *self._inputs_spec()]
+            ),
+        )
+        """Of features, labels and `StepInputs`; traced at the first call."""
+        self.predict: Callable[..., Any] = tf.function(self._prediction, reduce_retracing=True)
+        """Of features and `StepInputs`: the model's outputs."""
+
+    def _inputs_spec(self) -> tuple[Any, ...]:
+        """The specs of StepInputs."""
+        return (
+            tf.TensorSpec([self._trainable.size]),
+            tf.TensorSpec([self._state.size]),
+            [tf.TensorSpec([None, dim]) for dim in self._dims.values()],
+            [tf.TensorSpec([None], tf.int32) for _ in self._calls],
+        )
+
+    def predictions_spec(self) -> Any:
+        """The spec of what `predict` gives."""
+        predict: Any = self.predict
+        traced = predict.get_concrete_function(self._features_spec, *self._inputs_spec())
+        return tf.nest.map_structure(tf.type_spec_from_value, traced.structured_outputs)
+
+    def _lookup(self, rows: Sequence[tf.Tensor], inverses: Sequence[tf.Tensor]) -> RowsLookup:
+        return RowsLookup(self._refusals, self._positions, rows, inverses, self._calls)
+
+    def _training_step(
+        self,
+        features: Any,
+        labels: Any,
+        trainable: tf.Tensor,
+        state: tf.Tensor,
+        rows: Sequence[tf.Tensor],
+        inverses: Sequence[tf.Tensor],
+    ) -> StepOutputs:
+        self._trainable.assign(trainable)
+        self._state.assign(state)
+        # `value` is TensorFlow's own variable, which is what a tape knows.
+        variables = [variable.value for variable in self._trainable.variables]
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            with lookup_with(self._lookup(rows, inverses)):
+                predictions = self._model(features, training=True)
+            loss = self._loss(labels, predictions)
+            if self._model.losses:
+                loss += tf.add_n([tf.cast(each, tf.float32) for each in self._model.losses])
+        gradients = tape.gradient(loss, variables + list(rows))
+        count = len(variables)
+        tables = [
+            _summed(gradient, table)
+            for gradient, table in zip(gradients[count:], rows, strict=True)
+        ]
+        dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients[:count]]
+        dense, tables = self._optimizer.clip(dense, tables)
+        change = self._state.read() - state
+        return loss, self._trainable.pack(dense), change, tables
+
+    def _prediction(
+        self,
+        features: Any,
+        trainable: tf.Tensor,
+        state: tf.Tensor,
+        rows: Sequence[tf.Tensor],
+        inverses: Sequence[tf.Tensor],
+    ) -> Any:
+        self._trainable.assign(trainable)
+        self._state.assign(state)
+        with lookup_with(self._lookup(rows, inverses)):
+            return self._model(features, training=False)
+
+
+def _summed(gradient: Any, rows: tf.Tensor) -> tf.Tensor:
+    """A table's gradient as one row per unique id, float32 [unique, dim]."""
+    if gradient is None:
+        return tf.zeros_like(rows)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, tf.shape(rows)[0])
+    return gradient
