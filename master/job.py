@@ -156,10 +156,10 @@ class Job:
             raise WireError(pb.NOT_READY, "not all parameter servers have started yet")
         return [slot.address for slot in self.members.servers.values()]
 
-    def server_status(self, server: ServerId, version: int, staleness: Sequence[int]) -> None:
-        """What a server said of itself: its version and its histogram of staleness."""
+    def server_status(self, server: ServerId, status: pb.ServerStatus) -> None:
+        """What a server said of itself: its version, staleness and age of pushes."""
         slot = self.members.servers[server]
-        slot.version, slot.staleness = version, tuple(staleness)
+        slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
 
     def process_exited(self, exited: Exited, now: float) -> None:
         """A process is gone."""

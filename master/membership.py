@@ -69,7 +69,7 @@ class WorkerSlot:
 
 @dataclass
 class ServerSlot:
-    """One server. version, staleness: from its last status."""
+    """One server. version; staleness and age of pushes: from its last status."""
 
     id: ServerId
     state: ProcessState = ProcessState.PLANNED
@@ -77,7 +77,8 @@ class ServerSlot:
     started: float = 0.0
     address: str = ""
     version: int = 0
-    staleness: tuple[int, ...] = ()
+    staleness: pb.Distribution = field(default_factory=pb.Distribution)
+    age: pb.Distribution = field(default_factory=pb.Distribution)
 
     def start(self, now: float) -> int:
         """A new incarnation begins; returns its number."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.master.job import Job
-from shoal.master.status import mean_staleness, staleness_histogram
+from shoal.master.status import age, staleness
 
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
 
@@ -42,7 +42,6 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     results = flow.evaluation_results
     ledger = flow.ledger
     training_seconds = record.training_seconds(now)
-    histogram = staleness_histogram(job)
     return {
         "job_name": job.config.job_name,
         "command": job.config.command,
@@ -57,7 +56,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "training_seconds": training_seconds,
         "samples_per_second": ledger.trained / training_seconds if training_seconds else 0.0,
         "versions": {str(slot.id): slot.version for slot in job.members.servers.values()},
-        "staleness": {"histogram": histogram, "mean": mean_staleness(histogram)},
+        "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
         "stage_seconds": record.stage_seconds(
             [slot.stage_seconds for slot in job.members.workers.values()]
         ),

@@ -58,7 +58,7 @@ class Woken:
 
 def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
     del now  # a status says nothing of time
-    job.server_status(server, status.version, status.staleness)
+    job.server_status(server, status)
 
 
 class Runner:

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from shoal.master.job import Job
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.distribution import Distribution
 
 
-def staleness_histogram(job: Job) -> list[int]:
-    """Pushes by staleness, over all servers; [i]: staleness of bit length i.
-
-    As long as it need be: the last count is not 0.
-    """
-    histograms = [slot.staleness for slot in job.members.servers.values()]
-    length = max((i + 1 for h in histograms for i, count in enumerate(h) if count), default=0)
-    return [sum(h[i] for h in histograms if i < len(h)) for i in range(length)]
+def staleness(job: Job) -> Distribution:
+    """Of the pushes that the servers applied, in pushes."""
+    return Distribution.merged(slot.staleness for slot in job.members.servers.values())
 
 
-def mean_staleness(histogram: list[int]) -> float:
-    """The mean of a staleness histogram, pushes; 0 if it is empty.
-
-    Within a bucket every push counts as the bucket's middle, so from a staleness of
-    2 on this is an estimate.
-    """
-    pushes = sum(histogram)
-    if not pushes:
-        return 0.0
-    middles = [0.0, *(1.5 * (1 << i - 1) - 0.5 for i in range(1, len(histogram)))]
-    return sum(n * middle for n, middle in zip(histogram, middles, strict=False)) / pushes
+def age(job: Job) -> Distribution:
+    """Seconds between pull and push, of the pushes that the servers applied."""
+    return Distribution.merged(slot.age for slot in job.members.servers.values())
 
 
 def status_message(job: Job, now: float) -> pb.JobStatus:
@@ -58,7 +46,7 @@ def status_message(job: Job, now: float) -> pb.JobStatus:
         servers_alive=members.servers_alive,
         servers_wanted=len(members.servers),
         version=round(sum(versions) / len(versions)),
-        mean_staleness=mean_staleness(staleness_histogram(job)),
+        mean_staleness=staleness(job).mean,
         seconds=record.seconds(now),
         messages=record.messages,
         records_done=records_done,

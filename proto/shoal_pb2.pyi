@@ -189,14 +189,16 @@ class PullRequest(_message.Message):
     def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullReply(_message.Message):
-    __slots__ = ("version", "has_dense", "arrays")
+    __slots__ = ("version", "has_dense", "time", "arrays")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HAS_DENSE_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     version: int
     has_dense: bool
+    time: float
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., time: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushIdentity(_message.Message):
     __slots__ = ("worker", "incarnation", "sequence")
@@ -209,7 +211,7 @@ class PushIdentity(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "arrays")
+    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "arrays")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +220,7 @@ class PushRequest(_message.Message):
     PULLED_VERSION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    PULLED_TIME_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     identity: PushIdentity
     routing_epoch: int
@@ -227,8 +230,9 @@ class PushRequest(_message.Message):
     pulled_version: int
     task: int
     records_done: int
+    pulled_time: float
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("version", "applied", "staleness", "arrays")
@@ -292,6 +296,18 @@ class ServerStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Distribution(_message.Message):
+    __slots__ = ("buckets", "count", "sum", "maximum")
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    MAXIMUM_FIELD_NUMBER: _ClassVar[int]
+    buckets: _containers.RepeatedScalarFieldContainer[int]
+    count: int
+    sum: float
+    maximum: float
+    def __init__(self, buckets: _Optional[_Iterable[int]] = ..., count: _Optional[int] = ..., sum: _Optional[float] = ..., maximum: _Optional[float] = ...) -> None: ...
+
 class TableStatus(_message.Message):
     __slots__ = ("name", "rows", "memory_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -303,7 +319,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -314,6 +330,7 @@ class ServerStatus(_message.Message):
     TABLES_FIELD_NUMBER: _ClassVar[int]
     DENSE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
+    AGE_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
     routing_epoch: int
@@ -323,8 +340,9 @@ class ServerStatus(_message.Message):
     duplicate_pushes: int
     tables: _containers.RepeatedCompositeFieldContainer[TableStatus]
     dense_elements: int
-    staleness: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Iterable[int]] = ...) -> None: ...
+    staleness: Distribution
+    age: Distribution
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
 
 class SetRoutingReply(_message.Message):
     __slots__ = ()

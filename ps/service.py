@@ -105,7 +105,7 @@ class ParameterServer:
         if request.dense_version != -2:
             dense = model.dense_since(request.dense_version)
         writer = frames.FrameWriter(
-            pb.PullReply(version=version, has_dense=dense is not None),
+            pb.PullReply(version=version, has_dense=dense is not None, time=model.time()),
             [
                 (FLOAT32, (each.size, model.dim(position)))
                 for position, each in zip(request.tables, ids, strict=True)
@@ -135,6 +135,7 @@ class ParameterServer:
             dense=(parts[-2], parts[-1]) if request.has_dense else None,
             learning_rate=request.learning_rate,
             pulled_version=request.pulled_version,
+            pulled_time=request.pulled_time,
         )
         staleness = 0
         with self._pushes.admit(request) as fresh:
@@ -177,7 +178,7 @@ class ParameterServer:
         return pb.SetRoutingReply()
 
     def status(self, _: pb.ServerStatusRequest) -> pb.ServerStatus:
-        """Counters, sizes and the staleness histogram."""
+        """Counters, sizes and how stale pushes were."""
         status = pb.ServerStatus(
             server=self.server,
             routing_epoch=self.routing.epoch,
@@ -188,7 +189,9 @@ class ParameterServer:
             status.registered = True
             status.version = status.pushes = model.version
             status.dense_elements = model.dense_elements
-            status.staleness.extend(model.staleness_histogram)
+            staleness, age = model.distributions()
+            status.staleness.CopyFrom(staleness)
+            status.age.CopyFrom(age)
             for spec, store in zip(model.spec.tables, model.tables, strict=True):
                 status.tables.add(
                     name=spec.name, rows=len(store), memory_bytes=store.memory_bytes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
 
@@ -48,6 +50,7 @@ class Gradients:
     dense: tuple[Float32, Float32] | None
     learning_rate: float
     pulled_version: int
+    pulled_time: float
 
 
 class ServerModel:
@@ -88,8 +91,8 @@ class ServerModel:
         self._lock = threading.Lock()
         self._version = 0
         self._dense_version = 0
-        # Position: bit length of the staleness; see ServerStatus.staleness.
-        self.staleness_histogram = [0] * 64
+        self._staleness = Distribution()
+        self._age = Distribution(unit=0.001)
 
     @property
     def version(self) -> int:
@@ -188,8 +191,19 @@ class ServerModel:
             self._version += 1
             if push.dense is not None:
                 self._dense_version = self._version
-            self.staleness_histogram[min(staleness.bit_length(), 63)] += 1
+            self._staleness.add(staleness)
+            self._age.add(self.time() - push.pulled_time)
         return staleness
+
+    @staticmethod
+    def time() -> float:
+        """The clock by which the age of pulled values is measured, seconds."""
+        return time.monotonic()
+
+    def distributions(self) -> tuple[pb.Distribution, pb.Distribution]:
+        """Staleness in pushes, and age of the values in seconds, of the pushes applied."""
+        with self._lock:
+            return self._staleness.to_message(), self._age.to_message()
 
     def assign(self, position: int, ids: Int64, rows: Float32) -> None:
         """Set rows as they are; slots get their initial values."""

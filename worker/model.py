@@ -256,6 +256,7 @@ class ServedModel:
             dense=(dense.numpy(), change.numpy()),
             learning_rate=self.optimizer.learning_rate(max(pulled.versions)),
             versions=pulled.versions,
+            times=pulled.times,
             task=task,
             records_done=batch.records_done,
         )

@@ -36,7 +36,7 @@ class Pulled:
     ids: one a table, as grouped for the pull.
     rows: one a table, float32 [unique, dim].
     trainable, state: the flat dense vectors, float32; not to be written to.
-    versions: one a server; PullReply.version.
+    versions, times: one a server; PullReply's.
     """
 
     ids: list[TableIds]
@@ -44,6 +44,7 @@ class Pulled:
     trainable: Float32
     state: Float32
     versions: list[int]
+    times: list[float]
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Push:
     dense: tuple[Float32, Float32]
     learning_rate: float
     versions: list[int]
+    times: list[float]
     task: int
     records_done: int
 
@@ -151,7 +153,7 @@ class ServerGroup:
             requests.append(frames.encode(header, parts))
         pieces: list[list[Float32]] = [[] for _ in tables]
         dense: dict[int, tuple[Float32, Float32]] = {}
-        versions = []
+        versions, times = [], []
         for server, frame in enumerate(self._call_all(methods.PULL, requests)):
             reply, arrays = frames.decode(frame, pb.PullReply)
             for table in tables:
@@ -160,6 +162,7 @@ class ServerGroup:
                 dense[server] = arrays[-2], arrays[-1]
                 self._dense_versions[server] = reply.version
             versions.append(reply.version)
+            times.append(reply.time)
         self.version = max(self.version, *versions)
         # Ids are grouped by server, so the rows in the order of the answers are the
         # rows in the order of the ids: one copy, none for a single server.
@@ -169,7 +172,7 @@ class ServerGroup:
             self._trainable = self._merged(self._trainable, slices)
             slices = {server: pair[1] for server, pair in dense.items()}
             self._state = self._merged(self._state, slices)
-        return Pulled(ids, rows, self._trainable, self._state, versions)
+        return Pulled(ids, rows, self._trainable, self._state, versions, times)
 
     def _merged(self, flat: Float32, slices: dict[int, Float32]) -> Float32:
         """A new flat vector: `flat` with the slices of some servers in place of its own."""
@@ -277,6 +280,7 @@ class ServerGroup:
             has_dense=dense is not None,
             learning_rate=push.learning_rate,
             pulled_version=push.versions[server],
+            pulled_time=push.times[server],
             task=push.task,
             records_done=push.records_done,
         )

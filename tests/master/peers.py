@@ -62,7 +62,8 @@ class Server:
         )
 
     def status(self, request: pb.ServerStatusRequest) -> pb.ServerStatus:
-        return pb.ServerStatus(server=self.index, version=self.version, staleness=[self.version])
+        staleness = pb.Distribution(buckets=[self.version], count=self.version)
+        return pb.ServerStatus(server=self.index, version=self.version, staleness=staleness)
 
     def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
         self.ending.set()

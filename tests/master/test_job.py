@@ -28,7 +28,7 @@ from shoal.master.outcomes import (
 )
 from shoal.master.phases import InvalidTransitionError, Phase
 from shoal.master.result import result_of
-from shoal.master.status import mean_staleness, status_message
+from shoal.master.status import status_message
 from shoal.master.tasks import AppliedPush, Ledger
 from shoal.master.work import Source, Span
 from shoal.proto import shoal_pb2 as pb
@@ -348,7 +348,8 @@ def test_strange_incarnations_are_refused(incarnation, kind):
 def test_throughput_and_versions_and_staleness():
     job = begun(TRAINING, num_ps=2)
     for server, version in ((0, 10), (1, 12)):
-        job.server_status(ServerId(server), version, [1, 1, 2])
+        staleness = pb.Distribution(buckets=[1, 1, 2], count=4, sum=6.0, maximum=3 - server)
+        job.server_status(ServerId(server), pb.ServerStatus(version=version, staleness=staleness))
     task = take(job, w(0), now=1.0)
     job.tick(1.0)
     job.heartbeat(w(0), 0, Heartbeat(task.id, 8), 2.0)
@@ -356,6 +357,11 @@ def test_throughput_and_versions_and_staleness():
     status = status_message(job, 5.0)
     assert status.samples_per_second == pytest.approx(2.0)
     assert status.version == 11
-    assert status.mean_staleness == pytest.approx((0 + 1 + 2.5 + 2.5) / 4)
-    assert mean_staleness([]) == 0.0
-    assert result_of(job, 5.0)["versions"] == {"ps-0": 10, "ps-1": 12}
+    assert status.mean_staleness == 1.5
+    result = result_of(job, 5.0)
+    assert result["versions"] == {"ps-0": 10, "ps-1": 12}
+    staleness = {"mean": 1.5, "maximum": 3.0, "histogram": [2, 2, 4]}
+    assert result["staleness"] == {
+        **staleness,
+        "seconds": {"mean": 0.0, "maximum": 0.0, "histogram": []},
+    }

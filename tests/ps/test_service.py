@@ -64,7 +64,17 @@ class Caller:
             self.connection.call(methods.PULL, frames.encode(header, arrays)), pb.PullReply
         )
 
-    def push(self, ids, gradients, dense=None, sequence=1, rate=1.0, pulled=0, **identity):
+    def push(
+        self,
+        ids,
+        gradients,
+        dense=None,
+        sequence=1,
+        rate=1.0,
+        pulled=0,
+        pulled_time=0.0,
+        **identity,
+    ):
         header = pb.PushRequest(
             identity=pb.PushIdentity(sequence=sequence, **identity),
             routing_epoch=self.epoch,
@@ -72,6 +82,7 @@ class Caller:
             has_dense=dense is not None,
             learning_rate=rate,
             pulled_version=pulled,
+            pulled_time=pulled_time,
         )
         arrays = [np.asarray(ids, np.int64), np.asarray(gradients, np.float32)]
         arrays += [np.asarray(each, np.float32) for each in dense or ()]
@@ -189,7 +200,23 @@ def test_staleness_counts_the_pushes_in_between(ready):
     ready.push([1], np.zeros((1, 3)), worker=2)
     assert ready.push([1], np.zeros((1, 3)), worker=3, pulled=0).staleness == 2
     status = ready.connection.call(methods.STATUS, pb.ServerStatusRequest())
-    assert list(status.staleness[:3]) == [1, 1, 1]  # 0, 1, and 2 to 3
+    assert list(status.staleness.buckets) == [1, 1, 1]  # 0, 1, and 2 to 3
+    assert (status.staleness.count, status.staleness.sum) == (3, 3.0)
+
+
+def test_the_age_of_what_a_push_was_computed_from_is_the_time_since_its_pull(ready, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("shoal.ps.tables.time.monotonic", lambda: now)
+    times = []
+    for _ in range(2):
+        header, _ = ready.pull([1])
+        times.append(header.time)
+        now += 0.25
+    for worker, pulled in zip((1, 2), times, strict=True):
+        ready.push([1], np.zeros((1, 3)), worker=worker, pulled_time=pulled)
+    age = ready.connection.call(methods.STATUS, pb.ServerStatusRequest()).age
+    assert (age.count, age.sum, age.maximum) == (2, 0.75, 0.5)
+    assert list(age.buckets) == [0] * 8 + [1, 1]  # 250 and 500 milliseconds
 
 
 def test_the_first_dense_values_count(ready):

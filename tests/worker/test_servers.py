@@ -1,6 +1,7 @@
 """Pull and push over several servers, and following a routing table that changes."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,7 @@ def push_of(pulled, value, dense=0.0):
         dense=(np.full(7, dense, np.float32), np.zeros(0, np.float32)),
         learning_rate=1.0,
         versions=pulled.versions,
+        times=pulled.times,
         task=1,
         records_done=0,
     )
@@ -75,7 +77,7 @@ def test_every_id_gets_its_own_gradient(registered):
     ids = pulled.ids[0].unique
     gradients = np.stack([ids, 2 * ids], axis=1).astype(np.float32)
     push = push_of(pulled, 0.0)
-    group.push(Push({0: (ids, gradients)}, push.dense, 1.0, pulled.versions, 1, 0))
+    group.push(replace(push, tables={0: (ids, gradients)}))
     pulled = group.pull([[IDS]], training=True)
     np.testing.assert_array_equal(
         pulled.rows[0][pulled.ids[0].inverses[0]], np.stack([-IDS, -2 * IDS], axis=1)
