@@ -152,6 +152,11 @@ def serve(handlers: Handlers, address: str, threads: int) -> tuple[grpc.Server, 
     return server, port
 
 
+def _give_up(late: threading.Event, call: grpc.Call) -> None:
+    late.set()
+    call.cancel()
+
+
 class Connection:
     """A channel to one peer, shared by threads.
 
@@ -238,14 +243,35 @@ class Connection:
             future = self.start(method, request, deadline)
 
     def stream(self, method: Method[Request, Reply], request: Request) -> Iterator[Reply]:
-        """Send `request` and yield the streamed answers; no deadline, no retry.
+        """Send `request` and yield the streamed answers, without retry.
+
+        The deadline holds for the wait for each answer: a whole stream may take as long
+        as it is long, and what the caller does between two answers does not count.
 
         Raises as `call` does.
         """
+        answers = self._stub(method)(request)
         try:
-            yield from self._stub(method)(request)
-        except grpc.RpcError as error:
-            raise self._translate(method, error) from error
+            while True:
+                # gRPC's own timeout would be one of the whole stream.
+                late = threading.Event()
+                timer = threading.Timer(self.deadline, _give_up, (late, answers))
+                timer.daemon = True
+                timer.start()
+                try:
+                    answer = next(answers, None)
+                except grpc.RpcError as error:
+                    if late.is_set():
+                        reason = f"no answer for {self.deadline:g} s"
+                        raise PeerUnavailableError(self.address, method.name, reason) from error
+                    raise self._translate(method, error) from error
+                finally:
+                    timer.cancel()
+                if answer is None:
+                    return
+                yield answer
+        finally:
+            answers.cancel()  # a caller that stops early leaves no call behind
 
     def _retry_or_raise(
         self, method: Method[Any, Any], error: grpc.RpcError, give_up: float, attempt: int

@@ -136,6 +136,7 @@ class ParameterServer:
             learning_rate=request.learning_rate,
             pulled_version=request.pulled_version,
             pulled_time=request.pulled_time,
+            modulate_rate=request.modulate_rate,
         )
         staleness = 0
         with self._pushes.admit(request) as fresh:

@@ -51,6 +51,7 @@ class Gradients:
     learning_rate: float
     pulled_version: int
     pulled_time: float
+    modulate_rate: bool = False
 
 
 class ServerModel:
@@ -174,15 +175,16 @@ class ServerModel:
             # Concurrent pushes each need a step of their own for bias correction.
             step = next(self._tickets)
             staleness = max(0, self._version - push.pulled_version)
+        # Here and not at the worker, as only now the staleness is known. 0 and 1 are alike:
+        # the rate is never raised.
+        rate = push.learning_rate / (max(1, staleness) if push.modulate_rate else 1)
         for position, (ids, gradients) in push.tables.items():
-            self.tables[position].update(
-                ids, gradients, learning_rate=push.learning_rate, step=step
-            )
+            self.tables[position].update(ids, gradients, learning_rate=rate, step=step)
         if push.dense is not None:
             gradient, change = push.dense
             with self._dense_lock:
                 assert self._dense is not None
-                self._dense.update(gradient, learning_rate=push.learning_rate, step=step)
+                self._dense.update(gradient, learning_rate=rate, step=step)
                 # Each worker moves the statistics it pulled by its own batch's share.
                 # Moves from one value add up: whole, they would go beyond what they aim
                 # at, a variance below zero. Divided, they are that of one larger batch.

@@ -88,6 +88,12 @@ class JobConfig:
         0,
         commands="train",
     )
+    lr_staleness_modulation: bool = _option(
+        "Divide the learning rate of each push by its staleness, the number of other pushes "
+        "that the server applied since the values were pulled, where that is above 1.",
+        False,
+        commands="train",
+    )
     evaluation_steps: int = _option(
         "Evaluate on --validation-data every this many model versions (pushes per "
         "server); 0 evaluates only at the end.",

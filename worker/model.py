@@ -74,6 +74,7 @@ class ServedModel:
         self.file = module.path.name
         self._servers = servers
         self._stage = progress.stage
+        self._modulate_rate = config.lr_staleness_modulation
         self.features_spec = features_spec
         keras.utils.set_random_seed(config.seed)
         self.model = module.build_model()
@@ -259,6 +260,7 @@ class ServedModel:
             times=pulled.times,
             task=task,
             records_done=batch.records_done,
+            modulate_rate=self._modulate_rate,
         )
 
     def loss(self, labels: Any, predictions: Any) -> tf.Tensor:

@@ -63,6 +63,7 @@ class Push:
     times: list[float]
     task: int
     records_done: int
+    modulate_rate: bool = False
 
 
 class ServerGroup:
@@ -281,6 +282,7 @@ class ServerGroup:
             learning_rate=push.learning_rate,
             pulled_version=push.versions[server],
             pulled_time=push.times[server],
+            modulate_rate=push.modulate_rate,
             task=push.task,
             records_done=push.records_done,
         )

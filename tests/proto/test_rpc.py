@@ -85,6 +85,22 @@ def test_a_refusal_in_a_stream_keeps_its_kind(serve, connect):
     assert caught.value.kind == pb.NOT_REGISTERED
 
 
+def test_a_stream_that_falls_silent_ends_at_the_deadline(serve, connect):
+    """As of a server that was stopped: it is there, and says nothing more."""
+    go_on = threading.Event()
+
+    def stall(request):
+        yield b"first"
+        go_on.wait(60)
+
+    connection = connect(serve({methods.READ_TABLE: stall}), deadline=0.5)
+    stream = connection.stream(methods.READ_TABLE, pb.ReadTableRequest())
+    assert next(stream) == b"first"
+    with pytest.raises(PeerUnavailableError, match=r"ReadTable at .*: no answer for 0.5 s"):
+        next(stream)
+    go_on.set()
+
+
 def test_not_ready_is_tried_again(serve, connect):
     calls = []
 

@@ -73,6 +73,7 @@ class Caller:
         rate=1.0,
         pulled=0,
         pulled_time=0.0,
+        modulate_rate=False,
         **identity,
     ):
         header = pb.PushRequest(
@@ -83,6 +84,7 @@ class Caller:
             learning_rate=rate,
             pulled_version=pulled,
             pulled_time=pulled_time,
+            modulate_rate=modulate_rate,
         )
         arrays = [np.asarray(ids, np.int64), np.asarray(gradients, np.float32)]
         arrays += [np.asarray(each, np.float32) for each in dense or ()]
@@ -202,6 +204,26 @@ def test_staleness_counts_the_pushes_in_between(ready):
     status = ready.connection.call(methods.STATUS, pb.ServerStatusRequest())
     assert list(status.staleness.buckets) == [1, 1, 1]  # 0, 1, and 2 to 3
     assert (status.staleness.count, status.staleness.sum) == (3, 3.0)
+
+
+def test_a_modulated_rate_is_divided_by_the_staleness_and_never_raised(ready):
+    """Pushes of gradient 12 that were all pulled at version 0, to a row that begins at 1."""
+    ready.initialize(np.zeros(5), [0, 0])
+    values = []
+    for worker in range(4):
+        dense = (np.full(5, 12.0), np.zeros(2))
+        ready.push([1], [[12.0] * 3], dense, worker=worker, modulate_rate=True)
+        _, (rows, trainable, _) = ready.pull([1])
+        values.append((float(rows[0, 0]), float(trainable[1])))
+    steps = -np.cumsum([12.0, 12.0, 6.0, 4.0])  # staleness 0, 1, 2, 3
+    assert values == [(1 + step, 1 + step) for step in steps]
+
+
+def test_without_modulation_staleness_leaves_the_rate_alone(ready):
+    for worker in range(4):
+        ready.push([1], [[12.0] * 3], worker=worker)
+    _, (rows, *_) = ready.pull([1])
+    assert rows[0, 0] == 1 - 4 * 12
 
 
 def test_the_age_of_what_a_push_was_computed_from_is_the_time_since_its_pull(ready, monkeypatch):

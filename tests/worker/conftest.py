@@ -91,6 +91,7 @@ def served(module, server_group):
         spec=SPEC,
         worker=0,
         labels_spec=LABELS_SPEC,
+        config=CONFIG,
     ):
         keras.utils.clear_session()  # names count anew, as in a worker's own process
         loaded = module()
@@ -98,7 +99,7 @@ def served(module, server_group):
         object.__setattr__(loaded, "optimizer", optimizer or (lambda: keras.optimizers.SGD(0.5)))
         object.__setattr__(loaded, "loss", keras.losses.binary_crossentropy)
         group = group or server_group(servers=servers)
-        made = ServedModel(CONFIG, loaded, group, spec, labels_spec, worker, Progress())
+        made = ServedModel(config, loaded, group, spec, labels_spec, worker, Progress())
         made.register()
         made.group = group
         return made

@@ -1,5 +1,7 @@
 """A model on servers trains as the same model in plain Keras does."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import shoal.layers
 from shoal.errors import UserError
 from shoal.worker.pipeline import Batch
 from tests.worker.networks import (
+    CONFIG,
     IDS,
     SPEC,
     as_batch,
@@ -177,6 +180,22 @@ def test_two_workers_train_one_model(served, cluster, server_group):
     for ours, theirs in zip(first.trainable.variables, second.trainable.variables, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert [server.model.version for server in made.servers] == [12, 12]
+
+
+@pytest.mark.parametrize("modulated", [False, True])
+def test_the_flag_divides_the_rate_of_a_stale_push(served, modulated):
+    """Two pushes come in between: a push of the same gradients moves the model by half."""
+    model = served(config=replace(CONFIG, lr_staleness_modulation=modulated))
+    first, *_ = (as_batch(*batch) for batch in batches())
+    prepared = model.prepare(first)
+    _, stale = model.compute(prepared, task=1)
+    for _ in range(2):
+        model.train_batch(first, task=1)
+    before = model.prepare(first).pulled.trainable
+    model.push(stale)
+    moved = model.prepare(first).pulled.trainable - before
+    expected = -0.5 * stale.dense[0] / (2 if modulated else 1)
+    np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_two_layers_of_one_name_are_refused(served):
