@@ -1,4 +1,4 @@
-"""Record readers: count, slice and read ranges of CSV and Parquet files.
+"""Record readers: count, slice and read ranges of files of records.
 
 Owns files and their formats, and the normalisation of what a reader yields into
 arrays. Does not know TensorFlow (the worker makes tensors of the arrays) nor tasks
@@ -8,18 +8,26 @@ arrays. Does not know TensorFlow (the worker makes tensors of the arrays) nor ta
 from shoal.data.columns import Column, ListColumn, as_columns, read_columns
 from shoal.data.csv_reader import CsvReader
 from shoal.data.custom import open_custom_reader
+from shoal.data.lines import JsonLinesReader, TextLineReader
 from shoal.data.opening import open_reader
 from shoal.data.parquet_reader import ParquetReader
 from shoal.data.reader import DataReader, Metadata, Source, check_columns
+from shoal.data.recordio import RecordIOReader, RecordIOWriter
+from shoal.data.tfrecord import TFRecordReader
 
 __all__ = [
     "Column",
     "CsvReader",
     "DataReader",
+    "JsonLinesReader",
     "ListColumn",
     "Metadata",
     "ParquetReader",
+    "RecordIOReader",
+    "RecordIOWriter",
     "Source",
+    "TFRecordReader",
+    "TextLineReader",
     "as_columns",
     "check_columns",
     "open_custom_reader",

@@ -13,12 +13,7 @@ double, bool or string; dates and times stay strings. Where the guess is wrong, 
 from __future__ import annotations
 
 import csv
-import gzip
-import os
 import re
-import shutil
-import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -34,6 +29,7 @@ from shoal.data.reader import (
     check_not_empty,
     check_range,
 )
+from shoal.data.storage import Storage, reporting
 from shoal.errors import UserError
 
 SAMPLE_BYTES = 1 << 20
@@ -70,7 +66,7 @@ class CsvReader(DataReader):
         self._paths = find_files(pattern, flag)
         self._schema: pa.Schema | None = None
         self._indexes: dict[str, CsvIndex] = {}
-        self._unpacked: dict[str, pa.NativeFile] = {}
+        self._storage = Storage()
 
     def sources(self) -> list[Source]:
         """Counts by one pass over each file."""
@@ -102,7 +98,7 @@ class CsvReader(DataReader):
         if start == end:
             return
         with _reporting(source, start):
-            file = self._open(source)
+            file = self._storage.open(source)
             begin, stop = index.window(file, start, end)
             reader = pacsv.open_csv(
                 file.get_stream(begin, stop - begin),
@@ -120,26 +116,11 @@ class CsvReader(DataReader):
                 if batch.num_rows:
                     yield batch
 
-    def _open(self, path: str) -> pa.NativeFile:
-        """The file's text, seekable."""
-        if not path.lower().endswith(".gz"):
-            return pa.OSFile(path)
-        if path not in self._unpacked:
-            handle, name = tempfile.mkstemp(prefix="shoal-", suffix=".csv")
-            try:
-                with gzip.open(path) as packed, os.fdopen(handle, "wb") as plain:
-                    shutil.copyfileobj(packed, plain, 1 << 20)
-                self._unpacked[path] = pa.OSFile(name)
-            finally:
-                # It lives on until closed, and leaves nothing behind if we are killed.
-                os.unlink(name)
-        return self._unpacked[path]
-
     def _index(self, path: str) -> CsvIndex:
         index = self._indexes.get(path)
         if index is None:
             with _reporting(path):
-                index = self._indexes[path] = CsvIndex.build(self._open(path))
+                index = self._indexes[path] = CsvIndex.build(self._storage.open(path))
             if index.header == (0, 0):
                 raise UserError(f"{path}: the file is empty; a header line is expected")
         return index
@@ -156,7 +137,7 @@ class CsvReader(DataReader):
     def _guess(self, path: str) -> dict[str, pa.DataType | None]:
         """Column -> type in the order of the header; None where no value is known."""
         with _reporting(path):
-            file = self._open(path)
+            file = self._storage.open(path)
             sample = self._sample(file)
             if sample is None:
                 raise UserError(f"{path}: the file is empty; a header line is expected")
@@ -206,27 +187,22 @@ def _reporting(path: str, start: int = 0) -> Iterator[None]:
     start: the number of records before the first that is read; rows count from 1,
     without the header.
     """
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: the file is gone") from error
-    except MalformedCsvError as error:
-        where = f"row {error.record}" if error.record else "header"
-        raise UserError(f"{path}: {where}: {error.message}") from error
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UserError(f"{path}: the gzip'd file is damaged: {error}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: the header is not UTF-8 text") from error
-    except pa.ArrowInvalid as error:
-        text = str(error)
-        row = re.search(r"Row #(\d+): ", text)
-        place = f"row {start + int(row[1])}: " if row else ""
-        if row:
-            text = text.replace(row[0], "")
-        column = re.search(r"In CSV column #(\d+): ", text)
-        raise UserError(f"{path}: {place}{_plain(text, column)}") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+    with reporting(path):
+        try:
+            yield
+        except MalformedCsvError as error:
+            where = f"row {error.record}" if error.record else "header"
+            raise UserError(f"{path}: {where}: {error.message}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: the header is not UTF-8 text") from error
+        except pa.ArrowInvalid as error:
+            text = str(error)
+            row = re.search(r"Row #(\d+): ", text)
+            place = f"row {start + int(row[1])}: " if row else ""
+            if row:
+                text = text.replace(row[0], "")
+            column = re.search(r"In CSV column #(\d+): ", text)
+            raise UserError(f"{path}: {place}{_plain(text, column)}") from error
 
 
 def _plain(text: str, column: re.Match[str] | None) -> str:

@@ -16,6 +16,15 @@ EXTENSIONS = {
     ".csv.gz": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+    ".tfrecord.gz": "tfrecord",
+    ".recordio": "recordio",
+    ".txt": "lines",
+    ".txt.gz": "lines",
+    ".jsonl": "jsonlines",
+    ".jsonl.gz": "jsonlines",
+    ".ndjson": "jsonlines",
 }
 """File name ending -> format."""
 
@@ -34,7 +43,8 @@ def find_files(pattern: str, flag: str) -> list[str]:
     """The files that `pattern` stands for, sorted.
 
     A folder stands for all files in and below it that have a known ending and whose
-    names begin with neither "." nor "_" (where other systems keep their marks).
+    names begin with neither "." nor "_" (where other systems keep their marks). Text
+    files count only if there are no others: beside data they are notes.
 
     Raises UserError if there is nothing, or a file named has no known ending.
     """
@@ -75,7 +85,8 @@ def _below(folder: str, flag: str) -> list[str]:
         ]
     if not found:
         raise UserError(f"{flag}: the folder {folder} holds no file ending in {KNOWN}")
-    return sorted(found)
+    data = [path for path in found if format_of(path) != "lines"]
+    return sorted(data or found)
 
 
 def _near(path: str) -> str:

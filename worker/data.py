@@ -5,6 +5,8 @@ Owns which flag feeds which mode. Formats are data/'s, tensors pipeline.py's.
 
 from __future__ import annotations
 
+import os
+
 from shoal.config import JobConfig
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
@@ -39,7 +41,9 @@ class JobData:
             pattern, flag = self._patterns[mode], FLAGS[mode]
             custom = self._module.custom_data_reader
             if custom is None:
-                self._readers[mode] = open_reader(pattern, flag)
+                self._readers[mode] = open_reader(
+                    pattern, flag, index_folder=os.path.join(self._config.job_dir, "index")
+                )
             else:
                 with user_code(self._module.describe("custom_data_reader")):
                     self._readers[mode] = open_custom_reader(custom, pattern, flag)

@@ -9,7 +9,15 @@ from shoal.errors import UserError
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("b.csv", "a.csv", "_SUCCESS", ".hidden.csv", "notes.txt", "deep/c.csv"):
+    for name in (
+        "b.csv",
+        "a.csv",
+        "_SUCCESS",
+        ".hidden.csv",
+        "notes.txt",
+        "notes.md",
+        "deep/c.csv",
+    ):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("x\n1\n")
@@ -37,7 +45,7 @@ def test_a_glob_and_a_file_stand_for_what_they_name(folder):
         ("none/at/all", "there is no file or folder"),
         ("*.parquet", "no file matches"),
         ("empty", "holds no file ending in .csv"),
-        ("notes.txt", r"no known ending; shoal reads \.csv, \.csv\.gz, \.parquet, \.pq"),
+        ("notes.md", r"no known ending; shoal reads \.csv, \.csv\.gz, \.parquet, \.pq"),
     ],
 )
 def test_naming_nothing_is_an_error_with_the_flag(folder, pattern, message):

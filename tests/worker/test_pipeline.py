@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
@@ -156,3 +157,20 @@ def test_an_exception_in_the_users_reader_is_the_users(module, at):
                 pb.Range(source="shard", start=1400, end=1600)
             )
         )
+
+
+def test_examples_of_a_tfrecord_are_parsed_by_feed(pipeline, tmp_path):
+    path = str(tmp_path / "examples.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in range(20):
+            feature = tf.train.Feature(float_list=tf.train.FloatList(value=[number]))
+            features = tf.train.Features(feature={"x": feature})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    text = MODULE.replace(
+        "    def parse(record):\n",
+        "    def parse(row):\n"
+        '        kinds = {"x": tf.io.FixedLenFeature([], tf.float32)}\n'
+        '        record = tf.io.parse_single_example(row["record"], kinds)\n',
+    )
+    batch = next(pipeline(path, PREDICTION, text).batches(records(path, 5, 8)))
+    np.testing.assert_array_equal(batch.features[:, 0], [5, 6, 7])

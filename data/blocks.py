@@ -1,0 +1,193 @@
+"""Files of records one after the other, read by blocks.
+
+Owns what such formats share: an index of blocks (some 256 KiB each, or one record if it
+is longer), ranges cut from blocks, and the count. What a block holds is the format's
+module's: tfrecord.py, recordio.py, lines.py.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shoal.data.files import find_files
+from shoal.data.index_store import IndexStore
+from shoal.data.reader import DataReader, Source, check_columns, check_not_empty, check_range
+from shoal.data.storage import Storage, reporting, stamp
+from shoal.errors import UserError
+
+BLOCK_BYTES = 1 << 18
+"""Least bytes in a block but the last: what a range decodes in vain at either end stays
+small, and a block is long enough for the calls not to count."""
+
+READ_BYTES = 4 << 20
+"""Bytes read at a time when a file is indexed."""
+
+Int64 = npt.NDArray[np.int64]
+
+
+class DamagedError(Exception):
+    """A record is not as its format says. `record` is its position in the file, from 0."""
+
+    def __init__(self, record: int, message: str) -> None:
+        super().__init__(record, message)
+        self.record = record
+        self.message = message
+
+
+@dataclass(frozen=True)
+class BlockIndex:
+    """Where a file's blocks begin; both arrays end with the end of the file.
+
+    records: the position of each block's first record. offsets: of its first byte.
+    """
+
+    records: Int64
+    offsets: Int64
+
+    @classmethod
+    def of_table(cls, table: pa.Table) -> BlockIndex:
+        """From what `table` gave."""
+        return cls(table["record"].to_numpy(), table["offset"].to_numpy())
+
+    def table(self) -> pa.Table:
+        """For the index store."""
+        return pa.table({"record": self.records, "offset": self.offsets})
+
+    @property
+    def count(self) -> int:
+        """Records in the file."""
+        return int(self.records[-1])
+
+    def covering(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """(first record, records, first byte, last byte + 1) of the blocks of a range."""
+        if start == end:
+            return
+        block = int(np.searchsorted(self.records, start, "right")) - 1
+        while block < len(self.records) - 1 and self.records[block] < end:
+            first = int(self.records[block])
+            yield (
+                first,
+                int(self.records[block + 1]) - first,
+                int(self.offsets[block]),
+                int(self.offsets[block + 1]),
+            )
+            block += 1
+
+
+class BlockReader(DataReader):
+    """Reads the files that a pattern stands for, in the format of the class derived.
+
+    pattern: file, folder or glob. flag: named in errors.
+    columns: read only these; all where None.
+    index_folder: where the files' indexes are kept; in memory where None.
+
+    Raises UserError if no file is found.
+    """
+
+    kind = ""
+    """Of the index: one per format."""
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        flag: str = "custom_data_reader",
+        columns: Sequence[str] | None = None,
+        index_folder: str | None = None,
+    ) -> None:
+        self._pattern = pattern
+        self._flag = flag
+        self._columns = None if columns is None else list(columns)
+        self._paths = find_files(pattern, flag)
+        self._storage = Storage()
+        self._store = IndexStore(index_folder)
+        self._indexes: dict[str, BlockIndex] = {}
+        self._schema: pa.Schema | None = None
+
+    def sources(self) -> list[Source]:
+        """Counts from the indexes, which cost one pass over each file."""
+        found = [Source(path, self._index(path).count) for path in self._paths]
+        check_not_empty(found, self._pattern, self._flag)
+        return found
+
+    def schema(self) -> pa.Schema:
+        """The columns to be read."""
+        if self._schema is None:
+            full = self._full_schema()
+            if self._columns is not None:
+                check_columns(full, self._columns, self._flag)
+                full = pa.schema([full.field(name) for name in self._columns])
+            self._schema = full
+        return self._schema
+
+    def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield a RecordBatch per block."""
+        schema = self.schema()
+        index = self._index(source)
+        check_range(Source(source, index.count), start, end)
+        for first, count, begin, stop in index.covering(start, end):
+            with reporting_rows(source):
+                data = self._storage.open(source).read_at(stop - begin, begin)
+                if len(data) != stop - begin:
+                    raise UserError(f"{source}: the file became shorter while it was read")
+                low, high = max(start, first) - first, min(end, first + count) - first
+                batch = self._decode(data, first, low, high, schema)
+            yield batch
+
+    @abstractmethod
+    def _full_schema(self) -> pa.Schema:
+        """All columns that there are."""
+
+    @abstractmethod
+    def _scan(self, file: pa.NativeFile) -> Iterator[tuple[int, int]]:
+        """Yield (records, end offset) of runs of records, in order; blocks are made of them.
+
+        Raises DamagedError.
+        """
+
+    @abstractmethod
+    def _decode(
+        self, data: bytes, first: int, low: int, high: int, schema: pa.Schema, /
+    ) -> pa.RecordBatch:
+        """The records [low, high) of a block.
+
+        data: the block. first: the position in the file of its first record.
+        Raises DamagedError.
+        """
+
+    def _index(self, path: str) -> BlockIndex:
+        if path not in self._indexes:
+            with reporting_rows(path):
+                table = self._store.get(self.kind, path, stamp(path), lambda: self._build(path))
+            self._indexes[path] = BlockIndex.of_table(table)
+        return self._indexes[path]
+
+    def _build(self, path: str) -> pa.Table:
+        records, offsets = [0], [0]
+        count = end = 0
+        for number, stop in self._scan(self._storage.open(path)):
+            count, end = count + number, stop
+            if end - offsets[-1] >= BLOCK_BYTES:
+                records.append(count)
+                offsets.append(end)
+        if records[-1] != count or len(records) == 1:
+            records.append(count)
+            offsets.append(end)
+        return BlockIndex(np.array(records, np.int64), np.array(offsets, np.int64)).table()
+
+
+@contextmanager
+def reporting_rows(path: str) -> Iterator[None]:
+    """Turns errors in reading into a UserError naming the file and, if known, the row."""
+    with reporting(path):
+        try:
+            yield
+        except DamagedError as error:
+            raise UserError(f"{path}: row {error.record + 1}: {error.message}") from error

@@ -1,0 +1,257 @@
+"""TFRecord, RecordIO, text and JSON lines: any ranges that partition a file give it back."""
+
+import gzip
+import itertools
+import json
+import struct
+import zlib
+
+import cramjam
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shoal.data import RecordIOWriter, Source, blocks, lines, open_reader
+from shoal.errors import UserError
+
+FLAG = "--training-data"
+RECORDS = st.lists(st.binary(max_size=30), min_size=1, max_size=40)
+LINES = st.lists(
+    st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"")),
+    min_size=1,
+    max_size=40,
+)
+OBJECTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": st.integers(-(2**63), 2**63 - 1),
+            "text": st.text(st.characters(codec="utf-8"), max_size=8),
+            "ids": st.lists(st.integers(0, 9), max_size=3),
+        }
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def write_tfrecord(path, records):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def write_recordio(path, records, **options):
+    with RecordIOWriter(path, **options) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def write_lines(path, records):
+    path.write_bytes(b"".join(record + b"\n" for record in records))
+
+
+def values(reader, source, start, end):
+    return [
+        value
+        for batch in reader.read(source, start, end)
+        for value in (batch.column(0).to_pylist() if batch.num_columns == 1 else batch.to_pylist())
+    ]
+
+
+def check_partition(path, records, cuts, monkeypatch, block):
+    """Ranges between any cuts, one after the other, are the whole file in order."""
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    reader = open_reader(str(path), FLAG)
+    assert reader.sources() == [Source(str(path), len(records))]
+    bounds = [0, *sorted(cut % (len(records) + 1) for cut in cuts), len(records)]
+    read = [
+        value
+        for start, end in itertools.pairwise(bounds)
+        for value in values(reader, str(path), start, end)
+    ]
+    monkeypatch.undo()
+    assert read == records
+
+
+PROPERTY = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+CUTS = st.lists(st.integers(0, 1000), max_size=5)
+
+
+@PROPERTY
+@given(records=RECORDS, cuts=CUTS, block=st.integers(1, 100))
+def test_ranges_of_tfrecord(tmp_path, monkeypatch, records, cuts, block):
+    write_tfrecord(tmp_path / "a.tfrecord", records)
+    check_partition(tmp_path / "a.tfrecord", records, cuts, monkeypatch, block)
+
+
+@PROPERTY
+@given(
+    records=RECORDS,
+    cuts=CUTS,
+    block=st.integers(1, 100),
+    chunk=st.integers(1, 60),
+    compressor=st.sampled_from(["snappy", "gzip", "none"]),
+)
+def test_ranges_of_recordio(tmp_path, monkeypatch, records, cuts, block, chunk, compressor):
+    path = tmp_path / "a.recordio"
+    write_recordio(path, records, compressor=compressor, chunk_bytes=chunk)
+    check_partition(path, records, cuts, monkeypatch, block)
+
+
+@PROPERTY
+@given(records=LINES, cuts=CUTS, block=st.integers(1, 100), read=st.integers(1, 9))
+def test_ranges_of_text(tmp_path, monkeypatch, records, cuts, block, read):
+    write_lines(tmp_path / "a.txt", records)
+    monkeypatch.setattr(lines, "READ_BYTES", read)
+    check_partition(tmp_path / "a.txt", records, cuts, monkeypatch, block)
+
+
+@PROPERTY
+@given(records=OBJECTS, cuts=CUTS, block=st.integers(1, 200))
+def test_ranges_of_json_lines(tmp_path, monkeypatch, records, cuts, block):
+    # Lists that are empty all over have no type; a value in the first object gives one.
+    records = [{**records[0], "ids": [1]}, *records]
+    write_lines(tmp_path / "a.jsonl", [json.dumps(record).encode() for record in records])
+    check_partition(tmp_path / "a.jsonl", records, cuts, monkeypatch, block)
+
+
+def test_large_files_have_several_blocks(tmp_path):
+    records = [bytes([i % 251]) * 1000 for i in range(3000)]
+    write_tfrecord(tmp_path / "a.tfrecord", records)
+    write_recordio(tmp_path / "a.recordio", records)
+    write_lines(tmp_path / "a.txt", [b"%d" % i * 200 for i in range(3000)])
+    for name in ("a.tfrecord", "a.recordio"):
+        assert (
+            values(open_reader(str(tmp_path / name), FLAG), str(tmp_path / name), 900, 2900)
+            == (records[900:2900])
+        )
+    text = open_reader(str(tmp_path / "a.txt"), FLAG)
+    assert values(text, str(tmp_path / "a.txt"), 2998, 3000) == [b"2998" * 200, b"2999" * 200]
+
+
+def test_recordio_as_another_program_would_write_it(tmp_path):
+    """The head by hand, the body by another implementation of Snappy's frames."""
+    body = b"".join(struct.pack("<I", len(r)) + r for r in (b"Hello", b"", b"World!" * 20_000))
+    packed = bytes(cramjam.snappy.compress(body))
+    head = struct.pack("<5I", 0x01020304, zlib.crc32(packed), 1, len(packed), 3)
+    path = tmp_path / "a.recordio"
+    path.write_bytes((head + packed) * 2)
+    read = values(open_reader(str(path), FLAG), str(path), 1, 4)
+    assert read == [b"", b"World!" * 20_000, b"Hello"]
+
+
+def test_recordio_is_written_as_another_program_reads_it(tmp_path):
+    path = tmp_path / "a.recordio"
+    records = [b"Hello", b"", b"World!" * 20_000]
+    write_recordio(path, records)
+    data = path.read_bytes()
+    magic, checksum, compressor, length, count = struct.unpack_from("<5I", data)
+    assert (magic, compressor, length, count) == (0x01020304, 1, len(data) - 20, 3)
+    assert checksum == zlib.crc32(data[20:])
+    assert bytes(cramjam.snappy.decompress(data[20:])) == b"".join(
+        struct.pack("<I", len(r)) + r for r in records
+    )
+
+
+def test_an_index_is_built_once_for_all_processes(tmp_path, monkeypatch):
+    path, folder = tmp_path / "a.tfrecord", tmp_path / "index"
+    write_tfrecord(path, [b"one", b"two"])
+    open_reader(str(path), FLAG, index_folder=str(folder)).sources()
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks.BlockReader, "_build", None)  # would raise if called
+        again = open_reader(str(path), FLAG, index_folder=str(folder))
+        assert values(again, str(path), 1, 2) == [b"two"]
+    write_tfrecord(path, [b"one", b"two", b"three"])
+    changed = open_reader(str(path), FLAG, index_folder=str(folder))
+    assert changed.sources() == [Source(str(path), 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "records"),
+    [
+        ("a.tfrecord.gz", None, [b"x", b"y"]),
+        ("a.txt.gz", b"x\r\n\ny", [b"x", b"", b"y"]),
+    ],
+)
+def test_gzip_is_read_as_what_is_in_it(tmp_path, name, text, records):
+    if text is None:
+        write_tfrecord(tmp_path / "plain", records)
+        text = (tmp_path / "plain").read_bytes()
+    (tmp_path / name).write_bytes(gzip.compress(text))
+    reader = open_reader(str(tmp_path / name), FLAG)
+    assert values(reader, str(tmp_path / name), 0, len(records)) == records
+
+
+def read_all(path):
+    reader = open_reader(str(path), FLAG)
+    for source in reader.sources():
+        list(reader.read(source.name, 0, source.records))
+
+
+def refused(path):
+    with pytest.raises(UserError) as caught:
+        read_all(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("byte", "message"),
+    [
+        (-1, "row 3: the checksum of the record's data is wrong"),
+        (-6, "row 3: the checksum of the record's data is wrong"),
+        (19, "row 2: the checksum of the record's length is wrong"),
+    ],
+)
+def test_a_damaged_tfrecord_is_named(tmp_path, byte, message):
+    path = tmp_path / "a.tfrecord"
+    write_tfrecord(path, [b"abc"] * 3)
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1
+    path.write_bytes(data)
+    assert message in refused(path)
+
+
+def test_files_that_end_early_are_named(tmp_path):
+    write_tfrecord(tmp_path / "a.tfrecord", [b"abc"] * 3)
+    write_recordio(tmp_path / "a.recordio", [b"abc"] * 3, chunk_bytes=1)
+    for name in ("a.tfrecord", "a.recordio"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes()[:-2])
+        assert "row 3: the file ends within" in refused(path)
+
+
+def test_a_damaged_recordio_is_named(tmp_path):
+    path = tmp_path / "a.recordio"
+    write_recordio(path, [b"abc"] * 3, chunk_bytes=1)
+    data = bytearray(path.read_bytes())
+    path.write_bytes(data[:-1] + b"?")
+    assert "row 3: the checksum of the chunk" in refused(path)
+    path.write_bytes(b"not a recordio file at all")
+    assert "row 1: no chunk begins" in refused(path)
+
+
+def test_a_bad_json_line_is_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    good = b'{"a": 1}\n'
+    path.write_bytes(good * 3 + b"\n  \n" + b"{nothing\n" + good)
+    assert "row 4: not a JSON object" in refused(path)
+    path.write_bytes(good * 200_000 + b'{"a": "x"}\n' + good)
+    assert "row 200001: not a JSON object" in refused(path)
+
+
+def test_types_of_json_lines_are_those_of_all_files(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"n": 1, "day": "2024-01-02", "gap": null}\n')
+    (tmp_path / "b.jsonl").write_text('{"n": 1.5, "day": "x", "gap": [1]}\n')
+    reader = open_reader(str(tmp_path), FLAG)
+    assert reader.schema() == pa.schema(
+        [("n", pa.float64()), ("day", pa.string()), ("gap", pa.list_(pa.int64()))]
+    )
+    (tmp_path / "c.jsonl").write_text('{"n": "text"}\n')
+    with pytest.raises(UserError, match=r"'n': double in .*a\.jsonl, string in .*c\.jsonl"):
+        open_reader(str(tmp_path), FLAG).schema()
