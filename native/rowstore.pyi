@@ -68,6 +68,19 @@ class RowStore:
             NDArray[np.uint32],
         ]
     ]: ...
+    def begin_snapshot(self) -> None: ...
+    def snapshot(
+        self, batch: int = 65536
+    ) -> Iterator[
+        tuple[
+            NDArray[np.int64],
+            NDArray[np.float32],
+            dict[str, NDArray[np.float32]],
+            NDArray[np.uint32],
+            NDArray[np.uint32],
+        ]
+    ]: ...
+    def end_snapshot(self) -> None: ...
     def assign(
         self,
         ids: NDArray[np.int64],

@@ -53,6 +53,11 @@ cdef extern from "scan.h" nogil:
     int shoal_contains(shoal_store *, int64_t)
     int64_t shoal_export_segment(shoal_store *, uint64_t *, const shoal_rows *, int64_t)
     int shoal_compact(shoal_store *)
+    int shoal_snapshot_begin(shoal_store *)
+    void shoal_snapshot_end(shoal_store *)
+    int64_t shoal_snapshot_segment(shoal_store *, uint64_t *, const shoal_rows *, int64_t)
+    int64_t shoal_snapshot_kept(shoal_store *, const shoal_rows *, int64_t, int64_t)
+    int shoal_snapshot_failed(const shoal_store *)
     shoal_step shoal_step_of(int rule, const double *constants)
     shoal_step shoal_step_at(const shoal_step *, double rate, double scale, double step)
 
@@ -107,6 +112,7 @@ cdef class RowStore:
     cdef readonly str value_dtype
     cdef readonly tuple slot_names
     cdef readonly int slot_width
+    cdef bint _snapshot
 
     def __cinit__(self, dim, optimizer, initializer, seed, *, value_dtype="float32"):
         cdef float slot_initial[SHOAL_MAX_SLOTS]
@@ -142,6 +148,8 @@ cdef class RowStore:
             raise MemoryError("no memory for an empty row store")
 
     def __dealloc__(self):
+        if self._snapshot:
+            shoal_snapshot_end(self._store)
         shoal_store_destroy(self._store)
 
     def __len__(self):
@@ -263,9 +271,43 @@ cdef class RowStore:
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
-        return self._export(max(batch, SHOAL_SEGMENT_ROWS))
+        return self._export(max(batch, SHOAL_SEGMENT_ROWS), False)
 
-    def _export(self, room):
+    def begin_snapshot(self):
+        """Fix the rows as they are now, for ``snapshot``; updates may go on at once.
+
+        No update may be under way. Costs a bit a row, and until ``end_snapshot`` a copy of
+        each row that is changed before it was read. Raises MemoryError; ValueError if
+        there is a snapshot already.
+        """
+        cdef int begun
+        if self._snapshot:
+            raise ValueError("a snapshot is being read already")
+        with nogil:
+            begun = shoal_snapshot_begin(self._store)
+        if not begun:
+            raise MemoryError("no memory for a snapshot")
+        self._snapshot = True
+
+    def snapshot(self, batch=65536):
+        """Iterate over the rows as they were at ``begin_snapshot``, each once; as ``export``.
+
+        Raises ValueError without a snapshot, MemoryError if copies of changed rows did
+        not fit (updates went on undisturbed).
+        """
+        if not self._snapshot:
+            raise ValueError("there is no snapshot: call begin_snapshot")
+        return self._export(max(batch, SHOAL_SEGMENT_ROWS), True)
+
+    def end_snapshot(self):
+        """Forget the snapshot and the copies it holds; nothing without one."""
+        if self._snapshot:
+            with nogil:
+                shoal_snapshot_end(self._store)
+            self._snapshot = False
+
+    def _export(self, room, fixed):
+        cdef int of_snapshot = fixed
         cdef uint64_t cursor = 0
         cdef shoal_rows rows
         cdef int64_t filled = 0, copied = 0
@@ -285,10 +327,21 @@ cdef class RowStore:
             filled = 0
             while filled + SHOAL_SEGMENT_ROWS <= capacity:
                 with nogil:
-                    copied = shoal_export_segment(self._store, &cursor, &rows, filled)
+                    if of_snapshot:
+                        copied = shoal_snapshot_segment(self._store, &cursor, &rows, filled)
+                    else:
+                        copied = shoal_export_segment(self._store, &cursor, &rows, filled)
                 if copied < 0:
                     break
                 filled += copied
+            if of_snapshot:
+                # After the last segment no copy is added any more.
+                with nogil:
+                    filled += shoal_snapshot_kept(self._store, &rows, filled, capacity)
+                if shoal_snapshot_failed(self._store):
+                    raise MemoryError("no memory for copies of rows that changed meanwhile")
+                if copied < 0 and filled == capacity:
+                    copied = 0  # there may be more copies
             if filled:
                 yield (
                     ids[:filled], values[:filled],

@@ -29,6 +29,8 @@ static int64_t shoal_remove(shoal_store *t, const int64_t *ids, int64_t n) {
         for (int64_t i = base; i < n && i < base + SHOAL_INSERTS && ready; i++) {
             shoal_entry e = shoal_find(&t->index, shoal_mix64((uint64_t)ids[i]));
             if (!e.bucket) continue;
+            shoal_preserve(t, &e.bucket->meta[e.lane], shoal_mix64((uint64_t)ids[i]),
+                           e.bucket->meta[e.lane]);
             ready = shoal_push_row(t, shoal_row_of(e.bucket->tag[e.lane], e.bucket->meta[e.lane]));
             if (!ready) break;
             shoal_index_drop(&t->index, e);
@@ -105,7 +107,96 @@ static int64_t shoal_export_segment(shoal_store *t, uint64_t *cursor, const shoa
     return at - start;
 }
 
+/* ---- reading a snapshot ---- */
+
+static void shoal_export_record(const shoal_store *t, uint64_t hash, uint64_t header,
+                                const char *record, const shoal_rows *out, int64_t at) {
+    const float *slots = (const float *)(record + t->slot_offset);
+    out->ids[at] = (int64_t)shoal_unmix64(hash);
+    shoal_read_row(t, record, out->values + at * t->dim);
+    for (int k = 0; k < t->slots; k++)
+        memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
+               (size_t)t->slot_width * 4);
+    out->versions[at] = shoal_version_of(header);
+    out->uses[at] = shoal_uses_of(header);
+}
+
+/* Copies to out[at..] the rows of the next segment that were not kept. A lock a row:
+ * a reader that takes none could be overtaken by an update, and copy its result.
+ * Otherwise as shoal_export_segment. */
+static int64_t shoal_snapshot_segment(shoal_store *t, uint64_t *cursor, const shoal_rows *out,
+                                      int64_t at) {
+    if (*cursor >> 32) return -1;
+    const int64_t start = at;
+    pthread_rwlock_rdlock(&t->lock);
+    const shoal_index *x = &t->index;
+    const uint32_t place = shoal_place(x, shoal_reversed((uint32_t)*cursor));
+    const uint64_t word = x->directory[place];
+    for (uint32_t ahead = 0, i = 0; i <= shoal_mask(word); i++) {
+        for (; ahead <= shoal_mask(word) && ahead < i + 8; ahead++) {
+            const shoal_bucket *b = shoal_segment(word) + ahead;
+            for (int k = 0; k < SHOAL_LANES; k++) {
+                if (!shoal_live(b->tag[k])) continue;
+                const char *record = shoal_record(
+                    t, shoal_row_of(b->tag[k], __atomic_load_n(&b->meta[k], __ATOMIC_RELAXED)));
+                for (size_t line = 0; line < t->stride; line += SHOAL_LINE)
+                    shoal_prefetch(record + line);
+            }
+        }
+        shoal_bucket *b = shoal_segment(word) + i;
+        for (int k = 0; k < SHOAL_LANES; k++) {
+            if (!shoal_live(b->tag[k])) continue;
+            uint64_t hash = (b->tag[k] & ~SHOAL_PLACE_BITS) | (place & SHOAL_PLACE_BITS), held;
+            shoal_lock_row(&b->meta[k], &held);
+            const uint32_t row = shoal_row_of(b->tag[k], held);
+            if (shoal_snapshot_lacks(t->snapshot, row))
+                shoal_export_record(t, hash, held, shoal_record(t, row), out, at++);
+            __atomic_store_n(&b->meta[k], held, __ATOMIC_RELEASE);
+        }
+    }
+    *cursor = shoal_cursor_after(x, *cursor, place);
+    pthread_rwlock_unlock(&t->lock);
+    return at - start;
+}
+
+/* Copies kept rows to out[at..limit) and drops them; returns how many. */
+static int64_t shoal_snapshot_kept(shoal_store *t, const shoal_rows *out, int64_t at,
+                                   int64_t limit) {
+    struct shoal_snapshot *s = t->snapshot;
+    const int64_t start = at;
+    pthread_mutex_lock(&s->lock);
+    while (s->kept && at < limit) {
+        shoal_kept *block = s->kept;
+        while (block->count && at < limit) {
+            const char *entry = block->entries + (size_t)--block->count * s->entry;
+            uint64_t hash, header;
+            memcpy(&hash, entry, 8);
+            memcpy(&header, entry + 8, 8);
+            shoal_export_record(t, hash, header, entry + 16, out, at++);
+        }
+        if (!block->count) {
+            s->kept = block->next;
+            free(block);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return at - start;
+}
+
+static int shoal_snapshot_failed(const shoal_store *t) { return t->snapshot->failed; }
+
 /* ---- compaction: the only operation that moves rows ---- */
+
+/* A row takes its bit with it. Exclusive structure lock held; lower < row. */
+static void shoal_snapshot_moved(shoal_store *t, uint32_t row, uint32_t lower) {
+    if (!t->snapshot) return;
+    const uint32_t rows = t->snapshot->rows;
+    uint64_t *seen = t->snapshot->seen;
+    const int lacked = row < rows && !(seen[row >> 6] >> (row & 63u) & 1u);
+    if (lower >= rows) return; /* then both are newer than the snapshot */
+    if (lacked) __atomic_fetch_and(&seen[lower >> 6], ~(1ULL << (lower & 63u)), __ATOMIC_RELAXED);
+    else __atomic_fetch_or(&seen[lower >> 6], 1ULL << (lower & 63u), __ATOMIC_RELAXED);
+}
 
 /* Moves the segment's rows from `boundary` on into free rows below it. */
 static int shoal_lower_rows(shoal_store *t, uint64_t word) {
@@ -118,6 +209,7 @@ static int shoal_lower_rows(shoal_store *t, uint64_t word) {
             if (!shoal_push_row(t, row)) return 0;
             uint32_t lower = t->free_low.items[--t->free_low.count];
             memcpy(shoal_record(t, lower), shoal_record(t, row), t->stride);
+            shoal_snapshot_moved(t, row, lower);
             b->tag[k] = shoal_tag(b->tag[k], lower);
             b->meta[k] = (b->meta[k] & ((1ULL << 45) - 1)) | (uint64_t)(lower & 0x7FFFFu) << 45;
         }

@@ -54,6 +54,7 @@ typedef struct {
     uint32_t boundary;     /* above every row, except during a compaction */
     char *nursery;         /* the first chunk, in small pages */
     size_t chunk_bytes;
+    struct shoal_snapshot *snapshot; /* being read (snapshot.h), or NULL */
 } shoal_store;
 
 SHOAL_INLINE char *shoal_record(const shoal_store *t, uint32_t row) {

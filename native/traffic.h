@@ -10,7 +10,7 @@
 #ifndef SHOAL_TRAFFIC_H
 #define SHOAL_TRAFFIC_H
 
-#include "store.h"
+#include "snapshot.h"
 
 enum {
     SHOAL_GROUP = 16,    /* ids per pipeline stage */
@@ -169,6 +169,8 @@ static void shoal_update_group(shoal_store *t, const shoal_batch *b, shoal_apply
     for (int64_t from = 0, to; from < g->count; from = to) {
         shoal_lock_row(g->metas[from], &held[from]);
         for (to = from + 1; to < g->count && shoal_try_lock_row(g->metas[to], &held[to]);) to++;
+        for (int64_t r = from; r < to; r++)
+            shoal_preserve(t, g->metas[r], g->hashes[r], held[r]);
         shoal_apply_locked(t, b, apply, g, held, from, to, scratch);
         for (int64_t r = from; r < to; r++)
             __atomic_store_n(g->metas[r], shoal_meta_used(held[r], b->version), __ATOMIC_RELEASE);
@@ -212,7 +214,14 @@ static int shoal_insert_some(shoal_store *t, const shoal_batch *b, const uint64_
     for (int64_t j = 0; j < n; j++) shoal_prefetch(shoal_home_bucket(&t->index, hashes[j]));
     for (int64_t j = 0; j < n && result == SHOAL_OK; j++) {
         shoal_entry e = shoal_find(&t->index, hashes[j]);
-        if (!e.bucket) e = shoal_insert(t, hashes[j], scratch);
+        if (!e.bucket) {
+            e = shoal_insert(t, hashes[j], scratch);
+            if (e.bucket && t->snapshot)
+                shoal_snapshot_lacks(t->snapshot,
+                                     shoal_row_of(e.bucket->tag[e.lane], e.bucket->meta[e.lane]));
+        } else if (b->values) {
+            shoal_preserve(t, &e.bucket->meta[e.lane], hashes[j], e.bucket->meta[e.lane]);
+        }
         if (!e.bucket) {
             result = SHOAL_NO_MEMORY;
         } else if (b->values) {
