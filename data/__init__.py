@@ -5,7 +5,7 @@ arrays. Does not know TensorFlow (the worker makes tensors of the arrays) nor ta
 (the master cuts the ranges).
 """
 
-from shoal.data.columns import Column, ListColumn, as_columns, read_columns
+from shoal.data.columns import Column, ListColumn, as_columns, minibatches, read_columns
 from shoal.data.csv_reader import CsvReader
 from shoal.data.custom import open_custom_reader
 from shoal.data.lines import JsonLinesReader, TextLineReader
@@ -30,6 +30,7 @@ __all__ = [
     "TextLineReader",
     "as_columns",
     "check_columns",
+    "minibatches",
     "open_custom_reader",
     "open_reader",
     "read_columns",

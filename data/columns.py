@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,56 @@ def records_in(columns: Mapping[str, Column]) -> int:
     for column in columns.values():
         return len(column.row_lengths if isinstance(column, ListColumn) else column)
     return 0
+
+
+def minibatches(chunks: Iterator[dict[str, Column]], size: int) -> Iterator[dict[str, Column]]:
+    """Cut chunks anew: `size` records each, the last one what is left.
+
+    A piece of a single chunk is a view of it; only those across two are copied.
+    """
+    held: list[dict[str, Column]] = []
+    count = 0
+    for chunk in chunks:
+        held.append(chunk)
+        count += records_in(chunk)
+        if count < size:
+            continue
+        whole = _joined(held)
+        for first in range(0, count - size + 1, size):
+            yield _part(whole, first, first + size)
+        rest = count % size
+        held = [_part(whole, count - rest, count)] if rest else []
+        count = rest
+    if count:
+        yield _joined(held)
+
+
+def _joined(chunks: Sequence[dict[str, Column]]) -> dict[str, Column]:
+    if len(chunks) == 1:
+        return chunks[0]
+    joined: dict[str, Column] = {}
+    for name, first in chunks[0].items():
+        if isinstance(first, ListColumn):
+            lists = [cast(ListColumn, chunk[name]) for chunk in chunks]
+            joined[name] = ListColumn(
+                np.concatenate([each.values for each in lists]),
+                np.concatenate([each.row_lengths for each in lists]),
+            )
+        else:
+            joined[name] = np.concatenate([cast(npt.NDArray[Any], each[name]) for each in chunks])
+    return joined
+
+
+def _part(chunk: dict[str, Column], start: int, end: int) -> dict[str, Column]:
+    part: dict[str, Column] = {}
+    for name, column in chunk.items():
+        if isinstance(column, ListColumn):
+            before = int(column.row_lengths[:start].sum())
+            lengths = column.row_lengths[start:end]
+            part[name] = ListColumn(column.values[before : before + int(lengths.sum())], lengths)
+        else:
+            part[name] = column[start:end]
+    return part
 
 
 def as_columns(chunk: Any, source: str = "") -> dict[str, Column]:

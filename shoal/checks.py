@@ -11,7 +11,7 @@ import difflib
 import os
 from pathlib import Path
 
-from shoal.config import MODULE_FUNCTIONS, JobConfig, flag
+from shoal.config import MODULE_FUNCTIONS, JobConfig, flag, missing_functions
 from shoal.errors import UserError
 
 MANIFESTS = ("manifest.json", "_manifest.json")
@@ -66,7 +66,7 @@ def check_model(config: JobConfig) -> set[str] | None:
     names = _top_level_names(tree)
     if names is not None and name not in names:
         raise UserError(f"--model-def: {path} defines no {name}{_near(name, sorted(names))}")
-    if names is not None and (missing := [f for f in MODULE_FUNCTIONS if f not in names]):
+    if names is not None and (missing := missing_functions(names)):
         raise UserError(
             f"--model-def: {path} has no function {missing[0]}(): a model module needs "
             f"{', '.join(MODULE_FUNCTIONS)} beside {name}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
 """What the user's module must define beside the model."""
+
+
+def missing_functions(defined: Container[str]) -> list[str]:
+    """Those of `MODULE_FUNCTIONS` that are not `defined`; feed_batch serves in place of feed."""
+    return [
+        name
+        for name in MODULE_FUNCTIONS
+        if name not in defined and not (name == "feed" and "feed_batch" in defined)
+    ]
 
 
 def _option(help_text: str, default: Any = dataclasses.MISSING, commands: str = "") -> Any:

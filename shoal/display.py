@@ -173,6 +173,15 @@ def _figures(status: pb.JobStatus) -> dict[str, str]:
     return figures
 
 
+def stages_text(stage_seconds: Mapping[str, float]) -> str:
+    """Where the workers' time went: each stage's share of the sum, the largest first."""
+    total = sum(stage_seconds.values())
+    if not total:
+        return ""
+    shares = sorted(stage_seconds.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in shares)
+
+
 def status_text(status: pb.JobStatus) -> str:
     """The status in one line."""
     unit, done, total = _progress(status)
@@ -197,6 +206,8 @@ def block(status: pb.JobStatus) -> Group:
     figures.add_row(*(Text(name, style="dim") for name in named))
     figures.add_row(*named.values())
     lines: list[Table | Text] = [head, figures]
+    if stages := stages_text(status.stage_seconds):
+        lines.append(Text(f"time: {stages}", style="dim"))
     if status.HasField("last_evaluation"):
         lines.append(Text(metrics_text(status.last_evaluation.metrics), style="green"))
     return Group(*lines)
@@ -227,6 +238,8 @@ def report(result: JobResult) -> Table:
     table.add_row("seconds", f"{result.seconds:.1f}")
     if result.samples_per_second:
         table.add_row("samples/s", f"{result.samples_per_second:,.0f}")
+    if stages := stages_text(result.stage_seconds):
+        table.add_row("time by stage", stages)
     if result.ledger.get("total") and result.staleness:
         table.add_row("mean staleness", f"{result.staleness.get('mean', 0.0):.2f} pushes")
     if result.workers.get("deaths"):

@@ -36,6 +36,7 @@ class JobResult:
     samples_per_second: float = 0.0
     versions: dict[str, int] = field(default_factory=dict)
     staleness: dict[str, Any] = field(default_factory=dict)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
     workers: dict[str, int] = field(default_factory=dict)
     failure: dict[str, Any] | None = None
     messages: list[str] = field(default_factory=list)

@@ -78,7 +78,7 @@ class ServedModel:
         self.features_spec = features_spec
         keras.utils.set_random_seed(config.seed)
         self.model = module.build_model()
-        _check_text(self.model, features_spec, module.describe("feed"))
+        _check_text(self.model, features_spec, module.describe(module.feed_name))
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()
         self.optimizer = specs.ServedOptimizer(optimizer, module.describe("optimizer"))
@@ -196,7 +196,7 @@ class ServedModel:
         """The rows that `features` need, and newer dense values."""
         position = {name: i for i, name in enumerate(self.tables)}
         calls: list[list[Int64]] = [[] for _ in self.tables]
-        what = f"reading the ids from what {self._module.describe('feed')} gave"
+        what = f"reading the ids from what {self._module.describe(self._module.feed_name)} gave"
         with self._stage("ids"), self._calling(what):
             for name, ids in zip(self._calls, self._ids(features), strict=True):
                 calls[position[name]].append(ids.numpy())

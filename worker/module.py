@@ -20,12 +20,12 @@ from typing import Any
 
 import keras
 
-from shoal.config import MODULE_FUNCTIONS
+from shoal.config import MODULE_FUNCTIONS, missing_functions
 from shoal.errors import UserCodeError, UserError
 
 logger = logging.getLogger(__name__)
 
-OPTIONAL = ("eval_metrics_fn", "custom_data_reader", "PredictionOutputsProcessor")
+OPTIONAL = ("feed_batch", "eval_metrics_fn", "custom_data_reader", "PredictionOutputsProcessor")
 
 
 @contextmanager
@@ -79,10 +79,16 @@ class UserModule:
     custom_model: Callable[[], Any]
     loss: Callable[[Any, Any], Any]
     optimizer: Callable[[], Any]
-    feed: Callable[[Any, str, Any], Any]
+    feed: Callable[[Any, str, Any], Any] | None
+    feed_batch: Callable[[Any, str, Any], Any] | None
     eval_metrics_fn: Callable[[], Any] | None
     custom_data_reader: Callable[..., Any] | None
     prediction_outputs_processor: Callable[[], Any] | None
+
+    @property
+    def feed_name(self) -> str:
+        """The function that makes features of records: feed_batch where there is one."""
+        return "feed" if self.feed_batch is None else "feed_batch"
 
     def describe(self, function: str) -> str:
         """`function` as messages name it."""
@@ -123,12 +129,12 @@ def load_module(model_zoo: str, model_def: str) -> UserModule:
 
     if find(function) is None:
         raise UserError(f"--model-def {model_def}: {path} has no function or class {function!r}")
-    for name in MODULE_FUNCTIONS:
-        if find(name) is None:
-            raise UserError(
-                f"{path} has no function {name}(): a model module needs "
-                f"{', '.join(MODULE_FUNCTIONS)} beside {function}"
-            )
+    defined = [name for name in (*MODULE_FUNCTIONS, *OPTIONAL) if find(name) is not None]
+    if missing := missing_functions(defined):
+        raise UserError(
+            f"{path} has no function {missing[0]}(): a model module needs "
+            f"{', '.join(MODULE_FUNCTIONS)} beside {function}"
+        )
     if find("callbacks") is not None:
         logger.warning("%s: callbacks() is not called in this version", path.name)
     return UserModule(

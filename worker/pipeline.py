@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from shoal.data.columns import ListColumn, read_columns
-from shoal.data.reader import DataReader, check_columns
+from shoal.data.columns import ListColumn, minibatches, read_columns
+from shoal.data.reader import DataReader, Metadata, check_columns
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.module import UserModule, user_code
@@ -66,31 +66,45 @@ class Pipeline:
         self._mode = mode
         self._range = pb.Range()
         self._error: Exception | None = None
-        records = tf.data.Dataset.from_generator(
-            self._chunks, output_signature=self._signature()
-        ).unbatch()
+        self._feed = module.describe(module.feed_name)
+        self._minibatch_size = minibatch_size
+        # Records in one element of what _chunks gives; None: as the reader's chunks are.
+        self._cut = None if module.feed_batch is None else minibatch_size
+        chunks = tf.data.Dataset.from_generator(self._chunks, output_signature=self._signature())
         with self._reading("the columns"):
             metadata = reader.metadata
         try:
-            with user_code(module.describe("feed")):
-                self._elements = module.feed(records, mode, metadata)
+            with user_code(self._feed):
+                batched = self._fed(chunks, metadata)
         except UserCodeError as error:
             # The commonest mistake deserves better than a traceback through tf.data.
             missing = re.search(r"KeyError: ['\"](.+?)['\"]", error.traceback)
             if missing and missing[1] not in metadata.column_names:
-                what = f"{module.describe('feed')}: {flag}"
-                check_columns(reader.schema(), [missing[1]], what)
+                check_columns(reader.schema(), [missing[1]], f"{self._feed}: {flag}")
             raise
-        if not isinstance(self._elements, tf.data.Dataset):
-            raise UserError(
-                f"{module.describe('feed')} returned {type(self._elements).__name__}, "
-                "not a tf.data.Dataset"
-            )
-        self.aligned = _one_to_one(self._elements, records)
-        with user_code(f"batching what {module.describe('feed')} gave"):
-            batched = self._elements.batch(minibatch_size)
         self._batched = batched.prefetch(PREFETCHED_BATCHES)
         self.features_spec, self.labels_spec = self._split(batched.element_spec)
+
+    def _fed(self, chunks: Any, metadata: Metadata) -> Any:
+        """The dataset of batches that the user's function makes of chunks of columns.
+
+        Sets `_elements`, of which `_raise_at_record` takes one a record, and `aligned`.
+        """
+        feed_batch = self._module.feed_batch
+        if feed_batch is not None:
+            self.aligned = True
+            self._elements = chunks.map(lambda columns: feed_batch(columns, self._mode, metadata))
+            return self._elements
+        assert self._module.feed is not None
+        records = chunks.unbatch()
+        self._elements = self._module.feed(records, self._mode, metadata)
+        if not isinstance(self._elements, tf.data.Dataset):
+            raise UserError(
+                f"{self._feed} returned {type(self._elements).__name__}, not a tf.data.Dataset"
+            )
+        self.aligned = _one_to_one(self._elements, records)
+        with user_code(f"batching what {self._feed} gave"):
+            return self._elements.batch(self._minibatch_size)
 
     def _split(self, element: Any) -> tuple[Any, Any]:
         """Features and labels of an element, a batch or a spec."""
@@ -99,7 +113,7 @@ class Pipeline:
         if isinstance(element, tuple) and len(element) == 2:
             return element
         raise UserError(
-            f"{self._module.describe('feed')} must give (features, labels) pairs in mode "
+            f"{self._feed} must give (features, labels) pairs in mode "
             f"{self._mode!r}, not {type(element).__name__}"
         )
 
@@ -125,23 +139,39 @@ class Pipeline:
                 raise
             features, labels = self._split(element)
             size = int(tf.nest.flatten(features)[0].shape[0])
+            if self._module.feed_batch is not None:
+                self._check_size(records, done, size)
             done += size
             yield Batch(features, labels, size, done - size, done if self.aligned else 0)
 
+    def _check_size(self, records: pb.Range, done: int, size: int) -> None:
+        """Raises UserError if feed_batch gave more or fewer elements than it got records."""
+        first = records.start + done
+        given = min(self._minibatch_size, records.end - first)
+        if size != given:
+            raise UserError(
+                f"{self._feed} gave {size} elements for the {given} records from {first} on of "
+                f"{records.source}: it must give one a record; use feed() to drop or add records"
+            )
+
     def _raise_at_record(self, records: pb.Range, done: int) -> None:
         """Run feed again record by record to name the one that made it raise."""
-        what = f"{self._module.describe('feed')} on {records.source}"
+        what = f"{self._feed} on {records.source}"
         if not self.aligned:
             what += f", records {records.start} to {records.end - 1}"
             with user_code(what):
                 for _ in self._batched:
                     pass
             return
+        if self._cut is not None:
+            self._cut = 1
         iterator = iter(self._elements)
         for position in range(records.start, records.end):
             with user_code(f"{what}, record {position}"):
                 next(iterator)
         # Every record passes alone: they do not fit together.
+        if self._cut is not None:
+            self._cut = self._minibatch_size
         first = records.start + done
         with user_code(f"batching what {what} gave from record {first} on"):
             for _ in self._batched:
@@ -153,9 +183,8 @@ class Pipeline:
         records = self._range
         try:
             with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
-                for columns in read_columns(
-                    self._reader, records.source, records.start, records.end
-                ):
+                chunks = read_columns(self._reader, records.source, records.start, records.end)
+                for columns in chunks if self._cut is None else minibatches(chunks, self._cut):
                     yield _tensors(columns)
         except Exception as error:
             self._error = error

@@ -55,10 +55,11 @@ class PredictionWriter:
                     self._processor.process(output, self._worker)
         columns = _columns(outputs) if outputs else {"prediction": ()}
         length = records.end - records.start
+        feed = self._module.describe(self._module.feed_name)
         for name, column in columns.items():
             if len(column) != length:
                 raise UserError(
-                    f"{self._module.describe('feed')} gave {len(column)} elements for the "
+                    f"{feed} gave {len(column)} elements for the "
                     f"{length} records {records.start} to {records.end - 1} of "
                     f"{records.source} ({name}): in prediction it must keep every record"
                 )

@@ -8,6 +8,7 @@ from rich.console import Console
 from shoal import display
 from shoal.display import LineDisplay, LiveDisplay, ledger_text, new_messages, status_text
 from shoal.proto import shoal_pb2 as pb
+from shoal.result import JobResult
 
 
 def status(**fields):
@@ -99,3 +100,15 @@ def test_the_ledger_is_a_sum_that_holds():
     ledger = {"total": 10, "trained_once": 6, "repeated": 1, "failed": 1, "pending": 2}
     assert ledger_text(ledger) == "10 = 6 trained once + 1 repeated + 1 failed + 2 not reached"
     assert ledger_text({"total": 3, "trained_once": 3}).endswith("0 failed")
+
+
+def test_the_stages_are_shown_with_the_largest_first(tmp_path):
+    seconds = {"read": 1.0, "compute": 6.0, "pull": 3.0}
+    text = "compute 60%, pull 30%, read 10%"
+    stream = io.StringIO()
+    console = Console(file=stream, width=120)
+    console.print(display.block(status(stage_seconds=seconds)))
+    result = JobResult("swim", "train", "succeeded", tmp_path, stage_seconds=seconds)
+    console.print(display.report(result))
+    assert stream.getvalue().count(text) == 2
+    assert display.stages_text({}) == ""

@@ -174,3 +174,53 @@ def test_examples_of_a_tfrecord_are_parsed_by_feed(pipeline, tmp_path):
     )
     batch = next(pipeline(path, PREDICTION, text).batches(records(path, 5, 8)))
     np.testing.assert_array_equal(batch.features[:, 0], [5, 6, 7])
+
+
+def feed_batch(body):
+    """MODULE with feed_batch in place of feed; `body` gives the features."""
+    return (
+        MODULE.partition("def feed(")[0]
+        + f"""
+def feed_batch(columns, mode, metadata):
+    features = {body}
+    return features if mode == "prediction" else (features, columns["y"])
+"""
+    )
+
+
+COLUMN = 'tf.cast(columns["x"], tf.float32)[:, None]'
+
+
+def test_feed_batch_gets_minibatches_across_the_readers_chunks(pipeline, parquet, monkeypatch):
+    monkeypatch.setattr("shoal.data.parquet_reader.CHUNK_ROWS", 5)
+    lists = [[i] * (i % 3) for i in range(40)]
+    path = parquet(name="lists.parquet", x=np.arange(40), y=lists)
+    made = pipeline(path, text=feed_batch(COLUMN))
+    batches = list(made.batches(records(path, 3, 23)))
+    assert made.aligned
+    assert [batch.records_done for batch in batches] == [8, 16, 20]
+    features = np.concatenate([batch.features.numpy()[:, 0] for batch in batches])
+    np.testing.assert_array_equal(features, np.arange(3, 23))
+    assert [row for batch in batches for row in batch.labels.to_list()] == lists[3:23]
+
+
+def test_feed_batch_gives_what_feed_gives(pipeline, numbers):
+    one = next(pipeline(numbers, PREDICTION).batches(records(numbers, 2, 9)))
+    other = next(pipeline(numbers, PREDICTION, feed_batch(COLUMN)).batches(records(numbers, 2, 9)))
+    np.testing.assert_array_equal(one.features, other.features)
+    assert other.labels is None
+
+
+def test_an_error_in_feed_batch_names_the_record(pipeline, numbers):
+    checked = 'tf.debugging.check_numerics(1 / tf.cast(columns["x"] - 43, tf.float32), "bad")'
+    batches = pipeline(numbers, text=feed_batch(checked)).batches(records(numbers, 24, 80))
+    assert next(batches).size == 8
+    assert next(batches).size == 8
+    with pytest.raises(UserCodeError, match=r"feed_batch\(\) of model.py on .*, record 43 raised"):
+        next(batches)
+
+
+def test_a_feed_batch_that_drops_records_is_told(pipeline, numbers):
+    batches = pipeline(numbers, text=feed_batch(COLUMN + "[1:]")).batches(records(numbers, 8, 20))
+    with pytest.raises(UserError, match=r"gave 7 elements for the 8 records from 8 on"):
+        list(batches)
