@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -24,6 +25,10 @@ class _Worker:
     task: int = 0
     records_done: int = 0
     fenced: int = -1  # the highest incarnation that is refused
+
+
+_KEPT = ("incarnation", "sequence", "task", "records_done", "fenced")
+"""Fields of _Worker that outlive the process."""
 
 
 class PushRegister:
@@ -70,6 +75,24 @@ class PushRegister:
             worker.sequence = identity.sequence
             worker.task = push.task
             worker.records_done = push.records_done
+
+    @contextmanager
+    def paused(self) -> Iterator[list[dict[str, int]]]:
+        """Enter with the last push of each worker, once none is under way; new ones wait."""
+        with self._lock, ExitStack() as stack:
+            for worker in self._workers.values():
+                stack.enter_context(worker.lock)
+            yield [
+                {name: getattr(worker, name) for name in _KEPT} | {"worker": index}
+                for index, worker in self._workers.items()
+            ]
+
+    def restore(self, applied: list[dict[str, Any]]) -> None:
+        """Take what `paused` gave as applied."""
+        with self._lock:
+            self._workers = {
+                each["worker"]: _Worker(**{name: each[name] for name in _KEPT}) for each in applied
+            }
 
     def fence(self, index: int, incarnation: int) -> pb.FenceReply:
         """Refuse further pushes of `incarnation` and below; tell its last one applied."""

@@ -54,6 +54,19 @@ class Gradients:
     modulate_rate: bool = False
 
 
+@dataclass(frozen=True)
+class FrozenDense:
+    """The dense slices at one moment, copied.
+
+    trainable: "values" and each optimizer slot -> float32 [n]. state: float32 [m].
+    version: pushes applied.
+    """
+
+    trainable: dict[str, Float32]
+    state: Float32
+    version: int
+
+
 class ServerModel:
     """The model's share of server `server` of `servers`.
 
@@ -88,6 +101,7 @@ class ServerModel:
         self._dense: DenseBlock | None = None
         self._state: Float32 = np.zeros(0, np.float32)
         self._dense_lock = threading.Lock()
+        self._frozen = False
         self._tickets = itertools.count(1)
         self._lock = threading.Lock()
         self._version = 0
@@ -124,6 +138,47 @@ class ServerModel:
             self._state = np.array(state, np.float32)
             self._dense = DenseBlock(trainable, self._dense_optimizer)
             return True
+
+    def freeze(self) -> FrozenDense:
+        """Fix all rows as they are for their `snapshot`, and copy the dense slices.
+
+        No push may be under way. Raises WireError(DENSE_NOT_INITIALIZED), MemoryError,
+        and ValueError if the model is frozen already.
+        """
+        with self._dense_lock:
+            if self._dense is None:
+                raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
+            if self._frozen:
+                raise ValueError("a checkpoint is being written already")
+            trainable = {"values": self._dense.values.copy()}
+            trainable |= {name: slot.copy() for name, slot in self._dense.slots.items()}
+            self._frozen = True
+            frozen = FrozenDense(trainable, self._state.copy(), self._version)
+        try:
+            for table in self.tables:
+                table.begin_snapshot()
+        except MemoryError:
+            self.thaw()
+            raise
+        return frozen
+
+    def thaw(self) -> None:
+        """End what `freeze` began."""
+        for table in self.tables:
+            table.end_snapshot()
+        self._frozen = False
+
+    def restore(self, version: int, trainable: dict[str, Float32], state: Float32) -> None:
+        """Set the dense slices with their slots and the version, as frozen; rows are assigned.
+
+        Only for a new model.
+        """
+        self.initialize_dense(trainable["values"], state)
+        assert self._dense is not None
+        for name, slot in self._dense.slots.items():
+            slot[:] = trainable[name]
+        self._version = self._dense_version = version
+        self._tickets = itertools.count(version + 1)
 
     def _table(self, position: int) -> RowStore:
         if not 0 <= position < len(self.tables):

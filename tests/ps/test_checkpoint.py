@@ -1,0 +1,234 @@
+"""Checkpoints: every row comes back, on any number of servers; damaged ones never do."""
+
+import random
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+from shoal.native import ids as native_ids
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from shoal.ps import checkpoint, manifests
+from shoal.ps.checkpoint import Checkpoint, complete, folder_of, newest_good, write_share
+from shoal.ps.pushes import PushRegister
+from shoal.ps.tables import Gradients, ServerModel
+
+IDS = np.arange(-3000, 3000, dtype=np.int64) * 9973
+SIZE, STATE = 11, 3
+
+
+def spec():
+    adam = OptimizerSpec("adam").to_json()
+    uniform = InitializerSpec("uniform").to_json()
+    return pb.ModelSpec(
+        tables=[
+            pb.TableSpec(name="items", dim=3, initializer=uniform, optimizer=adam, seed=1),
+            pb.TableSpec(name="unused", dim=2, initializer=uniform, optimizer=adam, seed=2),
+        ],
+        trainable=[pb.VariableSpec(name="w", shape=[SIZE])],
+        non_trainable=[pb.VariableSpec(name="mean", shape=[STATE])],
+        dense_optimizer=adam,
+    )
+
+
+class Group:
+    """The servers of a job, without processes."""
+
+    def __init__(self, servers):
+        self.routing = Routing.even(servers)
+        self.models = [ServerModel(spec(), i, servers) for i in range(servers)]
+        self.pushes = [PushRegister() for _ in range(servers)]
+        for model in self.models:
+            model.initialize_dense(
+                np.zeros(model.dense_elements, np.float32),
+                np.ones(model._state_elements, np.float32),
+            )
+
+    def push(self, sequence, ids=IDS, worker=0):
+        identity = pb.PushIdentity(worker=worker, sequence=sequence)
+        request = pb.PushRequest(identity=identity, task=7, records_done=sequence)
+        owner = self.routing.owners[native_ids.slot_of(ids)]
+        for server, model in enumerate(self.models):
+            own = ids[owner == server]
+            gradients = np.full((own.size, 3), 0.5, np.float32)
+            dense = np.ones(model.dense_elements, np.float32) * (server + 1)
+            change = np.full(model._state_elements, 0.25, np.float32)
+            with self.pushes[server].admit(request) as fresh:
+                if fresh:
+                    model.apply(Gradients({0: (own, gradients)}, (dense, change), 0.1, 0, 0))
+
+    def save(self, root, number):
+        folder = folder_of(root, number)
+        folder.mkdir(parents=True)
+        shares = [
+            write_share(folder, server, self.routing, model, self.pushes[server])
+            for server, model in enumerate(self.models)
+        ]
+        complete(folder, number, shares, {"position": number})
+        return folder
+
+    def content(self):
+        """Rows with slots and headers by id, then the dense vectors with theirs."""
+        rows = {}
+        for model in self.models:
+            for ids, values, slots, versions, uses in model.tables[0].export():
+                parts = [values, *slots.values(), versions[:, None], uses[:, None]]
+                joined = np.concatenate(parts, axis=1)
+                rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
+        trainable = [
+            np.concatenate([m._dense.values, *m._dense.slots.values()]).reshape(3, -1)
+            for m in self.models
+        ]
+        state = np.concatenate([m._state for m in self.models])
+        return rows, np.concatenate(trainable, axis=1).tolist(), state.tolist()
+
+
+def restored(folder, servers):
+    group = Group(servers)
+    opened = Checkpoint(folder)
+    group.models = [
+        opened.restore(server, group.routing, group.pushes[server]) for server in range(servers)
+    ]
+    return group
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 3), (3, 2)])
+def test_every_row_slot_and_header_comes_back_on_any_number_of_servers(tmp_path, before, after):
+    group = Group(before)
+    for sequence in (1, 2, 3):
+        group.push(sequence, IDS[sequence:].copy())
+    folder = group.save(tmp_path, 1)
+    again = restored(folder, after)
+    rows, *dense = again.content()
+    expected, *expected_dense = group.content()
+    assert rows == expected
+    assert len(rows) == IDS.size - 1
+    assert dense == expected_dense
+    assert [model.version for model in again.models] == [3] * after
+    # Training goes on from there as if nothing had been: slots, steps, everything.
+    if before == after:
+        group.push(4)
+        again.push(4)
+        assert again.content() == group.content()
+
+
+def test_a_restored_server_knows_which_pushes_it_has(tmp_path):
+    group = Group(2)
+    group.push(1)
+    group.pushes[0].fence(5, 2)
+    again = restored(group.save(tmp_path, 1), 2)
+    before = again.content()
+    again.push(1)
+    assert again.content() == before
+    assert [register.duplicates for register in again.pushes] == [1, 1]
+    again.push(2)
+    assert again.content() != before
+    assert again.pushes[1].fence(0, 0) == pb.FenceReply(sequence=2, task=7, records_done=2)
+    with (
+        pytest.raises(WireError, match="FENCED"),
+        again.pushes[0].admit(
+            pb.PushRequest(identity=pb.PushIdentity(worker=5, incarnation=2, sequence=1))
+        ),
+    ):
+        pass
+
+
+def test_a_share_is_of_one_moment_while_pushes_go_on(tmp_path):
+    group = Group(1)
+    group.push(1)
+    done = threading.Event()
+
+    def train(worker):
+        sequence = 1
+        while not done.is_set():
+            sequence += 1
+            group.push(sequence, worker=worker)
+
+    threads = [threading.Thread(target=train, args=(worker,)) for worker in (0, 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        folders = [group.save(tmp_path, number) for number in range(1, 6)]
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    for folder in folders:
+        again = restored(folder, 1)
+        # Each push updates every row once: all rows have had exactly the pushes named.
+        uses = {row[-1] for row in again.content()[0].values()}
+        (share,) = Checkpoint(folder).shares
+        sequences = {each["worker"]: each["sequence"] for each in share["pushes"]}
+        named = sequences[0] + max(0, sequences.get(1, 1) - 1)
+        assert uses == {named} == {share["version"]}
+
+
+def mutate(chance, folder, other):
+    """Damage one file of `folder` in a random way; its path, None if nothing changed."""
+    path = chance.choice(sorted(folder.iterdir()))
+    data = bytearray(path.read_bytes())
+    kind = chance.choice(["cut", "flip", "mix", "remove", "extend"])
+    if kind == "cut":
+        data = data[: chance.randrange(len(data))]
+    elif kind == "flip":
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    elif kind == "mix":
+        data = bytearray((other / path.name).read_bytes())
+    elif kind == "extend":
+        data += bytes([chance.randrange(256)])
+    if kind != "remove" and bytes(data) == path.read_bytes():
+        return None
+    path.unlink()
+    if kind != "remove":
+        path.write_bytes(data)
+    return path
+
+
+def test_every_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_taken(tmp_path):
+    group = Group(2)
+    group.push(1, IDS[:40].copy())
+    root = tmp_path / "root"
+    first = group.save(root, 1)
+    group.push(2, IDS[:50].copy())
+    second = group.save(root, 2)
+    whole = tmp_path / "whole"
+    shutil.copytree(second, whole)
+    assert newest_good(root)[0].number == 2
+    chance = random.Random(17)
+    mutations = 0
+    while mutations < 500:
+        path = mutate(chance, second, first)
+        if path is None:
+            continue
+        mutations += 1
+        found, refused = newest_good(root)
+        assert found.number == 1
+        (error,) = refused
+        assert str(path) in str(error)
+        shutil.copy(whole / path.name, path)
+    assert newest_good(root)[0].number == 2
+
+
+def test_a_checkpoint_without_its_manifest_or_in_anothers_place_is_none(tmp_path):
+    group = Group(1)
+    folder = group.save(tmp_path, 1)
+    shutil.copytree(folder, folder_of(tmp_path, 2))
+    (folder / manifests.MANIFEST).unlink()
+    found, refused = newest_good(tmp_path)
+    assert found is None
+    assert [manifests.MANIFEST in str(error) for error in refused] == [True, True]
+
+
+def test_a_failed_write_leaves_the_model_as_it_was(tmp_path):
+    group = Group(1)
+    group.push(1)
+    with pytest.raises(OSError, match="No such file"):
+        write_share(tmp_path / "gone", 0, group.routing, group.models[0], group.pushes[0])
+    group.push(2)
+    assert checkpoint.newest_good(tmp_path) == (None, [])
+    assert restored(group.save(tmp_path, 1), 1).content() == group.content()
