@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from shoal.config import JobConfig
 from shoal.master import outcomes, supervisor
+from shoal.master.clocks import Clocks
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
 from shoal.master.ids import ServerId, Start, WorkerId
@@ -85,6 +86,7 @@ class Job:
         self.record = JobRecord()
         self.flow = Flow(config, self.record)
         self.members = Membership(config.num_workers, config.num_ps, config.worker_timeout_seconds)
+        self.clocks = Clocks()
         self._held: dict[WorkerId, Task] = {}
         self._instructions: list[Instruction] = []
 
@@ -212,6 +214,7 @@ class Job:
         if slot.state == ProcessState.DEAD:
             return
         self._rest(slot)
+        self.clocks.forget(slot.id)
         slot.deaths += 1
         self.record.note(now, f"{slot.id} died ({cause})")
         if kill:
@@ -264,10 +267,21 @@ class Job:
             return Finished()
         # Asking while holding a task means that the answer before was lost.
         task = self._held.get(worker) or self.flow.take()
+        # Not when a task ends: between two of them a worker goes on counting, or the
+        # others could slip ahead of it there.
+        if task is None or task.kind != pb.TRAIN:
+            self.clocks.leave(worker)
+        else:
+            self.clocks.enter(worker)
         if task is None:
             return Wait(WAIT_SECONDS)
         self._held[worker] = task
         return task
+
+    def clock_reported(self, worker: WorkerId, incarnation: int, clock: int, now: float) -> int:
+        """A worker has had so many steps applied; returns the slowest clock."""
+        self.members.worker_calls(worker, incarnation, now)
+        return self.clocks.advance(worker, clock)
 
     def heartbeat(
         self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float

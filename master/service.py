@@ -36,6 +36,7 @@ class MasterService:
             methods.REGISTER_WORKER: self._register_worker,
             methods.GET_ROUTING: self._get_routing,
             methods.GET_TASK: self._get_task,
+            methods.REPORT_CLOCK: self._report_clock,
             methods.HEARTBEAT: self._heartbeat,
             methods.REPORT_TASK: self._report_task,
             methods.REPORT_FAILURE: self._report_failure,
@@ -66,8 +67,11 @@ class MasterService:
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
         worker = WorkerId(request.worker)
-        answer = self._runner.apply(
-            lambda job, now: job.task_wanted(worker, request.incarnation, now)
+        answer, clock = self._runner.apply(
+            lambda job, now: (
+                job.task_wanted(worker, request.incarnation, now),
+                job.clocks.of(worker),
+            )
         )
         match answer:
             case Wait(seconds):
@@ -75,7 +79,14 @@ class MasterService:
             case Finished():
                 return pb.GetTaskReply(finished=True)
             case task:
-                return pb.GetTaskReply(task=task.to_message())
+                return pb.GetTaskReply(task=task.to_message(), clock=clock)
+
+    def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
+        worker = WorkerId(request.worker)
+        slowest = self._runner.apply(
+            lambda job, now: job.clock_reported(worker, request.incarnation, request.clock, now)
+        )
+        return pb.ClockReply(slowest=slowest)
 
     def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         worker = WorkerId(request.worker)

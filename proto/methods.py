@@ -56,6 +56,7 @@ REGISTER_SERVER = Method(MASTER, "RegisterServer", pb.RegisterServerRequest, pb.
 REGISTER_WORKER = Method(MASTER, "RegisterWorker", pb.RegisterWorkerRequest, pb.RegisterWorkerReply)
 GET_ROUTING = Method(MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply)
 GET_TASK = Method(MASTER, "GetTask", pb.GetTaskRequest, pb.GetTaskReply)
+REPORT_CLOCK = Method(MASTER, "ReportClock", pb.ClockRequest, pb.ClockReply)
 HEARTBEAT = Method(MASTER, "Heartbeat", pb.HeartbeatRequest, pb.HeartbeatReply)
 REPORT_TASK = Method(MASTER, "ReportTask", pb.ReportTaskRequest, pb.ReportTaskReply)
 REPORT_FAILURE = Method(MASTER, "ReportFailure", pb.ReportFailureRequest, pb.ReportFailureReply)

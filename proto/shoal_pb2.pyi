@@ -431,14 +431,32 @@ class GetTaskRequest(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class GetTaskReply(_message.Message):
-    __slots__ = ("task", "wait_seconds", "finished")
+    __slots__ = ("task", "wait_seconds", "finished", "clock")
     TASK_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     task: Task
     wait_seconds: float
     finished: bool
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_seconds: _Optional[float] = ..., finished: bool = ...) -> None: ...
+    clock: int
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_seconds: _Optional[float] = ..., finished: bool = ..., clock: _Optional[int] = ...) -> None: ...
+
+class ClockRequest(_message.Message):
+    __slots__ = ("worker", "incarnation", "clock")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    clock: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., clock: _Optional[int] = ...) -> None: ...
+
+class ClockReply(_message.Message):
+    __slots__ = ("slowest",)
+    SLOWEST_FIELD_NUMBER: _ClassVar[int]
+    slowest: int
+    def __init__(self, slowest: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds")

@@ -98,6 +98,12 @@ class JobConfig:
         0,
         commands="train",
     )
+    staleness_bound: int = _option(
+        "A worker more than this many training steps ahead of the slowest one that trains "
+        "waits for it. 0: all go step by step together. -1: nobody waits.",
+        -1,
+        commands="train",
+    )
     lr_staleness_modulation: bool = _option(
         "Divide the learning rate of each push by its staleness, the number of other pushes "
         "that the server applied since the values were pulled, where that is above 1.",
@@ -135,6 +141,7 @@ class JobConfig:
             ("num_workers", 1),
             ("num_ps", 1),
             ("pipeline_depth", 0),
+            ("staleness_bound", -1),
             ("evaluation_steps", 0),
             ("relaunch_limit", 0),
         ):

@@ -11,6 +11,7 @@
     servers.py     pull and push
     steps.py       the compiled training step and prediction
     model.py       the built model: registered with the servers, a step's sequence
+    pace.py        bounded staleness: wait while too far ahead
     stages.py      the training pipeline: pull ahead, compute, push behind
     evaluation.py  metric states
     prediction.py  predictions to files

@@ -21,6 +21,7 @@ from shoal.worker.evaluation import Evaluator
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule
+from shoal.worker.pace import Pace
 from shoal.worker.prediction import PredictionWriter
 from shoal.worker.restore import Export
 from shoal.worker.servers import ServerGroup
@@ -79,7 +80,12 @@ class Worker:
         )
         self._restore = Export(config.restore_from) if config.restore_from else None
         self._model.register(self._restore.dense() if self._restore else None)
-        self._training = TrainingPipeline(self._model, config.pipeline_depth, progress)
+        self._pace = (
+            Pace(master, worker, incarnation, config.staleness_bound, progress)
+            if config.staleness_bound >= 0
+            else None
+        )
+        self._training = TrainingPipeline(self._model, config.pipeline_depth, progress, self._pace)
         self._evaluator: Evaluator | None = None
         self._writer: PredictionWriter | None = None
         self._work: dict[pb.TaskKind, Callable[[pb.Task, pb.ReportTaskRequest], None]] = {
@@ -99,6 +105,8 @@ class Worker:
         while not self._progress.stopped.is_set():
             reply = self._master.call(methods.GET_TASK, request)
             if reply.WhichOneof("answer") == "task":
+                if self._pace is not None and reply.task.kind == pb.TRAIN:
+                    self._pace.begin(reply.clock)
                 self._do(reply.task)
             elif reply.finished:
                 logger.info("nothing more to do")

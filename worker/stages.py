@@ -24,6 +24,7 @@ from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import Prepared, ServedModel
+from shoal.worker.pace import Pace
 from shoal.worker.pipeline import Batch
 from shoal.worker.servers import Push
 
@@ -92,13 +93,17 @@ class TrainingPipeline:
     """Trains `model` on the batches of a task.
 
     depth: see the module's text. progress: hears of every step that all servers have
-    acknowledged, and ends the task early when it is interrupted.
+    acknowledged, and ends the task early when it is interrupted. pace: says when a step
+    may be pulled; None for always.
     """
 
-    def __init__(self, model: ServedModel, depth: int, progress: Progress) -> None:
+    def __init__(
+        self, model: ServedModel, depth: int, progress: Progress, pace: Pace | None = None
+    ) -> None:
         self._model = model
         self._depth = depth
         self._progress = progress
+        self._pace = pace
 
     def run(self, batches: Iterator[Batch], task: pb.Task) -> None:
         """Train on all batches; every push is acknowledged when it returns.
@@ -107,15 +112,17 @@ class TrainingPipeline:
         UserError names the records.
         """
         if self._depth:
-            _Run(self._model, self._progress, batches, task, self._depth).run()
+            _Run(self._model, self._progress, self._pace, batches, task, self._depth).run()
             return
         for prepared in self._prepared(batches):
-            push(self._model, self._progress, compute(self._model, prepared, task))
+            push(self._model, self._progress, self._pace, compute(self._model, prepared, task))
             if self._progress.interrupted:
                 return
 
     def _prepared(self, batches: Iterator[Batch]) -> Iterator[Prepared]:
         for batch in timed(batches, self._progress):
+            if self._pace is not None and not self._pace.wait():
+                return
             yield self._model.prepare(batch)
 
 
@@ -140,9 +147,11 @@ def compute(model: ServedModel, prepared: Prepared, task: pb.Task) -> _Step:
     return _Step(made, loss, prepared.batch.records_done)
 
 
-def push(model: ServedModel, progress: Progress, step: _Step) -> None:
+def push(model: ServedModel, progress: Progress, pace: Pace | None, step: _Step) -> None:
     """Push a step and tell of it once every server has it."""
     model.push(step.push)
+    if pace is not None:
+        pace.applied()
     progress.add(step.records_done, model.version, step.loss)
 
 
@@ -153,12 +162,14 @@ class _Run:
         self,
         model: ServedModel,
         progress: Progress,
+        pace: Pace | None,
         batches: Iterator[Batch],
         task: pb.Task,
         depth: int,
     ) -> None:
         self._model = model
         self._progress = progress
+        self._pace = pace
         self._batches = batches
         self._task = task
         self._pulled: Channel[Prepared] = Channel(depth)
@@ -196,6 +207,9 @@ class _Run:
 
     def _pull(self) -> None:
         for batch in timed(self._batches, self._progress):
+            if self._pace is not None and not self._pace.wait():
+                self._abort()
+                return
             self._pulled.put(self._model.prepare(batch))
             if self._progress.interrupted:
                 self._abort()
@@ -216,4 +230,4 @@ class _Run:
 
     def _push(self) -> None:
         while True:
-            push(self._model, self._progress, self._computed.get())
+            push(self._model, self._progress, self._pace, self._computed.get())

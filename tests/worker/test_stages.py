@@ -147,6 +147,31 @@ def test_an_interruption_ends_the_task_early(model, depth):
     assert len(stages(model, "compute")) < 100
 
 
+@pytest.mark.parametrize("depth", [0, 2])
+def test_each_step_asks_its_pace_before_the_pull_and_tells_it_after_the_push(model, depth):
+    """The pace lets four steps go, each no sooner than allowed, and then ends the task."""
+
+    def wait():
+        model.log.append(("wait", len(stages(model, "wait"))))
+        return len(stages(model, "wait")) <= 4
+
+    def applied():
+        model.log.append(("applied", len(stages(model, "applied"))))
+
+    pace = SimpleNamespace(wait=wait, applied=applied)
+    progress = Progress()
+    progress.begin(1)
+    TrainingPipeline(model, depth, progress, pace).run(numbered(6), TASK)
+    assert stages(model, "pull") == [0, 1, 2, 3]
+    for number in range(4):
+        assert model.log.index(("wait", number)) < model.log.index(("pull", number))
+    for number in stages(model, "applied"):
+        assert model.log.index(("push", number)) < model.log.index(("applied", number))
+    assert len(stages(model, "applied")) == len(stages(model, "push"))
+    if depth == 0:
+        assert stages(model, "applied") == [0, 1, 2, 3]
+
+
 def test_a_finished_channel_gives_what_is_in_it_and_an_aborted_one_nothing():
     channel = Channel(3)
     channel.put(1)

@@ -1,0 +1,58 @@
+"""The workers' clocks for bounded staleness: who is how far, and who is slowest.
+
+A clock counts the training steps of a worker that all servers have applied. Only
+workers that hold a training task, or ask for the next one, count: who evaluates,
+waits for work or is dead holds nobody up. No I/O.
+"""
+
+from __future__ import annotations
+
+from shoal.master.ids import WorkerId
+
+
+class Clocks:
+    """The clocks of a job's workers."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[WorkerId, int] = {}
+        self._training: set[WorkerId] = set()
+        self._slowest = 0
+
+    @property
+    def slowest(self) -> int:
+        """The least clock of those who train; the last known one while nobody does.
+
+        Never falls, so that what a worker was once allowed stays allowed.
+        """
+        counted = [self._clocks[worker] for worker in self._training]
+        self._slowest = max(self._slowest, min(counted, default=0))
+        return self._slowest
+
+    def of(self, worker: WorkerId) -> int:
+        """A worker's clock; 0 if it has none yet."""
+        return self._clocks.get(worker, 0)
+
+    def enter(self, worker: WorkerId) -> None:
+        """A worker gets a training task.
+
+        One that joins, or comes back from other work, starts at the slowest clock if its
+        own is behind: whatever it had pushed is applied.
+        """
+        if worker not in self._training:
+            self._clocks[worker] = max(self._clocks.get(worker, 0), self.slowest)
+            self._training.add(worker)
+
+    def leave(self, worker: WorkerId) -> None:
+        """A worker has no training task, and gets none now."""
+        self._training.discard(worker)
+
+    def forget(self, worker: WorkerId) -> None:
+        """A worker is dead; its successor is a new one."""
+        self._training.discard(worker)
+        self._clocks.pop(worker, None)
+
+    def advance(self, worker: WorkerId, clock: int) -> int:
+        """A worker that trains is at `clock`; returns the slowest clock."""
+        if worker in self._training:
+            self._clocks[worker] = max(self._clocks[worker], clock)
+        return self.slowest

@@ -1,0 +1,71 @@
+"""Bounded staleness as a worker keeps it: wait while it is too far ahead.
+
+Owns this worker's clock and its waiting. Whose clock is slowest is the master's to
+say (master/clocks.py).
+"""
+
+from __future__ import annotations
+
+import threading
+
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.rpc import Connection
+from shoal.worker.heartbeat import Progress
+
+FIRST_PAUSE = 0.002
+LONGEST_PAUSE = 0.05
+"""Seconds between questions while waiting: at first about a step's time, then longer, as
+a waiting worker's questions must not slow the master down."""
+
+
+class Pace:
+    """The clock of one worker: steps pulled and steps that all servers have applied.
+
+    A step may be pulled if every worker that trains, this one too, has had at least all
+    but `bound` of the steps before it applied. One thread may pull while another pushes.
+    """
+
+    def __init__(
+        self, master: Connection, worker: int, incarnation: int, bound: int, progress: Progress
+    ) -> None:
+        self._master = master
+        self._identity = (worker, incarnation)
+        self._bound = bound
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._pulled = 0
+        self._applied = 0
+        self._slowest = 0
+
+    def begin(self, clock: int) -> None:
+        """A training task begins, at the clock that the master gave with it."""
+        with self._lock:
+            self._pulled = self._applied = clock
+
+    def wait(self) -> bool:
+        """Wait until the next step may be pulled; False if the task is to be left instead."""
+        pause = FIRST_PAUSE
+        while self._pulled - self._slowest > self._bound:
+            if self._progress.interrupted:
+                return False
+            with self._progress.stage("wait for workers"):
+                self._progress.stopped.wait(pause)
+                self._tell()
+            pause = min(2 * pause, LONGEST_PAUSE)
+        with self._lock:
+            self._pulled += 1
+        return True
+
+    def applied(self) -> None:
+        """All servers have applied another step."""
+        with self._lock:
+            self._applied += 1
+        self._tell()
+
+    def _tell(self) -> None:
+        worker, incarnation = self._identity
+        request = pb.ClockRequest(worker=worker, incarnation=incarnation, clock=self._applied)
+        reply = self._master.call(methods.REPORT_CLOCK, request)
+        with self._lock:
+            self._slowest = max(self._slowest, reply.slowest)
