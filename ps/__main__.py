@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 SHUTDOWN_GRACE_SECONDS = 5.0
 """Time for calls under way, once asked to end."""
 
+LOOK_SECONDS = 1.0
+"""Between looks whether the master is there, which asks about once a second."""
+
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", required=True, help="The job's job.json.")
@@ -61,15 +64,32 @@ def main(
     try:
         if master:
             _register(server, index, incarnation, master, f"{host}:{port}")
+            _serve_until_orphaned(server, job.master_timeout_seconds)
         else:
             click.echo(f"{host}:{port}")
-        server.stopped.wait()
+            server.stopped.wait()
     except (PeerUnavailableError, WireError) as error:
         logger.error("cannot join the job: %s", error)
         sys.exit(1)
     finally:
         grpc_server.stop(SHUTDOWN_GRACE_SECONDS).wait()
     logger.info("ended")
+
+
+def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
+    """Return when the server is stopped, or no master has asked for `timeout` seconds.
+
+    Who holds the model must not hold it for ever if nobody is left to end it.
+    """
+    # Counted by looks, not read from a clock: a server that was itself stopped for a
+    # while must first get the chance to be asked.
+    silent = 0.0
+    while not server.stopped.wait(LOOK_SECONDS):
+        silent = 0.0 if server.asked.is_set() else silent + LOOK_SECONDS
+        server.asked.clear()
+        if silent > timeout:
+            logger.error("leaving the job: no master has asked for %.0f s", silent)
+            return
 
 
 def _register(

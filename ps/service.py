@@ -35,6 +35,8 @@ class ParameterServer:
         self.server = server
         self.routing = routing
         self.stopped = threading.Event()
+        # Set by every question for the status, which the master asks all the time.
+        self.asked = threading.Event()
         self._model: ServerModel | None = None
         self._register_lock = threading.Lock()
         self._pushes = PushRegister()
@@ -180,6 +182,7 @@ class ParameterServer:
 
     def status(self, _: pb.ServerStatusRequest) -> pb.ServerStatus:
         """Counters, sizes and how stale pushes were."""
+        self.asked.set()
         status = pb.ServerStatus(
             server=self.server,
             routing_epoch=self.routing.epoch,

@@ -124,6 +124,10 @@ class JobConfig:
     worker_timeout_seconds: float = _option(
         "A worker silent for this long is taken for dead and its task given to another.", 30.0
     )
+    master_timeout_seconds: float = _option(
+        "A worker or parameter server that has not heard of the master for about this long ends.",
+        120.0,
+    )
     log_level: str = _option("One of debug, info, warning, error.", "info")
 
     def __post_init__(self) -> None:
@@ -147,12 +151,17 @@ class JobConfig:
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{flag(name)} must be at least {least}, not {getattr(self, name)}")
-        for name in ("heartbeat_seconds", "worker_timeout_seconds"):
+        for name in ("heartbeat_seconds", "worker_timeout_seconds", "master_timeout_seconds"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{flag(name)} must be above 0, not {getattr(self, name)}")
         if self.worker_timeout_seconds <= self.heartbeat_seconds:
             raise UserError(
                 f"--worker-timeout-seconds ({self.worker_timeout_seconds}) must be above "
+                f"--heartbeat-seconds ({self.heartbeat_seconds})"
+            )
+        if self.master_timeout_seconds <= self.heartbeat_seconds:
+            raise UserError(
+                f"--master-timeout-seconds ({self.master_timeout_seconds}) must be above "
                 f"--heartbeat-seconds ({self.heartbeat_seconds})"
             )
         if not 0 <= self.seed < 2**31:

@@ -40,7 +40,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     keep_freed_memory()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    connection = Connection(master)
+    connection = Connection(master, patience=job.master_timeout_seconds)
     try:
         _work(job, index, incarnation, connection)
     except (WireError, PeerUnavailableError) as error:
@@ -66,7 +66,14 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: progress.stopped.set())
     servers = None
-    heartbeat = Heartbeat(master, progress, index, incarnation, job.heartbeat_seconds)
+    heartbeat = Heartbeat(
+        master,
+        progress,
+        index,
+        incarnation,
+        job.heartbeat_seconds,
+        job.master_timeout_seconds,
+    )
     try:
         servers = ServerGroup(master, index, incarnation, progress.stopped)
         heartbeat.start()

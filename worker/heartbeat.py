@@ -6,6 +6,7 @@ Owns what the master hears between tasks being leased and reported.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import defaultdict
@@ -99,11 +100,16 @@ class Heartbeat:
         worker: int,
         incarnation: int,
         seconds: float,
+        master_timeout_seconds: float = math.inf,
     ) -> None:
+        """seconds: between beats. master_timeout_seconds: without an answer, to the end."""
         self._master = master
         self._progress = progress
         self._identity = (worker, incarnation)
         self._seconds = seconds
+        self._master_timeout = master_timeout_seconds
+        self._patience = 3 * seconds
+        self._unanswered = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -132,15 +138,28 @@ class Heartbeat:
         request = self._progress.take(*self._identity)
         try:
             # Not for longer than a few beats: what it says would be old by then.
-            reply = self._master.call(methods.HEARTBEAT, request, patience=3 * self._seconds)
+            reply = self._master.call(methods.HEARTBEAT, request, patience=self._patience)
         except WireError as error:
             logger.warning("the master no longer counts on this worker: %s", error.message)
             self._progress.stopped.set()
             return
         except PeerUnavailableError as error:
             logger.warning("no heartbeat reached the master: %s", error)
+            self._unheard()
             return
+        self._unanswered = 0.0
         if reply.abandon_task:
             self._progress.abandon(request.task)
         if reply.stop:
+            self._progress.stopped.set()
+
+    def _unheard(self) -> None:
+        """End the worker if the master has been away for too long."""
+        # Counted by beats, not read from a clock: a worker that was itself stopped for
+        # a while must first get the chance to hear.
+        self._unanswered += self._seconds + self._patience
+        if self._unanswered > self._master_timeout and not self._progress.stopped.is_set():
+            logger.error(
+                "leaving the job: the master has not answered for %.0f s", self._unanswered
+            )
             self._progress.stopped.set()

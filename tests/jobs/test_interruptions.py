@@ -110,6 +110,22 @@ def test_a_killed_master_is_told_and_takes_all_with_it(counting):
     assert ended.result is None
 
 
+def test_a_job_without_client_and_master_ends_by_itself(counting):
+    """Both killed at once: nobody is left who would end the servers and the worker."""
+    with counting("orphans", heartbeat_seconds=0.5, master_timeout_seconds=10.0) as job:
+        job.at_gate("step-3")
+        job.process.kill()
+        job.process.wait()
+        job.kill("master")
+        assert len(job.left()) == 3
+        job.open("step-3")
+        until("the end of servers and worker", lambda: job.left() == [])
+        logs = {path.name: path.read_text() for path in job.folder.logs.glob("*.0.log")}
+    assert set(logs) == {"ps-0.0.log", "ps-1.0.log", "worker-0.0.log"}
+    for text in logs.values():
+        assert "leaving the job: " in text
+
+
 def test_a_name_is_taken_while_its_job_runs_also_without_its_command(counting):
     """A killed command leaves its master at work; the message says how to stop that."""
     with counting("orphan", overwrite=True) as job:
