@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test lint bench bench-native bench-parity annotate sanitize proto clean build/tree
+.PHONY: demo test lint bench bench-native bench-parity bench-end-to-end annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -71,6 +71,13 @@ build/bench/venv/installed: build/extensions
 # The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
 bench-parity: build/extensions
 	$(BIN)/python benchmarks/parity.py
+
+# A job on a synthetic click stream against its own compiled step and plain Keras:
+# build/bench/end_to_end.json.
+bench-end-to-end: build/extensions
+	mkdir -p build/bench
+	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000
+	$(BIN)/python benchmarks/end_to_end/run.py --ids 10000000
 
 # Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
 annotate: $(VENV)/installed

@@ -1,0 +1,224 @@
+"""Samples a second of a whole job, against its own compiled step and plain Keras.
+
+    python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D]
+
+DeepFM on a SYNTHETIC stream (stream.py), batch 4096, one server and one worker. The systems
+take turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
+A round of shoal is a whole `shoal train` that reads Parquet files, observed from its
+20th step on and then stopped; the peers have their data in memory. CPU seconds a
+million samples are of all processes that train (for shoal worker and server).
+
+Prints a table and writes build/bench/end_to_end.json in the form of native.json; results
+for another number of ids that stand there are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import stream
+from rich.console import Console
+from rich.table import Table
+
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.rpc import Connection
+
+HERE = Path(__file__).parent
+BENCH = Path("build/bench")
+OUTPUT = BENCH / "end_to_end.json"
+WARM_STEPS = 20
+START_SECONDS = 120
+TICKS = os.sysconf("SC_CLK_TCK")
+
+Measured = dict[str, float]
+
+
+class Peer:
+    """A process of peers.py."""
+
+    def __init__(self, kind: str, folder: Path, ids: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "peers.py"), kind, str(folder), str(ids)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"Error: {' '.join(map(str, self._process.args))} ended")
+        return line
+
+    def measure(self, seconds: float) -> Measured:
+        """Train for about so long."""
+        assert self._process.stdin is not None
+        print(seconds, file=self._process.stdin, flush=True)
+        return dict(json.loads(self._answer()))
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.wait()
+
+
+class Shoal:
+    """A `shoal train` a round."""
+
+    def __init__(self, folder: Path, depth: int) -> None:
+        self._folder = folder
+        self._depth = depth
+        self._job = (BENCH / "end-to-end-job").resolve()
+
+    def measure(self, seconds: float) -> Measured:
+        """Start a job, observe it for so long, stop it."""
+        command = [
+            *(sys.executable, "-m", "shoal", "train", "--job-name", "end-to-end"),
+            *("--job-dir", str(self._job), "--overwrite"),
+            *("--model-zoo", str(HERE), "--model-def", "model.custom_model"),
+            *("--training-data", str(self._folder / "train.parquet")),
+            *("--minibatch-size", str(stream.BATCH), "--num-minibatches-per-task", "64"),
+            *("--num-epochs", "1000", "--pipeline-depth", str(self._depth)),
+        ]
+        (self._job / "master.json").unlink(missing_ok=True)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            server = self._server(process)
+            self._until(process, server, WARM_STEPS)
+            before, began, cpu = self._steps(server), time.perf_counter(), self._cpu_seconds()
+            time.sleep(seconds)
+            after, ended = self._steps(server), time.perf_counter()
+            spent = self._cpu_seconds() - cpu
+            server.close()
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+        samples = (after - before) * stream.BATCH
+        return {"samples": samples, "seconds": ended - began, "cpu_seconds": spent}
+
+    def _server(self, process: subprocess.Popen[bytes]) -> Connection:
+        """A connection to the job's server, once the master tells its address."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and process.poll() is None:
+            if (self._job / "master.json").exists():
+                address = json.loads((self._job / "master.json").read_text())["address"]
+                master = Connection(address)
+                reply = master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
+                master.close()
+                if reply.servers and all(reply.servers):
+                    return Connection(reply.servers[0])
+            time.sleep(0.2)
+        raise SystemExit(f"Error: the job did not start; see {self._job / 'logs'}")
+
+    @staticmethod
+    def _steps(server: Connection) -> int:
+        return int(server.call(methods.STATUS, pb.ServerStatusRequest()).version)
+
+    def _until(self, process: subprocess.Popen[bytes], server: Connection, steps: int) -> None:
+        end = time.monotonic() + START_SECONDS
+        while self._steps(server) < steps:
+            if process.poll() is not None or time.monotonic() > end:
+                raise SystemExit(f"Error: the job does not train; see {self._job / 'logs'}")
+            time.sleep(0.1)
+
+    def _cpu_seconds(self) -> float:
+        """User and system time so far of the job's worker and server."""
+        ticks = 0
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_text().split("\0")
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            if str(self._job / "job.json") in words and (
+                "shoal.worker" in words or "shoal.ps" in words
+            ):
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / TICKS
+
+    def close(self) -> None:
+        """Nothing is left of a round."""
+
+
+def results(ids: int, rounds: dict[str, list[Measured]]) -> list[dict[str, Any]]:
+    """Lines of end_to_end.json."""
+    rates = {
+        name: statistics.median(each["samples"] / each["seconds"] for each in measured)
+        for name, measured in rounds.items()
+    }
+    cpu = {
+        name: statistics.median(each["cpu_seconds"] / each["samples"] * 1e6 for each in measured)
+        for name, measured in rounds.items()
+    }
+    common = {"operation": "train", "dim": 16, "ids": ids, "threads": os.cpu_count()}
+    lines = [
+        {"name": name, **common, "value": round(rate), "unit": "samples/s", "against": ""}
+        | {"ratio": None, "cpu_seconds_per_million_samples": round(cpu[name], 2)}
+        for name, rate in rates.items()
+    ]
+    ours = lines[0]
+    return lines + [
+        ours | {"against": name, "ratio": round(rates["shoal"] / rate, 3)}
+        for name, rate in rates.items()
+        if name != "shoal"
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ids", type=int, default=1_000_000)
+    parser.add_argument("--records", type=int, default=1 << 20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each system a round")
+    parser.add_argument("--depth", type=int, default=1, help="shoal's --pipeline-depth")
+    options = parser.parse_args()
+    # So that the job and the peers end with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    folder = (BENCH / f"criteo-{options.ids}").resolve()
+    described = stream.prepared(folder, options.ids, options.records)
+    print(f"synthetic stream of {options.ids:,} ids, best AUC {described['best_auc']:.4f}")
+    systems: dict[str, Any] = {"shoal": Shoal(folder, options.depth)}
+    rounds: dict[str, list[Measured]] = {name: [] for name in ("shoal", "ceiling", "keras")}
+    try:
+        for kind in ("ceiling", "keras"):
+            systems[kind] = Peer(kind, folder, options.ids)
+        for number in range(options.rounds):
+            for name, system in systems.items():
+                measured = system.measure(options.seconds)
+                rounds[name].append(measured)
+                rate = measured["samples"] / measured["seconds"]
+                print(f"round {number + 1}, {name}: {rate:,.0f} samples/s", flush=True)
+    finally:
+        for system in systems.values():
+            system.close()
+    made = results(options.ids, rounds)
+    table = Table(title=f"DeepFM, synthetic stream, {options.ids:,} ids, depth {options.depth}")
+    for heading in ("system", "samples/s", "CPU s a million samples", "shoal against it"):
+        table.add_column(heading, justify="left" if heading == "system" else "right")
+    ratios = {line["against"]: f"{line['ratio']:.2f}" for line in made if line["against"]}
+    for line in made:
+        if not line["against"]:
+            cpu = str(line["cpu_seconds_per_million_samples"])
+            table.add_row(line["name"], f"{line['value']:,}", cpu, ratios.get(line["name"], ""))
+    Console(width=120).print(table)
+    kept = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else []
+    kept = [line for line in kept if line["ids"] != options.ids]
+    OUTPUT.write_text(json.dumps(kept + made, indent=1) + "\n")
+    print(f"written to {OUTPUT}")
+
+
+if __name__ == "__main__":
+    main()
