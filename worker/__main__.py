@@ -52,19 +52,24 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
 
 
 def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> None:
+    from shoal.worker.heartbeat import Heartbeat, Progress
+
+    # Before the long import: the first process of a container has no default handlers, so
+    # a request to end that came meanwhile would be lost.
+    progress = Progress()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: progress.stopped.set())
     try:
         import tensorflow  # noqa: F401
     except ImportError as error:
         _report(master, index, incarnation, _no_tensorflow(error))
         sys.exit(EXIT_USER_ERROR)
-    from shoal.worker.heartbeat import Heartbeat, Progress
+    if progress.stopped.is_set():
+        return
     from shoal.worker.loop import Worker, failure_of
     from shoal.worker.module import load_module
     from shoal.worker.servers import ServerGroup
 
-    progress = Progress()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: progress.stopped.set())
     servers = None
     heartbeat = Heartbeat(
         master,

@@ -1,0 +1,43 @@
+"""The process of a worker, as far as it can be seen without a job."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shoal.config import JobConfig
+
+PATIENCE = 60.0
+SIGNALLED_ON_IMPORT = """
+import os, signal
+os.kill(os.getpid(), signal.{number})
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_worker_told_to_end_while_tensorflow_is_imported_leaves_in_order(tmp_path, number):
+    (tmp_path / "tensorflow.py").write_text(SIGNALLED_ON_IMPORT.format(number=number))
+    config = tmp_path / "job.json"
+    config.write_text(JobConfig(model_def="a.b", training_data="c").to_json())
+    ended = subprocess.run(
+        # Nobody listens there: a worker that goes on would fail to join the job.
+        [
+            sys.executable,
+            "-m",
+            "shoal.worker",
+            "--config",
+            str(config),
+            "--index",
+            "0",
+            "--master",
+            "127.0.0.1:1",
+        ],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "worker-0" in ended.stderr
+    assert ended.stderr.rstrip().endswith("ended")
