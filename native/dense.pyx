@@ -15,7 +15,7 @@ cdef extern from "apply.h" nogil:
     ctypedef struct shoal_step:
         int rule
         float decay
-    ctypedef void (*shoal_apply_fn)(float *const *w, float *const *s, const float *const *g,
+    ctypedef void (*shoal_apply_fn)(float *const *w, size_t slots, const float *gradients,
                                     int64_t rows, int64_t dim, int64_t pitch,
                                     const shoal_step *p)
     shoal_apply_fn shoal_apply_of(int rule)
@@ -35,15 +35,17 @@ cdef class DenseBlock:
     """
 
     cdef shoal_step _step
-    cdef object _values, _slots, _scratch
+    cdef object _values, _slots, _scratch, _memory
     cdef readonly object optimizer
 
     def __cinit__(self, values, optimizer):
         cdef double constants[SHOAL_CONSTANTS]
         require("values", values, np.float32, (None,))
         self.optimizer = optimizer
-        self._values = values.copy()
-        self._slots = np.empty((len(optimizer.slot_names), len(values)), np.float32)
+        # one array: the kernels find the slots behind the values
+        self._memory = np.empty((1 + len(optimizer.slot_names), len(values)), np.float32)
+        self._values, self._slots = self._memory[0], self._memory[1:]
+        self._values[:] = values
         for k, value in enumerate(optimizer.slot_initial_values):
             self._slots[k] = value
         for k, value in enumerate(optimizer.constants):
@@ -74,13 +76,11 @@ cdef class DenseBlock:
         the gradient.
         """
         cdef float[::1] values = self._values
-        cdef float[:, ::1] slots = self._slots
         cdef float[::1] scratch
         cdef const float[::1] given = require("gradient", gradient, np.float32, (values.shape[0],))
         cdef int64_t n = values.shape[0]
         cdef shoal_step now
         cdef float *w
-        cdef float *s = NULL
         cdef const float *g
         cdef shoal_apply_fn apply
         self.optimizer.check_learning_rate(learning_rate)
@@ -92,11 +92,9 @@ cdef class DenseBlock:
         apply = shoal_apply_of(now.rule)
         w = &values[0]
         g = &given[0]
-        if slots.shape[0]:
-            s = &slots[0, 0]
         if shoal_is_plain(&now):
             with nogil:
-                apply(&w, &s, &g, 1, n, n, &now)
+                apply(&w, n, g, 1, n, n, &now)
             return
         if self._scratch is None:
             self._scratch = np.empty(n, np.float32)
@@ -106,4 +104,4 @@ cdef class DenseBlock:
             g = &scratch[0]
             if now.decay != 0:
                 shoal_decay_weights(w, n, &now)
-            apply(&w, &s, &g, 1, n, n, &now)
+            apply(&w, n, g, 1, n, n, &now)

@@ -66,7 +66,7 @@ static void shoal_export_row(const shoal_store *t, const shoal_bucket *b, int la
         seen = shoal_stable_meta(meta);
         const char *record = shoal_record(t, shoal_row_of(b->tag[lane], seen));
         const float *slots = (const float *)(record + t->slot_offset);
-        shoal_read_row(t, record, out->values + at * t->dim);
+        shoal_decode(record, out->values + at * t->dim, t->dim, t->format);
         for (int k = 0; k < t->slots; k++)
             memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
                    (size_t)t->slot_width * 4);
@@ -113,7 +113,7 @@ static void shoal_export_record(const shoal_store *t, uint64_t hash, uint64_t he
                                 const char *record, const shoal_rows *out, int64_t at) {
     const float *slots = (const float *)(record + t->slot_offset);
     out->ids[at] = (int64_t)shoal_unmix64(hash);
-    shoal_read_row(t, record, out->values + at * t->dim);
+    shoal_decode(record, out->values + at * t->dim, t->dim, t->format);
     for (int k = 0; k < t->slots; k++)
         memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
                (size_t)t->slot_width * 4);
