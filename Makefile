@@ -6,7 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test lint bench bench-native bench-parity bench-end-to-end annotate sanitize proto clean build/tree
+.PHONY: demo test lint bench bench-native bench-readers bench-parity bench-end-to-end annotate \
+  sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -67,6 +68,10 @@ build/bench/venv/installed: build/extensions
 	build/bench/venv/bin/pip install --quiet torch==2.13.0 fbgemm-gpu-cpu==1.8.0 tensorflow-cpu
 	build/bench/venv/bin/pip install --quiet --editable .
 	touch $@
+
+# Records per second of the readers, against each format's own library.
+bench-readers: build/extensions
+	$(BIN)/python benchmarks/readers.py build/bench/readers.json
 
 # The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
 bench-parity: build/extensions

@@ -6,6 +6,7 @@ task done twice because a worker died leaves one file, whichever ended last.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -77,6 +78,10 @@ class PredictionWriter:
         temporary = path.with_name(f".{name}.worker-{self._worker}")
         pq.write_table(table, temporary)
         os.replace(temporary, path)
+        # A range is given to another worker only when the one before is dead: what that
+        # one left half written would stay for ever.
+        for left in self._folder.glob(f".{glob.escape(name)}.worker-*"):
+            left.unlink(missing_ok=True)
 
 
 def _write_atomically(path: Path, content: bytes, worker: int) -> None:

@@ -42,3 +42,17 @@ def test_a_range_written_twice_is_there_once(writer, tmp_path):
 def test_a_feed_that_drops_records_is_refused(writer, outputs):
     with pytest.raises(UserError, match=r"feed\(\) of model.py gave . elements for the 2 records"):
         writer.write(pb.Range(source="s", start=3, end=5), outputs)
+
+
+def test_what_a_killed_worker_left_of_a_range_goes_when_the_range_is_written(writer, tmp_path):
+    records = pb.Range(source="odd[1].csv", start=0, end=2)
+    writer.write(records, [tf.constant([0.25, 0.5])])
+    (whole,) = (tmp_path / "out").glob("*.parquet")
+    torn = whole.with_name(f".{whole.name}.worker-7")
+    torn.write_bytes(whole.read_bytes()[:10])
+    other = whole.with_name(".another.parquet.worker-7")
+    other.write_bytes(b"under way")
+    writer.write(records, [tf.constant([0.25, 0.5])])
+    assert not torn.exists()
+    assert other.exists()
+    assert predictions(tmp_path / "out") == [("odd[1].csv", 0, 0.25), ("odd[1].csv", 1, 0.5)]

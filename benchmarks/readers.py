@@ -1,0 +1,136 @@
+"""Records a second of each reader, against the format's own library: `make bench-readers`.
+
+Each reads a whole file to Arrow columns or Python values in one thread, ours in tasks of
+4,096 records as a worker does, index built beforehand. The two are run in turn, and the
+ratio is the median of the rounds'.
+"""
+
+import gc
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+import tensorflow as tf
+
+from shoal.data import open_reader
+
+RECORDS = 300_000
+TASK = 4096
+ROUNDS = 5
+
+
+def table():
+    draw = np.random.default_rng(0)
+    columns = {f"id_{i}": draw.integers(0, 10**6, RECORDS) for i in range(6)}
+    columns |= {f"value_{i}": draw.random(RECORDS) for i in range(3)}
+    columns["name"] = [f"name {i}" for i in draw.integers(0, 1000, RECORDS)]
+    return pa.table(columns)
+
+
+def write(folder):
+    data = table()
+    pq.write_table(data, folder / "a.parquet", row_group_size=TASK)
+    pacsv.write_csv(data, folder / "a.csv")
+    lines = [json.dumps(row) for row in data.to_pylist()]
+    (folder / "a.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "a.txt").write_text("\n".join(lines) + "\n")
+    with tf.io.TFRecordWriter(str(folder / "a.tfrecord")) as writer:
+        for line in lines:
+            writer.write(line.encode())
+
+
+def ours(path):
+    """A function that reads the whole file by tasks and returns the number of records."""
+    reader = open_reader(str(path), "--training-data")
+    (source,) = reader.sources()
+
+    def read():
+        return sum(
+            batch.num_rows
+            for start in range(0, source.records, TASK)
+            for batch in reader.read(source.name, start, min(start + TASK, source.records))
+        )
+
+    return read
+
+
+def csv(path):
+    options = pacsv.ReadOptions(use_threads=False)
+    return sum(batch.num_rows for batch in pacsv.open_csv(path, options))
+
+
+def parquet(path):
+    batches = pq.ParquetFile(path, memory_map=True).iter_batches(use_threads=False)
+    return sum(batch.num_rows for batch in batches)
+
+
+def json_lines(path):
+    return pajson.read_json(path, pajson.ReadOptions(use_threads=False)).num_rows
+
+
+def tfrecord(path):
+    dataset = tf.data.TFRecordDataset(str(path)).batch(1024)
+    return sum(len(batch) for batch in dataset.as_numpy_iterator())
+
+
+def text(path):
+    dataset = tf.data.TextLineDataset(str(path)).batch(1024)
+    return sum(len(batch) for batch in dataset.as_numpy_iterator())
+
+
+LIBRARIES = {
+    "a.csv": ("pyarrow.csv", csv),
+    "a.parquet": ("pyarrow.parquet", parquet),
+    "a.jsonl": ("pyarrow.json", json_lines),
+    "a.tfrecord": ("tf.data.TFRecordDataset", tfrecord),
+    "a.txt": ("tf.data.TextLineDataset", text),
+}
+
+
+def seconds(function):
+    gc.collect()
+    began = time.perf_counter()
+    assert function() == RECORDS
+    return time.perf_counter() - began
+
+
+def measure(folder):
+    results = []
+    for name, (library, theirs) in LIBRARIES.items():
+        path = folder / name
+        read = ours(path)
+        rounds = [(seconds(read), seconds(lambda: theirs(path))) for _ in range(ROUNDS)]  # noqa: B023
+        results.append(
+            {
+                "file": name,
+                "library": library,
+                "records_per_second": RECORDS / statistics.median(mine for mine, _ in rounds),
+                "ratio": statistics.median(other / mine for mine, other in rounds),
+            }
+        )
+    return results
+
+
+def main(output):
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder))
+        results = measure(Path(folder))
+    output = Path(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(results, indent=2) + "\n")
+    print("| file | against | thousand records/s | ratio |\n| --- | --- | --- | --- |")
+    for each in results:
+        rate = each["records_per_second"] / 1000
+        print(f"| {each['file']} | {each['library']} | {rate:,.0f} | {each['ratio']:.2f} |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
