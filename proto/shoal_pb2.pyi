@@ -97,20 +97,22 @@ class ErrorDetail(_message.Message):
     def __init__(self, kind: _Optional[_Union[ErrorKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class TableSpec(_message.Message):
-    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype")
+    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype", "frozen")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIM_FIELD_NUMBER: _ClassVar[int]
     INITIALIZER_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     VALUE_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     dim: int
     initializer: str
     optimizer: str
     seed: int
     value_dtype: str
-    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ...) -> None: ...
+    frozen: bool
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ..., frozen: bool = ...) -> None: ...
 
 class VariableSpec(_message.Message):
     __slots__ = ("name", "shape", "offset")

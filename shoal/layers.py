@@ -2,7 +2,7 @@
 
 `Embedding` looks rows up through the `Lookup` in force: the worker puts one in
 place around each trace of the model (worker/lookups.py). The layer itself holds no
-weights and knows no servers.
+weights and knows no servers. How ids become bags is bags.py's.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from typing import Any, Protocol
 
 import keras
 
+from shoal.bags import COMBINERS, integers, look_up
+
 
 class Lookup(Protocol):
-    """What an embedding layer asks for its rows."""
+    """What an embedding layer asks for its rows.
 
-    def __call__(self, layer: Embedding, ids: Any) -> Any:
+    layer: has `table` (its name), `output_dim`, `compute_dtype`, `trainable` and `name`.
+    """
+
+    def __call__(self, layer: Any, ids: Any) -> Any:
         """Rows of `ids` (int64, any shape): float32, ids.shape + (output_dim,)."""
 
 
@@ -35,6 +40,17 @@ def lookup_with(lookup: Lookup) -> Iterator[None]:
         _lookup.reset(token)
 
 
+def rows(layer: Any, ids: Any) -> Any:
+    """The rows of `ids` by the lookup in force. Raises RuntimeError outside a shoal job."""
+    lookup = _lookup.get()
+    if lookup is None:
+        raise RuntimeError(
+            f"the rows of embedding {layer.name!r} are on parameter servers: "
+            "run the model with shoal train, evaluate or predict, or load its export"
+        )
+    return lookup(layer, ids)
+
+
 @keras.saving.register_keras_serializable(package="shoal")
 class Embedding(keras.layers.Layer):
     """An embedding table of any size, held by the parameter servers.
@@ -42,43 +58,80 @@ class Embedding(keras.layers.Layer):
     Takes any int64 ids, negative ones included: there is no vocabulary to declare
     and no two ids share a row. A row exists from its first update on; before, it
     has the initial value that the initializer, the job's seed and the id determine.
+    Strings are ids too: of each, a stable 63-bit hash.
 
     output_dim: length of a row.
     embeddings_initializer: a Keras initializer or its name: zeros, ones, constant,
         random_uniform, random_normal, truncated_normal or a variance scaling one
         (glorot_uniform and so on; fan-in 1 and fan-out output_dim, as a table that
         grows has no other).
+    combiner: None, or how the rows along the last axis of the ids become one: "sum",
+        "mean" (by the sum of weights) or "sqrtn" (by the root of the sum of their squares).
+    mask_zero: id 0, or the empty string, is padding: it counts for nothing in a combiner;
+        without one the layer gives a mask, as keras.layers.Embedding does.
+    table: name of the table; the layer's own name if not given. Layers of one table share
+        its rows.
 
-    Input: integer ids of any shape. Output: float32, the shape of the ids with
-    output_dim appended.
+    Input: ids, dense or ragged, of any shape, or sparse of [batch, ids] with a combiner;
+    with a combiner also weights, one number per id, of the same form. Output: float32, the
+    shape of the ids with output_dim appended, or with a combiner in place of the last axis.
     """
 
     def __init__(
-        self, output_dim: int, embeddings_initializer: Any = "uniform", **kwargs: Any
+        self,
+        output_dim: int,
+        embeddings_initializer: Any = "uniform",
+        combiner: str | None = None,
+        mask_zero: bool = False,
+        table: str | None = None,
+        **kwargs: Any,
     ) -> None:
         if isinstance(output_dim, bool) or not isinstance(output_dim, int) or output_dim < 1:
             raise ValueError(f"output_dim must be a positive integer, not {output_dim!r}")
+        if combiner is not None and combiner not in COMBINERS:
+            raise ValueError(
+                f"combiner must be None or one of {', '.join(COMBINERS)}, not {combiner!r}"
+            )
         super().__init__(**kwargs)
         self.output_dim = output_dim
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.combiner = combiner
+        self.mask_zero = mask_zero
+        self.supports_masking = mask_zero
+        self.table = table or self.name
+        self.shares_table = table is not None
         # The ids keep their integers: Keras would cast inputs to the float policy.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.built = True
 
-    def call(self, ids: Any) -> Any:
+    def call(self, ids: Any, weights: Any = None) -> Any:
         """Rows of `ids`. Raises RuntimeError outside a shoal job."""
-        lookup = _lookup.get()
-        if lookup is None:
-            raise RuntimeError(
-                f"the rows of shoal.layers.Embedding {self.name!r} are on parameter servers: "
-                "run the model with shoal train, evaluate or predict, or load its export"
-            )
-        return lookup(self, ids)
 
-    def compute_output_spec(self, ids: Any) -> keras.KerasTensor:
+        def rows_of(flat: Any) -> Any:
+            return rows(self, integers(flat))
+
+        return look_up(rows_of, ids, weights, self.combiner, mask_zero=self.mask_zero)
+
+    def compute_mask(self, ids: Any, mask: Any = None) -> Any:  # noqa: ARG002
+        """Where an id is no padding; None unless `mask_zero` without a combiner."""
+        if not self.mask_zero or self.combiner is not None:
+            return None
+        return keras.ops.not_equal(ids, "" if ids.dtype == "string" else 0)
+
+    def compute_output_spec(self, ids: Any, weights: Any = None) -> keras.KerasTensor:  # noqa: ARG002
         """Shape and dtype of the rows."""
-        return keras.KerasTensor((*ids.shape, self.output_dim), dtype=self.compute_dtype)
+        if self.combiner is None and getattr(ids, "sparse", False):
+            raise ValueError(
+                f"embedding {self.name!r}: sparse ids need a combiner: sum, mean or sqrtn"
+            )
+        bags = ids.shape if self.combiner is None else ids.shape[:-1]
+        ragged = getattr(ids, "ragged", False) and (self.combiner is None or len(bags) > 1)
+        return keras.KerasTensor(
+            (*bags, self.output_dim),
+            dtype=self.compute_dtype,
+            **({"ragged": True} if ragged else {}),
+        )
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -86,4 +139,7 @@ class Embedding(keras.layers.Layer):
             **super().get_config(),
             "output_dim": self.output_dim,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "combiner": self.combiner,
+            "mask_zero": self.mask_zero,
+            "table": self.table if self.shares_table else None,
         }

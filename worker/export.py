@@ -23,20 +23,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-import shoal.layers
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import Embedding, lookup_with
 from shoal.worker import specs
 from shoal.worker.lookups import Refusals
 from shoal.worker.model import ServedModel
 from shoal.worker.module import user_code
+from shoal.worker.plain import plain_model, rebuildable
 from shoal.worker.servers import ServerGroup
 
 logger = logging.getLogger(__name__)
@@ -118,7 +117,7 @@ def check(model: ServedModel) -> None:
 
     Raises UserCodeError if Keras cannot make it anew from its layers' configurations.
     """
-    if not _rebuildable(model.model):
+    if not rebuildable(model.model):
         return
     tables = {
         name: ExportedTable(
@@ -129,7 +128,7 @@ def check(model: ServedModel) -> None:
         for name, layer in model.tables.items()
     }
     with _user_layers(f"exporting the model of {model.file}, tried before training,"):
-        _plain_model(model.model, tables).to_json()
+        plain_model(model.model, tables).to_json()
 
 
 @contextmanager
@@ -208,70 +207,11 @@ def _save_keras(
     A subclassed model or layer cannot be rebuilt from its configuration if embedding
     layers sit in its code. Such a model has the SavedModel.
     """
-    if not _rebuildable(model.model):
+    if not rebuildable(model.model):
         logger.info("a model with tables in a class of its own is exported as a SavedModel only")
         return None
-    _plain_model(model.model, tables).save(folder / "model.keras")
+    plain_model(model.model, tables).save(folder / "model.keras")
     return "model.keras"
-
-
-def _rebuildable(model: Any) -> bool:
-    # Only a functional model knows its graph of operations. Tables within a layer of the
-    # user's stay there, as what calls them is the user's code.
-    return (isinstance(model, keras.Sequential) or hasattr(model, "operations")) and all(
-        isinstance(layer, Embedding)
-        or _rebuildable(layer)
-        or not any(isinstance(each, Embedding) for each in layer._flatten_layers())
-        for layer in _layers(model)
-    )
-
-
-def _plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
-    def plain(layer: Any) -> Any:
-        if isinstance(layer, shoal.layers.Embedding):
-            return _plain_embedding(layer, tables[layer.name])
-        if _rebuildable(layer):
-            return _plain_model(layer, tables)
-        if hasattr(layer, "adapt"):
-            return layer  # what it learnt is in neither its configuration nor its weights
-        return layer.__class__.from_config(layer.get_config())
-
-    clone = keras.models.clone_model(model, clone_function=plain)
-    # Both have the same layers in the same order; only the clone's tables have weights.
-    for target, source in zip(_layers(clone), _layers(model), strict=True):
-        if not isinstance(source, Embedding) and not _rebuildable(source):
-            target.set_weights(source.get_weights())
-    return clone
-
-
-def _layers(model: Any) -> list[Any]:
-    """The model's own layers, not those within them."""
-    return list(model._layers) if isinstance(model, keras.Sequential) else list(model.layers)
-
-
-def _plain_embedding(layer: Embedding, table: ExportedTable) -> Any:
-    """IntegerLookup and keras Embedding; row 0 is the default row."""
-    ids, weights = table.indexed()
-    lookup = keras.layers.IntegerLookup(
-        vocabulary=ids, oov_token=_unused(ids), name=f"{layer.name}_index"
-    )
-    embedding = keras.layers.Embedding(*weights.shape, name=f"{layer.name}_rows")
-    embedding.build()
-    embedding.embeddings.assign(weights)
-    return keras.Sequential([lookup, embedding], name=layer.name)
-
-
-def _unused(ids: npt.NDArray[np.int64]) -> int:
-    """A number that is no id: IntegerLookup wants one to stand for unknown ids.
-
-    ids: ascending.
-    """
-    candidate = -1
-    for value in ids[: np.searchsorted(ids, -1, "right")][::-1]:
-        if value != candidate:
-            break
-        candidate -= 1
-    return candidate
 
 
 # ---------------------------------------------------------------- SavedModel
@@ -292,8 +232,8 @@ class _StaticLookup:
             self.rows[name] = tf.Variable(rows, trainable=False)
 
     def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
-        positions = self.indices[layer.name].lookup(Refusals().integer_ids(layer, ids))
-        return tf.cast(tf.gather(self.rows[layer.name], positions), layer.compute_dtype)
+        positions = self.indices[layer.table].lookup(Refusals().integer_ids(layer, ids))
+        return tf.cast(tf.gather(self.rows[layer.table], positions), layer.compute_dtype)
 
 
 def _save_saved_model(

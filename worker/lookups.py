@@ -17,7 +17,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from shoal.errors import UserError
-from shoal.layers import Embedding
 from shoal.native import ids as native_ids
 from shoal.proto.routing import Routing
 
@@ -39,17 +38,33 @@ class Refusals:
         self.last = UserError(message)
         raise self.last
 
-    def integer_ids(self, layer: Embedding, ids: Any) -> tf.Tensor:
+    def integer_ids(self, layer: Any, ids: Any) -> tf.Tensor:
         """The ids as an int64 tensor. Raises UserError if they are no integers."""
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:
             self.refuse(
                 f"embedding {layer.name!r} was called with {ids.dtype.name} ids: they must be "
-                "integers; convert them in feed (strings, for example, with "
-                "tf.strings.to_hash_bucket_fast), and begin a keras.Sequential model with "
-                "keras.Input(shape, dtype='int64'), as it casts to float32 otherwise"
+                "integers or strings; convert them in feed, and begin a keras.Sequential model "
+                "with keras.Input(shape, dtype='int64'), as it casts to float32 otherwise"
             )
         return tf.cast(ids, tf.int64)
+
+
+def sharing_refused(first: Any, second: Any) -> str | None:
+    """Why two embedding layers of one table cannot share it; None if they can."""
+    if first is second:
+        return None
+    name = first.table
+    if not (first.shares_table and second.shares_table):
+        return (
+            f"two embedding layers are named {name!r}: a name is a table; give them different "
+            f"names, call one layer twice, or let them share it with table={name!r} in both"
+        )
+    for what in ("output_dim", "embeddings_initializer"):
+        ours, theirs = (each.get_config()[what] for each in (first, second))
+        if ours != theirs:
+            return f"two embedding layers share table {name!r}, but differ in {what}"
+    return None
 
 
 @dataclass
@@ -57,10 +72,10 @@ class RecordLookup:
     """Notes which layer was called with which ids; the rows it gives are zeros."""
 
     refusals: Refusals
-    layers: list[Embedding] = field(default_factory=list)
+    layers: list[Any] = field(default_factory=list)
     ids: list[tf.Tensor] = field(default_factory=list)
 
-    def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
+    def __call__(self, layer: Any, ids: Any) -> tf.Tensor:
         """Note a call; zeros of the rows' shape."""
         ids = self.refusals.integer_ids(layer, ids)
         self.layers.append(layer)
@@ -72,9 +87,10 @@ class RecordLookup:
 class RowsLookup:
     """Gives each call its rows.
 
-    tables: layer name -> position of its table in `rows`.
+    tables: name -> position in `rows`.
     rows: one a table, float32 [unique, dim].
     inverses: one a call, int32 [ids], positions in the table's rows.
+    layers: the name of the table of each call.
     """
 
     refusals: Refusals
@@ -84,20 +100,22 @@ class RowsLookup:
     layers: Sequence[str]
     _calls: int = 0
 
-    def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
+    def __call__(self, layer: Any, ids: Any) -> tf.Tensor:
         """The rows of the next call in order. Raises UserError if it is another layer's."""
         call = self._calls
         self._calls += 1
-        if call >= len(self.layers) or self.layers[call] != layer.name:
+        if call >= len(self.layers) or self.layers[call] != layer.table:
             self.refusals.refuse(
                 f"embedding {layer.name!r} was called in another order in the training step "
                 "than when the ids were traced: a model must call its embedding layers alike "
                 "whether training or not"
             )
         ids = self.refusals.integer_ids(layer, ids)
-        rows = tf.gather(self.rows[self.tables[layer.name]], self.inverses[call])
+        rows = tf.gather(self.rows[self.tables[layer.table]], self.inverses[call])
         shaped = tf.reshape(rows, tf.concat([tf.shape(ids), [layer.output_dim]], 0))
         shaped.set_shape([*ids.shape, layer.output_dim])
+        if not layer.trainable:
+            shaped = tf.stop_gradient(shaped)
         return tf.cast(shaped, layer.compute_dtype)
 
 

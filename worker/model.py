@@ -26,11 +26,12 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker import specs
 from shoal.worker.flat import FlatVariables
 from shoal.worker.heartbeat import Progress
-from shoal.worker.lookups import RecordLookup, Refusals
+from shoal.worker.lookups import RecordLookup, Refusals, sharing_refused
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import Batch
 from shoal.worker.servers import Pulled, Push, ServerGroup
 from shoal.worker.steps import CompiledSteps, StepInputs
+from shoal.worker.supported import check_model, check_variables
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class Prepared:
 class ServedModel:
     """A built Keras model whose values are held by the servers.
 
-    tables: the embedding layers by name, in the order of the tables on the servers.
+    tables: the first embedding layer of each table by the table's name, in the order of
+        the tables on the servers.
     file: name of the user's file, for messages.
     """
 
@@ -78,6 +80,7 @@ class ServedModel:
         self.features_spec = features_spec
         keras.utils.set_random_seed(config.seed)
         self.model = module.build_model()
+        check_model(self.model, self.file)
         _check_text(self.model, features_spec, module.describe(module.feed_name))
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()
@@ -86,8 +89,10 @@ class ServedModel:
         self._refusals = Refusals()
         self._calls: list[str] = []
         self.tables: dict[str, Any] = {}
+        self._frozen: set[str] = set()
         with self._calling(f"calling the model of {module.path.name}"):
             self._ids.get_concrete_function()
+        check_variables(self.model, self.file)
         self._reseed(worker)
         self.trainable = FlatVariables(self.model.trainable_variables)
         self.state = FlatVariables(
@@ -135,14 +140,12 @@ class ServedModel:
         # and TensorFlow prunes all that remains but the ids.
         with lookup_with(record):
             self.model(features, training=False)
-        self._calls = [layer.name for layer in record.layers]
+        self._calls = [layer.table for layer in record.layers]
         for layer in record.layers:
-            known = self.tables.setdefault(layer.name, layer)
-            if known is not layer:
-                self._refusals.refuse(
-                    f"two embedding layers are named {layer.name!r}: a name is a table; "
-                    "give them different names, or call one layer twice to share a table"
-                )
+            known = self.tables.setdefault(layer.table, layer)
+            if (reason := sharing_refused(known, layer)) is not None:
+                self._refusals.refuse(reason)
+        self._frozen = set(self.tables) - {each.table for each in record.layers if each.trainable}
         return record.ids
 
     def _reseed(self, worker: int) -> None:
@@ -164,6 +167,7 @@ class ServedModel:
                     optimizer=optimizer,
                     # A table's values depend on its name, not on its position.
                     seed=(config.seed << 32) | zlib.crc32(name.encode()),
+                    frozen=name in self._frozen,
                 )
                 for name, layer in self.tables.items()
             ],
@@ -251,8 +255,8 @@ class ServedModel:
         return value, Push(
             tables={
                 table: (pulled.ids[table].unique, gradient.numpy())
-                for table, gradient in enumerate(tables)
-                if pulled.ids[table].unique.size
+                for table, (name, gradient) in enumerate(zip(self.tables, tables, strict=True))
+                if pulled.ids[table].unique.size and name not in self._frozen
             },
             dense=(dense.numpy(), change.numpy()),
             learning_rate=self.optimizer.learning_rate(max(pulled.versions)),

@@ -1,0 +1,44 @@
+"""What a user's Keras model may not have, refused by name before anything is trained.
+
+Owns the model's own training step and constraints of weights. Optimizers and
+initializers are specs.py's, lookups lookups.py's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from shoal.errors import UserError
+
+OWN_STEPS = ("train_step", "compute_loss")
+
+
+def check_model(model: Any, file: str) -> None:
+    """Raises UserError for a step of the model's own.
+
+    file: name of the user's file, for the message.
+    """
+    for name in OWN_STEPS:
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise UserError(
+                f"{type(model).__name__} in {file} defines {name}(), which shoal would not call: "
+                "workers compute gradients and servers apply them. Compute the loss in "
+                "loss(labels, predictions), what needs the layers' insides with add_loss(), and "
+                f"remove {name}"
+            )
+
+
+def check_variables(model: Any, file: str) -> None:
+    """Raises UserError for a constraint, which servers do not apply.
+
+    model: built.
+    """
+    for variable in model.trainable_variables:
+        if variable.constraint is not None:
+            raise UserError(
+                f"variable {variable.path} of the model in {file} has the constraint "
+                f"{type(variable.constraint).__name__}, which the servers do not apply: remove "
+                "it, or compute the constrained weight in the layer's call"
+            )
