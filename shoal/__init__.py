@@ -1,7 +1,7 @@
 """shoal: elastic training of recommendation models with huge embedding tables.
 
 Importing it costs nothing: each name is loaded when it is first used, so that
-`shoal.layers` alone imports Keras.
+`shoal.layers` and `shoal.preprocessing` alone import Keras.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal import layers
+    from shoal import layers, preprocessing
     from shoal.api import evaluate, predict, train
     from shoal.errors import UserError
     from shoal.result import JobFailedError, JobResult
@@ -22,6 +22,7 @@ __all__ = [
     "evaluate",
     "layers",
     "predict",
+    "preprocessing",
     "train",
 ]
 
@@ -37,8 +38,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use (PEP 562)."""
-    if name == "layers":
-        return importlib.import_module("shoal.layers")
+    if name in ("layers", "preprocessing"):
+        return importlib.import_module(f"shoal.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'shoal' has no attribute {name!r}")

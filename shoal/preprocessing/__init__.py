@@ -1,0 +1,22 @@
+"""Keras layers that turn columns into ids and numbers, in `feed` or in a model.
+
+They hold no weights and need no job: they work in plain Keras (TensorFlow backend).
+What they compute depends on their arguments alone, never on the process, the machine
+or the batch, so that training and serving agree.
+"""
+
+from shoal.preprocessing.ids import ConcatenateWithOffset, Hashing, IndexLookup
+from shoal.preprocessing.numbers import Discretization, LogRound, Normalizer, RoundIdentity
+from shoal.preprocessing.text import ToNumber, ToRagged
+
+__all__ = [
+    "ConcatenateWithOffset",
+    "Discretization",
+    "Hashing",
+    "IndexLookup",
+    "LogRound",
+    "Normalizer",
+    "RoundIdentity",
+    "ToNumber",
+    "ToRagged",
+]

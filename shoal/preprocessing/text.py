@@ -1,0 +1,120 @@
+"""Layers that read strings: as a number, or as a list with a separator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from shoal.preprocessing.base import (
+    ElementwiseLayer,
+    PreprocessingLayer,
+    as_tensor,
+    elements_where,
+    symbolic,
+)
+
+_NUMBERS = ("float32", "float64", "int32", "int64")
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class ToNumber(ElementwiseLayer):
+    """Strings to the numbers they spell.
+
+    output_dtype: float32, float64, int32 or int64.
+    default_value: the number of an empty or blank string.
+
+    Any other string that is not a number of that dtype raises InvalidArgumentError,
+    which shows it. Input: strings of any shape, dense or ragged; numbers are cast.
+    Output: output_dtype.
+    """
+
+    def __init__(
+        self, output_dtype: str = "float32", default_value: float = 0, **kwargs: Any
+    ) -> None:
+        if output_dtype not in _NUMBERS:
+            raise ValueError(
+                f"output_dtype must be one of {', '.join(_NUMBERS)}, not {output_dtype!r}"
+            )
+        if output_dtype.startswith("int") and default_value != int(default_value):
+            raise ValueError(f"default_value {default_value!r} is not of type {output_dtype}")
+        super().__init__(**kwargs)
+        self.output_dtype = output_dtype
+        self.default_value = default_value
+
+    def result_dtype(self) -> str:
+        """The dtype asked for."""
+        return self.output_dtype
+
+    def transform(self, values: Any) -> Any:
+        """The number of each string."""
+        dtype = tf.as_dtype(self.output_dtype)
+        if values.dtype != tf.string:
+            return tf.cast(values, dtype)
+        text = tf.strings.strip(values)
+        blank = tf.equal(text, "")
+        numbers = tf.strings.to_number(tf.where(blank, "0", text), dtype)
+        return tf.where(blank, tf.cast(self.default_value, dtype), numbers)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "output_dtype": self.output_dtype,
+            "default_value": self.default_value,
+        }
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class ToRagged(PreprocessingLayer):
+    """Lists without their padding, or the lists that strings spell.
+
+    separator: splits each string, which adds an axis; empty elements are dropped. None:
+        the input has the elements on its last axis.
+    padding: elements equal to it are dropped, wherever they stand; needed if there is
+        no separator.
+
+    Input: with a separator, strings of any shape; without, a tensor of any type with one
+    axis or more. Output: a ragged tensor; for a single record in `feed` (one string, or
+    one axis) a vector. The elements keep their type: ToNumber makes numbers of strings.
+    """
+
+    def __init__(
+        self,
+        separator: str | None = None,
+        padding: str | float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if separator == "":
+            raise ValueError("separator must not be empty; None means that nothing is split")
+        if separator is None and padding is None:
+            raise ValueError("give a separator, to split strings, or padding, to drop it")
+        super().__init__(**kwargs)
+        self.separator = separator
+        self.padding = padding
+
+    def call(self, inputs: Any) -> Any:
+        """Split, then drop."""
+        values = as_tensor(inputs)
+        if self.separator is not None:
+            if values.dtype != tf.string:
+                raise ValueError(f"{self.name}: strings can be split, not {values.dtype.name}")
+            values = tf.strings.split(values, self.separator)
+            values = elements_where(lambda element: tf.not_equal(element, ""), values)
+        elif values.shape.rank == 0:
+            raise ValueError(f"{self.name}: without a separator the input needs an axis")
+        if self.padding is None:
+            return values
+        padding = tf.constant(self.padding, values.dtype)
+        return elements_where(lambda element: tf.not_equal(element, padding), values)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Shape and dtype of the lists."""
+        split = self.separator is not None
+        shape = (*inputs.shape, None) if split else (*inputs.shape[:-1], None)
+        return symbolic(shape, inputs.dtype, ragged=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "separator": self.separator, "padding": self.padding}
