@@ -179,10 +179,16 @@ class RunningJob:
             (self.gate / f"{name}.open").touch()
 
     def kill(self, role, index=0, number=signal.SIGKILL):
-        """Send a process a signal, which must be there to get it."""
+        """Send a process a signal, which must be there to get it.
+
+        Returns after SIGKILL when the process has ended: the signal is only on its way
+        when os.kill returns.
+        """
         pid = self.pid(role, index)
         assert pid is not None, f"there is no {role}-{index}"
         os.kill(pid, number)
+        if number == signal.SIGKILL:
+            until(f"the end of {role}-{index}", lambda: pid not in self.left())
 
     # ------------------------------------------------------------ the end
 
