@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from shoal.data.files import find_files
 from shoal.data.index_store import IndexStore
-from shoal.data.reader import DataReader, Source, check_columns, check_not_empty, check_range
+from shoal.data.reader import DataReader, Source, check_not_empty, check_range, selected
 from shoal.data.storage import Storage, reporting, stamp
 from shoal.errors import UserError
 
@@ -120,11 +120,7 @@ class BlockReader(DataReader):
     def schema(self) -> pa.Schema:
         """The columns to be read."""
         if self._schema is None:
-            full = self._full_schema()
-            if self._columns is not None:
-                check_columns(full, self._columns, self._flag)
-                full = pa.schema([full.field(name) for name in self._columns])
-            self._schema = full
+            self._schema = selected(self._full_schema(), self._columns, self._flag)
         return self._schema
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -28,6 +28,7 @@ from shoal.data.reader import (
     check_columns,
     check_not_empty,
     check_range,
+    selected,
 )
 from shoal.data.storage import Storage, reporting
 from shoal.errors import UserError
@@ -84,10 +85,7 @@ class CsvReader(DataReader):
             # A column without a single value so far may hold anything: a string.
             full = pa.schema([(n, pa.string() if k is None else k) for n, k in kinds.items()])
             check_columns(full, list(self._given), f"{self._flag} (column_types)")
-            if self._columns is not None:
-                check_columns(full, self._columns, self._flag)
-                full = pa.schema([full.field(name) for name in self._columns])
-            self._schema = full
+            self._schema = selected(full, self._columns, self._flag)
         return self._schema
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:

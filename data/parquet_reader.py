@@ -18,9 +18,9 @@ from shoal.data.reader import (
     CHUNK_ROWS,
     DataReader,
     Source,
-    check_columns,
     check_not_empty,
     check_range,
+    selected,
 )
 from shoal.errors import UserError
 
@@ -60,10 +60,7 @@ class ParquetReader(DataReader):
             first = self._arrow_schema(self._paths[0])
             for path in self._paths[1:]:
                 _check_same(first, self._arrow_schema(path), self._paths[0], path, self._flag)
-            if self._columns is not None:
-                check_columns(first, self._columns, self._flag)
-                first = pa.schema([first.field(name) for name in self._columns])
-            self._schema = first
+            self._schema = selected(first, self._columns, self._flag)
         return self._schema
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -105,6 +105,17 @@ def check_columns(schema: pa.Schema, names: Sequence[str], flag: str) -> None:
     )
 
 
+def selected(schema: pa.Schema, columns: Sequence[str] | None, flag: str) -> pa.Schema:
+    """The fields of `columns`, in their order; all of them where None.
+
+    Raises UserError if the data of `flag` lack one.
+    """
+    if columns is None:
+        return schema
+    check_columns(schema, columns, flag)
+    return pa.schema([schema.field(name) for name in columns])
+
+
 def check_not_empty(sources: Sequence[Source], pattern: str, flag: str) -> None:
     """Raises UserError if there is not a single record."""
     if not any(source.records for source in sources):

@@ -138,14 +138,6 @@ static __attribute__((noinline)) shoal_entry shoal_find(const shoal_index *x, ui
     }
 }
 
-/* The same, given the hash's home bucket, which holds it nine times in ten. */
-SHOAL_INLINE shoal_entry shoal_find_from(const shoal_index *x, shoal_bucket *home, uint64_t hash) {
-    unsigned match = shoal_match(home, hash);
-    if (SHOAL_LIKELY(match)) return (shoal_entry){home, __builtin_ctz(match)};
-    if (home->tag[SHOAL_LANES - 1] == 0) return (shoal_entry){NULL, 0};
-    return shoal_find(x, hash);
-}
-
 /* First lane on the hash's way that holds no live entry. */
 SHOAL_INLINE shoal_entry shoal_vacancy(uint64_t word, uint64_t hash) {
     const uint32_t mask = shoal_mask(word);

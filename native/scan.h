@@ -58,21 +58,28 @@ typedef struct {
     uint32_t *versions, *uses;
 } shoal_rows;
 
-static void shoal_export_row(const shoal_store *t, const shoal_bucket *b, int lane,
+static void shoal_export_record(const shoal_store *t, uint64_t hash, uint64_t header,
+                                const char *record, const shoal_rows *out, int64_t at) {
+    const float *slots = (const float *)(record + t->slot_offset);
+    out->ids[at] = (int64_t)shoal_unmix64(hash);
+    shoal_decode(record, out->values + at * t->dim, t->dim, t->format);
+    for (int k = 0; k < t->slots; k++)
+        memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
+               (size_t)t->slot_width * 4);
+    out->versions[at] = shoal_version_of(header);
+    out->uses[at] = shoal_uses_of(header);
+}
+
+/* A row without its lock: copied again if an update came between. */
+static void shoal_export_row(const shoal_store *t, const shoal_bucket *b, int lane, uint64_t hash,
                              const shoal_rows *out, int64_t at) {
     const uint64_t *meta = &b->meta[lane];
     uint64_t seen;
     do {
         seen = shoal_stable_meta(meta);
-        const char *record = shoal_record(t, shoal_row_of(b->tag[lane], seen));
-        const float *slots = (const float *)(record + t->slot_offset);
-        shoal_decode(record, out->values + at * t->dim, t->dim, t->format);
-        for (int k = 0; k < t->slots; k++)
-            memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
-                   (size_t)t->slot_width * 4);
+        const uint32_t row = shoal_row_of(b->tag[lane], seen);
+        shoal_export_record(t, hash, seen, shoal_record(t, row), out, at);
     } while (!shoal_unchanged(meta, seen));
-    out->versions[at] = shoal_version_of(seen);
-    out->uses[at] = shoal_uses_of(seen);
 }
 
 /* The cursor after the segment at `place`. */
@@ -98,8 +105,7 @@ static int64_t shoal_export_segment(shoal_store *t, uint64_t *cursor, const shoa
             uint64_t hash = (b->tag[k] & ~SHOAL_PLACE_BITS) | (place & SHOAL_PLACE_BITS);
             /* after a compaction a segment may begin before the cursor */
             if (shoal_reversed((uint32_t)hash) < *cursor) continue;
-            out->ids[at] = (int64_t)shoal_unmix64(hash);
-            shoal_export_row(t, b, k, out, at++);
+            shoal_export_row(t, b, k, hash, out, at++);
         }
     }
     *cursor = shoal_cursor_after(x, *cursor, place);
@@ -108,18 +114,6 @@ static int64_t shoal_export_segment(shoal_store *t, uint64_t *cursor, const shoa
 }
 
 /* ---- reading a snapshot ---- */
-
-static void shoal_export_record(const shoal_store *t, uint64_t hash, uint64_t header,
-                                const char *record, const shoal_rows *out, int64_t at) {
-    const float *slots = (const float *)(record + t->slot_offset);
-    out->ids[at] = (int64_t)shoal_unmix64(hash);
-    shoal_decode(record, out->values + at * t->dim, t->dim, t->format);
-    for (int k = 0; k < t->slots; k++)
-        memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
-               (size_t)t->slot_width * 4);
-    out->versions[at] = shoal_version_of(header);
-    out->uses[at] = shoal_uses_of(header);
-}
 
 /* Copies to out[at..] the rows of the next segment that were not kept. A lock a row:
  * a reader that takes none could be overtaken by an update, and copy its result.
