@@ -79,7 +79,12 @@ def run_job(config: JobConfig, folder: JobFolder, port: int) -> int:
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
         service = MasterService(runner, Routing.even(config.num_ps))
-        server, bound = rpc.serve(service.handlers(), f"{HOST}:{port}", RPC_THREADS)
+        server, bound = rpc.serve(
+            service.handlers(),
+            f"{HOST}:{port}",
+            RPC_THREADS,
+            rpc.peer_name(config.token, "master"),
+        )
         address = f"{HOST}:{bound}"
         try:
             write_json(folder.master, {"address": address, "pid": os.getpid()})

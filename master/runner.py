@@ -72,7 +72,7 @@ class Runner:
         self._clock = clock
         self._lock = threading.Lock()
         self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
-        self._servers = ServerConnections()
+        self._servers = ServerConnections(job.config.token)
         self._ending = threading.Event()
 
     def post(self, event: LauncherEvent) -> None:

@@ -13,7 +13,7 @@ from shoal.master.tasks import AppliedPush
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection
+from shoal.proto.rpc import Connection, peer_name
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,10 @@ SHUTDOWN_DEADLINE = 2.0
 
 
 class ServerConnections:
-    """Connections by server, opened on first use; shared by threads."""
+    """Connections by server, opened on first use; shared by threads. token: of the job."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str) -> None:
+        self._token = token
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._connections: dict[ServerId, Connection] = {}
@@ -41,7 +42,11 @@ class ServerConnections:
             if connection is None or connection.address != address:
                 if connection is not None:
                     connection.close()
-                connection = Connection(address, cancelled=self._closing)
+                connection = Connection(
+                    address,
+                    cancelled=self._closing,
+                    peer=peer_name(self._token, server.role, server.index),
+                )
                 self._connections[server] = connection
             return connection
 

@@ -19,6 +19,7 @@ STATUS_CODES: dict[pb.ErrorKind, grpc.StatusCode] = {
     pb.FENCED: grpc.StatusCode.PERMISSION_DENIED,
     pb.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
     pb.UNKNOWN_TASK: grpc.StatusCode.FAILED_PRECONDITION,
+    pb.WRONG_PEER: grpc.StatusCode.PERMISSION_DENIED,
     # UNAVAILABLE on purpose: the client's retry policy covers it.
     pb.NOT_READY: grpc.StatusCode.UNAVAILABLE,
 }
@@ -48,3 +49,7 @@ class PeerUnavailableError(Exception):
 
     def __str__(self) -> str:
         return f"{self.method} at {self.address}: {self.reason}"
+
+
+class ServerAwayError(Exception):
+    """A parameter server stayed away for longer than the job allows; says which."""

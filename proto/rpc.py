@@ -28,6 +28,9 @@ MAXIMUM_MESSAGE_BYTES = 1 << 30
 
 ERROR_METADATA = "shoal-error-bin"
 
+PEER_METADATA = "shoal-peer"
+"""Whom a call is meant for, as `peer_name` gives it."""
+
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", MAXIMUM_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAXIMUM_MESSAGE_BYTES),
@@ -58,6 +61,16 @@ DEFAULT_DEADLINE = 60.0
 
 DEFAULT_PATIENCE = 120.0
 """Seconds during which an unreachable peer is tried again."""
+
+
+def peer_name(token: str, role: str, index: int = 0) -> str:
+    """The name of one process of one job, "" without a token.
+
+    Ports are used again: without it a worker could train another job's server, or the
+    wrong one of its own. It is no secret and protects from mistakes only.
+    """
+    return f"{token}/{role}-{index}" if token else ""
+
 
 RETRYABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
@@ -93,11 +106,26 @@ def _abort(context: grpc.ServicerContext, error: WireError) -> None:
     context.abort(STATUS_CODES[error.kind], error.message)
 
 
-def _guard(method: Method[Any, Any], handler: Callable[[Any], Any]) -> Callable[..., Any]:
+def _check_peer(name: str, context: grpc.ServicerContext) -> None:
+    """Raises WireError(WRONG_PEER) for a call that was meant for another than `name`."""
+    if not name:
+        return
+    meant = next(
+        (value for key, value in context.invocation_metadata() if key == PEER_METADATA), None
+    )
+    if meant != name:
+        meant_for = f"for {meant}" if meant else "without a job's token"
+        raise WireError(pb.WRONG_PEER, f"this is {name}, the call was {meant_for}")
+
+
+def _guard(
+    method: Method[Any, Any], handler: Callable[[Any], Any], name: str
+) -> Callable[..., Any]:
     """The gRPC-facing form of a handler: errors translated, bugs logged whole."""
 
     def unary(request: Any, context: grpc.ServicerContext) -> Any:
         try:
+            _check_peer(name, context)
             return handler(request)
         except WireError as error:
             _abort(context, error)
@@ -107,6 +135,7 @@ def _guard(method: Method[Any, Any], handler: Callable[[Any], Any]) -> Callable[
 
     def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
+            _check_peer(name, context)
             yield from handler(request)
         except WireError as error:
             _abort(context, error)
@@ -117,13 +146,16 @@ def _guard(method: Method[Any, Any], handler: Callable[[Any], Any]) -> Callable[
     return stream if method.streaming else unary
 
 
-def serve(handlers: Handlers, address: str, threads: int) -> tuple[grpc.Server, int]:
+def serve(
+    handlers: Handlers, address: str, threads: int, name: str = ""
+) -> tuple[grpc.Server, int]:
     """Start a server for `handlers` on `address` and return it with its port.
 
     handlers: method -> function of the request. A method of bytes gets and returns
         bytes. Raise `WireError` to refuse a call.
     address: "host:port"; port 0 takes a free one.
     threads: calls handled at the same time; further ones wait.
+    name: as `peer_name` gives it; calls meant for another are refused. "": none are.
 
     Raises OSError if the address cannot be bound.
     """
@@ -135,7 +167,7 @@ def serve(handlers: Handlers, address: str, threads: int) -> tuple[grpc.Server, 
             else grpc.unary_unary_rpc_method_handler
         )
         services.setdefault(method.service, {})[method.name] = make(
-            _guard(method, handler),
+            _guard(method, handler, name),
             request_deserializer=_deserializer(method.request),
             response_serializer=_serialize,
         )
@@ -173,8 +205,11 @@ class Connection:
         deadline: float = DEFAULT_DEADLINE,
         patience: float = DEFAULT_PATIENCE,
         cancelled: threading.Event | None = None,
+        peer: str = "",
     ) -> None:
+        """peer: name of the process that is meant, which refuses the call if it is another."""
         self.address = address
+        self._metadata = ((PEER_METADATA, peer),) if peer else None
         self.deadline = deadline
         self.patience = patience
         self._cancelled = cancelled or threading.Event()
@@ -218,9 +253,26 @@ class Connection:
     def start(
         self, method: Method[Request, Reply], request: Request, deadline: float | None = None
     ) -> Future[Reply]:
-        """Send `request` once, without waiting; `finish` waits and retries."""
-        future = self._stub(method).future(request, timeout=deadline or self.deadline)
+        """Send `request` once, without waiting; `finish` waits and retries.
+
+        Raises PeerUnavailableError if the connection is closed.
+        """
+        try:
+            future = self._stub(method).future(
+                request, timeout=deadline or self.deadline, metadata=self._metadata
+            )
+        except ValueError as error:  # gRPC's for a closed channel
+            raise PeerUnavailableError(self.address, method.name, str(error)) from error
         return cast("Future[Reply]", future)
+
+    def result(self, method: Method[Request, Reply], future: Future[Reply]) -> Reply:
+        """Wait for a call begun with `start`, without a retry. Raises as `call` does."""
+        try:
+            return future.result()
+        except grpc.FutureCancelledError as error:
+            raise PeerUnavailableError(self.address, method.name, "cancelled") from error
+        except grpc.RpcError as error:
+            raise self._translate(method, error) from error
 
     def finish(
         self,
@@ -250,7 +302,10 @@ class Connection:
 
         Raises as `call` does.
         """
-        answers = self._stub(method)(request)
+        try:
+            answers = self._stub(method)(request, metadata=self._metadata)
+        except ValueError as error:  # gRPC's for a closed channel
+            raise PeerUnavailableError(self.address, method.name, str(error)) from error
         try:
             while True:
                 # gRPC's own timeout would be one of the whole stream.

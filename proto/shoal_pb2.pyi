@@ -28,6 +28,7 @@ class ErrorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BAD_REQUEST: _ClassVar[ErrorKind]
     UNKNOWN_TASK: _ClassVar[ErrorKind]
     NOT_READY: _ClassVar[ErrorKind]
+    WRONG_PEER: _ClassVar[ErrorKind]
 
 class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -63,6 +64,7 @@ FENCED: ErrorKind
 BAD_REQUEST: ErrorKind
 UNKNOWN_TASK: ErrorKind
 NOT_READY: ErrorKind
+WRONG_PEER: ErrorKind
 TASK_KIND_UNSPECIFIED: TaskKind
 DESCRIBE_DATA: TaskKind
 TRAIN: TaskKind

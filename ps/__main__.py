@@ -58,12 +58,13 @@ def main(
     server = ParameterServer(index, Routing.even(job.num_ps))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stopped.set())
-    grpc_server, port = rpc.serve(server.handlers(), address, threads)
+    name = rpc.peer_name(job.token, "ps", index)
+    grpc_server, port = rpc.serve(server.handlers(), address, threads, name)
     host = address.rpartition(":")[0]
     logger.info("listening on %s:%d", host, port)
     try:
         if master:
-            _register(server, index, incarnation, master, f"{host}:{port}")
+            _register(server, index, incarnation, master, f"{host}:{port}", job.token)
             _serve_until_orphaned(server, job.master_timeout_seconds)
         else:
             click.echo(f"{host}:{port}")
@@ -93,9 +94,16 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
 
 
 def _register(
-    server: ParameterServer, index: int, incarnation: int, master: str, address: str
+    server: ParameterServer,
+    index: int,
+    incarnation: int,
+    master: str,
+    address: str,
+    token: str,
 ) -> None:
-    connection = rpc.Connection(master, cancelled=server.stopped)
+    connection = rpc.Connection(
+        master, cancelled=server.stopped, peer=rpc.peer_name(token, "master")
+    )
     try:
         reply = connection.call(
             methods.REGISTER_SERVER,

@@ -27,7 +27,7 @@ from shoal.processes import kill_job
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection
+from shoal.proto.rpc import Connection, peer_name
 from shoal.result import JobFailedError, JobResult
 
 POLL_SECONDS = 0.25
@@ -59,7 +59,7 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
         try:
             with display, Interruptions() as interruptions:
                 display.started(config, folder)
-                code = _Run(folder, display, interruptions).follow()
+                code = _Run(folder, config.token, display, interruptions).follow()
         finally:
             kill_job(folder.config)
         return _result(config, folder, code, interruptions.count > 0)
@@ -99,8 +99,11 @@ class Interruptions:
 class _Run:
     """One master process and the loop that follows it."""
 
-    def __init__(self, folder: JobFolder, display: Display, interruptions: Interruptions) -> None:
+    def __init__(
+        self, folder: JobFolder, token: str, display: Display, interruptions: Interruptions
+    ) -> None:
         self._folder = folder
+        self._token = token
         self._display = display
         self._interruptions = interruptions
         self._connection: Connection | None = None
@@ -154,7 +157,12 @@ class _Run:
             address = _address(self._folder.master)
             if address is None:
                 return
-            self._connection = Connection(address, deadline=CALL_SECONDS, patience=0)
+            self._connection = Connection(
+                address,
+                deadline=CALL_SECONDS,
+                patience=0,
+                peer=peer_name(self._token, "master"),
+            )
         # A master that does not answer yet, or no more, is asked again in the next
         # round; whether it lives, its process tells.
         with contextlib.suppress(PeerUnavailableError, WireError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import secrets
 from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,13 +47,17 @@ def _option(help_text: str, default: Any = dataclasses.MISSING, commands: str = 
 
 @dataclass(frozen=True)
 class JobConfig:
-    """What one job is to do. Paths are absolute once `resolved()` was called."""
+    """What one job is to do. Paths are absolute once `resolved()` was called.
+
+    token: tells the processes of this job from those of any other; set by `resolved()`.
+    """
 
     model_def: str = _option(
         "The user's module and model: file.function or file.ClassName, where file is a "
         "path below --model-zoo without .py, with dots or slashes between folders."
     )
     command: str = field(default="train")
+    token: str = field(default="")
     model_zoo: str = _option("Folder that --model-def is looked up in.", ".")
     job_name: str = _option(
         "Name of the job: letters, digits and dashes. Default: the model's file, followed by "
@@ -128,6 +133,9 @@ class JobConfig:
         "A worker or parameter server that has not heard of the master for about this long ends.",
         120.0,
     )
+    server_patience_seconds: float = _option(
+        "How long a worker waits for a parameter server that is away before it gives up.", 120.0
+    )
     log_level: str = _option("One of debug, info, warning, error.", "info")
 
     def __post_init__(self) -> None:
@@ -151,7 +159,12 @@ class JobConfig:
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{flag(name)} must be at least {least}, not {getattr(self, name)}")
-        for name in ("heartbeat_seconds", "worker_timeout_seconds", "master_timeout_seconds"):
+        for name in (
+            "heartbeat_seconds",
+            "worker_timeout_seconds",
+            "master_timeout_seconds",
+            "server_patience_seconds",
+        ):
             if not getattr(self, name) > 0:
                 raise UserError(f"{flag(name)} must be above 0, not {getattr(self, name)}")
         if self.worker_timeout_seconds <= self.heartbeat_seconds:
@@ -205,7 +218,13 @@ class JobConfig:
             # URLs and the like are left to the readers.
             if (value := getattr(self, key)) and "://" not in value
         }
-        return dataclasses.replace(self, job_name=name, job_dir=os.path.abspath(job_dir), **paths)
+        return dataclasses.replace(
+            self,
+            job_name=name,
+            job_dir=os.path.abspath(job_dir),
+            token=self.token or secrets.token_hex(8),
+            **paths,
+        )
 
     @property
     def records_per_task(self) -> int:

@@ -30,6 +30,15 @@ class Cluster:
         for server in self.servers:
             server.set_routing(routing.to_message())
 
+    def stop(self, index):
+        """Take a server away; what it holds stays in memory."""
+        self.grpc_servers[index].stop(None).wait()
+
+    def start(self, index):
+        """Have a server that was stopped serve again, at another port."""
+        self.grpc_servers[index], port = _start(self.servers[index].handlers())
+        self.addresses[index] = f"127.0.0.1:{port}"
+
     def worker_reply(self, request):
         return pb.RegisterWorkerReply(routing=self.routing.to_message(), servers=self.addresses)
 

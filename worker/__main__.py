@@ -19,7 +19,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.rpc import Connection
+from shoal.proto.rpc import Connection, peer_name
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,9 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     keep_freed_memory()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    connection = Connection(master, patience=job.master_timeout_seconds)
+    connection = Connection(
+        master, patience=job.master_timeout_seconds, peer=peer_name(job.token, "master")
+    )
     try:
         _work(job, index, incarnation, connection)
     except (WireError, PeerUnavailableError) as error:
@@ -80,7 +82,14 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
         job.master_timeout_seconds,
     )
     try:
-        servers = ServerGroup(master, index, incarnation, progress.stopped)
+        servers = ServerGroup(
+            master,
+            index,
+            incarnation,
+            progress.stopped,
+            token=job.token,
+            patience=job.server_patience_seconds,
+        )
         heartbeat.start()
         module = load_module(job.model_zoo, job.model_def)
         worker = Worker(job, module, master, servers, progress, heartbeat, index, incarnation)

@@ -14,6 +14,7 @@ from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import ServerAwayError
 from shoal.proto.rpc import Connection
 from shoal.worker import export, pipeline
 from shoal.worker.data import JobData
@@ -36,6 +37,8 @@ def failure_of(error: Exception, records: pb.Range | None = None) -> pb.Failure:
         kind, message, text = pb.USER_ERROR, str(error), ""
     elif isinstance(error, UserCodeError):
         kind, message, text = pb.USER_CODE, error.message, error.traceback
+    elif isinstance(error, ServerAwayError):
+        kind, message, text = pb.INTERNAL, str(error), ""
     else:
         kind, text = pb.INTERNAL, traceback.format_exc()
         message = f"{type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
 """The worker's view of the parameter servers: register, pull, push, read, assign.
 
 Owns splitting a batch over servers and putting the answers together, the identity
-of pushes, and following the routing table. Retries of a single call are
-proto/rpc.py's; the sequence of a step is model.py's.
+of pushes, and following the routing table. Waiting for a server that is away is
+proto/circuit.py's; the sequence of a step is model.py's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ import numpy.typing as npt
 from shoal.native import ids as native_ids
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.circuit import Circuit
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
-from shoal.proto.rpc import Connection
+from shoal.proto.rpc import DEFAULT_PATIENCE, Connection, peer_name
 from shoal.worker.lookups import TableIds, group_ids
 
 Float32 = npt.NDArray[np.float32]
@@ -73,8 +75,16 @@ class ServerGroup:
     """
 
     def __init__(
-        self, master: Connection, worker: int, incarnation: int, cancelled: threading.Event
+        self,
+        master: Connection,
+        worker: int,
+        incarnation: int,
+        cancelled: threading.Event,
+        *,
+        token: str = "",
+        patience: float = DEFAULT_PATIENCE,
     ) -> None:
+        """token: of the job. patience: seconds that a server may be away until calls fail."""
         self._master = master
         self._worker = worker
         self._incarnation = incarnation
@@ -84,7 +94,18 @@ class ServerGroup:
             pb.RegisterWorkerRequest(worker=worker, incarnation=incarnation),
         )
         self.routing = Routing.from_message(reply.routing)
-        self._connections = [Connection(address, cancelled=cancelled) for address in reply.servers]
+        self._circuits = [
+            Circuit(
+                f"parameter server {server}",
+                partial(self._locate, server),
+                address,
+                peer=peer_name(token, "ps", server),
+                patience=patience,
+                cancelled=cancelled,
+                flag="--server-patience-seconds",
+            )
+            for server, address in enumerate(reply.servers)
+        ]
         self._spec = pb.ModelSpec()
         self._dims: list[int] = []
         # As last pulled; a pull that brings newer values replaces them, as the arrays
@@ -92,16 +113,21 @@ class ServerGroup:
         self._trainable: Float32 = np.zeros(0, np.float32)
         self._state: Float32 = np.zeros(0, np.float32)
         self._routing_lock = threading.Lock()
-        self._dense_versions = [-1] * len(self._connections)
+        self._dense_versions = [-1] * len(self._circuits)
         self.version = 0
 
     def __len__(self) -> int:
-        return len(self._connections)
+        return len(self._circuits)
 
     def close(self) -> None:
-        """Close the connections."""
-        for connection in self._connections:
-            connection.close()
+        """Close the connections to the servers."""
+        for circuit in self._circuits:
+            circuit.close()
+
+    def _locate(self, server: int) -> str:
+        """Where a server is now. Without a retry: who waits for the server asks again."""
+        reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest(), patience=0.0)
+        return reply.servers[server]
 
     # ------------------------------------------------------------ set-up
 
@@ -109,8 +135,8 @@ class ServerGroup:
         """Register the model with all servers; the first worker's dense values count."""
         self._spec = spec
         self._dims = [table.dim for table in spec.tables]
-        for server, connection in enumerate(self._connections):
-            reply = connection.call(methods.REGISTER, pb.RegisterRequest(model=spec))
+        for server, circuit in enumerate(self._circuits):
+            reply = circuit.call(methods.REGISTER, pb.RegisterRequest(model=spec))
             if not reply.dense_initialized:
                 self._initialize_dense(server, trainable, state)
         self._trainable, self._state = trainable, state
@@ -121,7 +147,7 @@ class ServerGroup:
             state[slice_of(state.size, server, len(self))],
         ]
         frame = frames.encode(pb.InitializeDenseRequest(), arrays)
-        self._connections[server].call(methods.INITIALIZE_DENSE, frame)
+        self._circuits[server].call(methods.INITIALIZE_DENSE, frame)
 
     # ------------------------------------------------------------ pull
 
@@ -212,13 +238,13 @@ class ServerGroup:
                 if server in dense or any(ids.size for ids, _ in parts[server].values())
             }
             answers = {
-                server: self._connections[server].start(methods.PUSH, request)
+                server: self._circuits[server].start(methods.PUSH, request)
                 for server, request in requests.items()
             }
             refusals: dict[int, WireError] = {}
             for server, answer in answers.items():
                 try:
-                    frame = self._connections[server].finish(methods.PUSH, requests[server], answer)
+                    frame = self._circuits[server].finish(methods.PUSH, requests[server], answer)
                 except WireError as error:
                     if error.kind not in ROUTING_ERRORS:
                         raise
@@ -295,8 +321,8 @@ class ServerGroup:
 
     def read_table(self, table: int) -> Iterator[tuple[Int64, Float32]]:
         """Every row of a table, in pieces: ids int64 [n], rows float32 [n, dim]."""
-        for connection in self._connections:
-            for frame in connection.stream(methods.READ_TABLE, pb.ReadTableRequest(table=table)):
+        for circuit in self._circuits:
+            for frame in circuit.stream(methods.READ_TABLE, pb.ReadTableRequest(table=table)):
                 _, (ids, rows) = frames.decode(frame, pb.ReadTableReply)
                 yield ids, rows
 
@@ -319,14 +345,12 @@ class ServerGroup:
     def _call_all(self, method: methods.Method[bytes, bytes], requests: list[bytes]) -> list[bytes]:
         """Call every server at once; the answers in the servers' order."""
         answers = [
-            connection.start(method, request)
-            for connection, request in zip(self._connections, requests, strict=True)
+            circuit.start(method, request)
+            for circuit, request in zip(self._circuits, requests, strict=True)
         ]
         return [
-            connection.finish(method, request, answer)
-            for connection, request, answer in zip(
-                self._connections, requests, answers, strict=True
-            )
+            circuit.finish(method, request, answer)
+            for circuit, request, answer in zip(self._circuits, requests, answers, strict=True)
         ]
 
     def _follow_routing(self, error: WireError, used: Routing) -> None:

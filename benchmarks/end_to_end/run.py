@@ -29,9 +29,10 @@ import stream
 from rich.console import Console
 from rich.table import Table
 
+from shoal.config import JobConfig
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.rpc import Connection
+from shoal.proto.rpc import Connection, peer_name
 
 HERE = Path(__file__).parent
 BENCH = Path("build/bench")
@@ -115,11 +116,12 @@ class Shoal:
         while time.monotonic() < end and process.poll() is None:
             if (self._job / "master.json").exists():
                 address = json.loads((self._job / "master.json").read_text())["address"]
-                master = Connection(address)
+                token = JobConfig.load(self._job / "job.json").token
+                master = Connection(address, peer=peer_name(token, "master"))
                 reply = master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
                 master.close()
                 if reply.servers and all(reply.servers):
-                    return Connection(reply.servers[0])
+                    return Connection(reply.servers[0], peer=peer_name(token, "ps", 0))
             time.sleep(0.2)
         raise SystemExit(f"Error: the job did not start; see {self._job / 'logs'}")
 

@@ -10,12 +10,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.config import JobFolder
+from shoal.config import JobConfig, JobFolder
 from shoal.processes import job_processes, kill_job
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection
+from shoal.proto.rpc import Connection, peer_name
 
 ZOO = Path(__file__).with_name("zoo")
 PATIENCE = 120.0
@@ -110,10 +110,11 @@ class RunningJob:
 
     # ------------------------------------------------------------ looking
 
-    def call(self, address, method, request):
+    def call(self, address, role, index, method, request):
         """Call a process of the job; None if it does not answer."""
         if address not in self._connections:
-            self._connections[address] = Connection(address, deadline=5.0, patience=0.0)
+            peer = peer_name(JobConfig.load(self.folder.config).token, role, index)
+            self._connections[address] = Connection(address, deadline=5.0, patience=0.0, peer=peer)
         with contextlib.suppress(PeerUnavailableError, WireError):
             return self._connections[address].call(method, request)
         return None
@@ -123,7 +124,7 @@ class RunningJob:
             address = json.loads(self.folder.master.read_text())["address"]
         except (OSError, ValueError):
             return None
-        return self.call(address, method, request)
+        return self.call(address, "master", 0, method, request)
 
     def wait_status(self, what, holds):
         """The first status of the master for which holds(status)."""
@@ -138,7 +139,8 @@ class RunningJob:
     def server_status(self, index):
         """What a parameter server says of itself."""
         reply = self.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())
-        return self.call(reply.servers[index], methods.STATUS, pb.ServerStatusRequest())
+        address = reply.servers[index]
+        return self.call(address, "ps", index, methods.STATUS, pb.ServerStatusRequest())
 
     def pid(self, role, index=0):
         """The process id of shoal.ROLE with this index; None if there is none."""

@@ -140,3 +140,18 @@ def test_a_refusal_that_is_not_about_routing_is_raised(registered):
         server.fence(pb.FenceRequest(worker=0, incarnation=0))
     with pytest.raises(WireError, match="FENCED"):
         group.push(push_of(pulled, 1.0))
+
+
+def test_a_push_waits_for_a_server_that_comes_back_at_another_address(registered):
+    """1. pull; 2. server 1 goes away; 3. the push has reached the others and waits;
+    4. it comes back at another port; 5. each server has applied the push once."""
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    made.stop(1)
+    pusher = threading.Thread(target=lambda: group.push(push_of(pulled, 1.0, dense=1.0)))
+    pusher.start()
+    made.start(1)
+    pusher.join(60)
+    assert [server.model.version for server in made.servers] == [1, 1, 1]
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))

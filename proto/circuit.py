@@ -1,0 +1,239 @@
+"""A connection to one server that may go away and come back, at another address even.
+
+Owns the circuit: closed while the server answers, open from the first call that cannot
+reach it until one gets through again. While it is open one caller at a time tries, with
+growing pauses, its own call; the others wait for what comes of it. So a server that starts
+again is not met by every thread of every worker at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
+from shoal.proto.methods import Method, Reply, Request
+from shoal.proto.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection, backoff_seconds
+
+logger = logging.getLogger(__name__)
+
+AWAY = frozenset({pb.NOT_READY, pb.WRONG_PEER})
+"""Refusals that mean: the server is not there (yet). Another job's process may have taken
+its port meanwhile."""
+
+
+@dataclass
+class Attempt(Generic[Reply]):
+    """A call that was begun: where, and its answer to come; both None if it has to wait."""
+
+    connection: Connection | None
+    future: Future[Reply] | None
+
+
+class Circuit:
+    """Calls to one server, shared by threads. Every call made here must be safe to repeat.
+
+    patience: seconds that the server may be away until calls fail.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        locate: Callable[[], str],
+        address: str,
+        *,
+        peer: str = "",
+        patience: float = DEFAULT_PATIENCE,
+        deadline: float = DEFAULT_DEADLINE,
+        cancelled: threading.Event | None = None,
+        flag: str = "",
+    ) -> None:
+        """what: the server in words. flag: the one that sets the patience. For errors.
+
+        locate: where the server is now; asked before each try while it is away. Raises
+            WireError or PeerUnavailableError if that is not known.
+        """
+        self._what = what
+        self._locate = locate
+        self._peer = peer
+        self._patience = patience
+        self._deadline = deadline
+        self._cancelled = cancelled or threading.Event()
+        self._flag = flag
+        self._connection = self._connect(address)
+        self._changed = threading.Condition()
+        self._away_since: float | None = None
+        self._tries = 0
+        self._trying = False
+
+    @property
+    def address(self) -> str:
+        """Where the server was last."""
+        return self._connection.address
+
+    def close(self) -> None:
+        """Close the connection; calls under way fail."""
+        self._connection.close()
+
+    def _connect(self, address: str) -> Connection:
+        return Connection(address, deadline=self._deadline, patience=0.0, peer=self._peer)
+
+    # ------------------------------------------------------------ calls
+
+    def call(self, method: Method[Request, Reply], request: Request) -> Reply:
+        """Send `request` and wait for the answer, and for the server where it is away.
+
+        Raises WireError if it refuses, ServerAwayError if it stays away for longer than
+        the patience, PeerUnavailableError if the waiting is cancelled.
+        """
+        return self.finish(method, request, self.start(method, request))
+
+    def start(self, method: Method[Request, Reply], request: Request) -> Attempt[Reply]:
+        """Send `request` without waiting, unless the server is away; then `finish` sends it."""
+        with self._changed:
+            connection = self._connection if self._away_since is None else None
+        if connection is None:
+            return Attempt(None, None)
+        return self._send(method, request, connection)
+
+    def finish(
+        self, method: Method[Request, Reply], request: Request, attempt: Attempt[Reply]
+    ) -> Reply:
+        """Wait for a call begun with `start`, repeating it as `call` does."""
+        while (answer := self._collect(method, attempt)) is None:
+            with self._turn() as mine:
+                if mine:
+                    answer = self._collect(method, self._send(method, request, self._move()))
+                    if answer is not None:
+                        return answer
+            attempt = self.start(method, request)
+        return answer
+
+    def stream(self, method: Method[Request, Reply], request: Request) -> Iterator[Reply]:
+        """Send `request` and yield the streamed answers.
+
+        Raises as `call` does. A server that goes away after its first answer is not
+        waited for: what was yielded cannot be taken back.
+        """
+        while True:
+            with self._turn() as mine:
+                connection = self._move() if mine else self._connection
+                answers = connection.stream(method, request)
+                try:
+                    first = next(answers, None)
+                except (PeerUnavailableError, WireError) as error:
+                    self._failed(connection, error)
+                    continue
+                self._answered(connection)
+            break
+        if first is not None:
+            yield first
+            yield from answers
+
+    def _send(
+        self, method: Method[Request, Reply], request: Request, connection: Connection
+    ) -> Attempt[Reply]:
+        try:
+            return Attempt(connection, connection.start(method, request))
+        except PeerUnavailableError:
+            return Attempt(None, None)  # closed in this moment, as the server moved
+
+    def _collect(self, method: Method[Request, Reply], attempt: Attempt[Reply]) -> Reply | None:
+        """The answer of an attempt; None if there was none, or none that counts."""
+        connection, future = attempt.connection, attempt.future
+        if connection is None or future is None:
+            return None
+        try:
+            answer = connection.result(method, future)
+        except (PeerUnavailableError, WireError) as error:
+            self._failed(connection, error)
+            return None
+        self._answered(connection)
+        return answer
+
+    # ------------------------------------------------------------ the circuit
+
+    def _answered(self, connection: Connection) -> None:
+        with self._changed:
+            if self._away_since is None or connection is not self._connection:
+                return
+            away = time.monotonic() - self._away_since
+            self._away_since = None
+            self._changed.notify_all()
+        logger.info("%s is back after %.1f s, at %s", self._what, away, connection.address)
+
+    def _failed(self, connection: Connection, error: PeerUnavailableError | WireError) -> None:
+        """Open the circuit; raises if it has been open for too long.
+
+        Raises `error` if it is a refusal of a server that is there.
+        """
+        if isinstance(error, WireError) and error.kind not in AWAY:
+            self._answered(connection)
+            raise error
+        self._check_cancelled(error)
+        with self._changed:
+            if connection is not self._connection:
+                return  # it has moved since
+            now = time.monotonic()
+            if self._away_since is None:
+                self._away_since, self._tries = now, 0
+                logger.warning("%s is away, waiting for it: %s", self._what, error)
+            # After a failed try and not before one: whoever was itself stopped for a
+            # while gets the chance to find the server there.
+            away = now - self._away_since
+        if away > self._patience:
+            raise ServerAwayError(
+                f"{self._what} has been away for {away:.0f} s, longer than "
+                f"{self._flag or 'the patience'} ({self._patience:g}); its log says why. "
+                f"The last attempt: {error}"
+            ) from error
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Enter once the server is there (False), or it is the caller's turn to try (True)."""
+        with self._changed:
+            while self._away_since is not None and self._trying:
+                # In slices: nobody notifies when the waiting is cancelled.
+                self._changed.wait(0.2)
+                self._check_cancelled()
+            mine = self._trying = self._away_since is not None
+            if mine:
+                self._tries += 1
+            pause = backoff_seconds(max(1, self._tries))
+        if not mine:
+            yield False
+            return
+        try:
+            if self._cancelled.wait(pause):
+                self._check_cancelled()
+            yield True
+        finally:
+            with self._changed:
+                self._trying = False
+                self._changed.notify_all()
+
+    def _check_cancelled(self, cause: Exception | None = None) -> None:
+        if self._cancelled.is_set():
+            raise PeerUnavailableError(self.address, self._what, "cancelled") from cause
+
+    def _move(self) -> Connection:
+        """The connection to where the server is now. Only by whose turn it is."""
+        old = self._connection
+        try:
+            address = self._locate()
+        except (WireError, PeerUnavailableError) as error:
+            logger.debug("where %s is now is not known: %s", self._what, error)
+            return old
+        if address == old.address:
+            return old
+        with self._changed:
+            self._connection = self._connect(address)
+        old.close()
+        return self._connection

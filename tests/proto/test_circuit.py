@@ -1,0 +1,235 @@
+"""A server that is away: its calls wait, one of them tries, and it may come back elsewhere."""
+
+import threading
+
+import pytest
+
+from shoal.proto import methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.circuit import Circuit
+from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
+
+
+class Server:
+    """A server that can be started and stopped; `address` is where it was last."""
+
+    def __init__(self):
+        self.address = ""
+        self.handler = lambda frame: b"answer to " + frame
+        self._server = None
+
+    def start(self, port=0, name="", handlers=None):
+        handlers = handlers or {methods.PULL: lambda frame: self.handler(frame)}
+        self._server, port = rpc.serve(handlers, f"127.0.0.1:{port}", 16, name)
+        self.address = f"127.0.0.1:{port}"
+        return port
+
+    def stop(self):
+        if self._server is not None:
+            self._server.stop(None).wait()
+            self._server = None
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def circuit():
+    """Make a Circuit that is closed after the test; by default it asks the server itself."""
+    made = []
+
+    def make(server, **options):
+        locate = options.pop("locate", lambda: server.address)
+        one = Circuit("parameter server 3", locate, server.address, **options)
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def in_threads(count, work):
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_calls_wait_for_a_server_that_comes_back_at_another_address(server, circuit):
+    """1. the server ends; 2. calls of several threads wait; 3. it starts at another port,
+    which is only known by asking; 4. all calls are answered."""
+    first = server.start()
+    asked = threading.Event()
+    answers = []
+
+    def locate():
+        asked.set()
+        return server.address
+
+    one = circuit(server, locate=locate)
+    assert one.call(methods.PULL, b"0") == b"answer to 0"
+    server.stop()
+    threads = in_threads(8, lambda: answers.append(one.call(methods.PULL, b"x")))
+    assert asked.wait(30)
+    second = server.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == [b"answer to x"] * 8
+    assert second != first
+    assert one.address == server.address
+
+
+def test_only_one_caller_at_a_time_tries_a_server_that_is_not_ready(server, circuit):
+    """1. a caller finds the server starting, and again at its second try; 2. seven more
+    callers come and wait; 3. no two calls are at the server at once until it is ready;
+    4. then all are answered."""
+    lock, ready, tried = threading.Lock(), threading.Event(), threading.Event()
+    together, inside = [], 0
+    retried = threading.Event()
+
+    def starting(frame):
+        nonlocal inside
+        with lock:
+            inside += 1
+            together.append(inside)
+            if len(together) == 2:
+                retried.set()
+            if len(together) == 5:
+                tried.set()
+        try:
+            if not ready.is_set():
+                raise WireError(pb.NOT_READY, "starting")
+            return frame
+        finally:
+            with lock:
+                inside -= 1
+
+    server.handler = starting
+    server.start()
+    one = circuit(server)
+    answers = []
+    threads = in_threads(1, lambda: answers.append(one.call(methods.PULL, b"x")))
+    assert retried.wait(60)
+    threads += in_threads(7, lambda: answers.append(one.call(methods.PULL, b"x")))
+    assert tried.wait(60)
+    assert set(together) == {1}
+    ready.set()
+    for thread in threads:
+        thread.join(60)
+    assert answers == [b"x"] * 8
+
+
+def test_the_patience_is_bounded_and_the_error_names_server_and_flag(server, circuit):
+    server.start()
+    one = circuit(server, patience=0.3, flag="--server-patience-seconds")
+    server.stop()
+    with pytest.raises(ServerAwayError) as caught:
+        one.call(methods.PULL, b"")
+    assert "parameter server 3 has been away for" in str(caught.value)
+    assert "--server-patience-seconds (0.3)" in str(caught.value)
+
+
+def test_a_call_begun_while_the_server_is_away_is_sent_when_it_is_back(server, circuit):
+    server.start()
+    one = circuit(server)
+    server.stop()
+    caller = in_threads(1, lambda: one.call(methods.PULL, b"opens the circuit"))[0]
+    while (attempt := one.start(methods.PULL, b"x")).future is not None:
+        assert caller.is_alive()
+    server.start()
+    assert one.finish(methods.PULL, b"x", attempt) == b"answer to x"
+    caller.join(60)
+
+
+def test_a_refusal_of_a_server_that_is_there_is_raised_at_once(server, circuit):
+    calls = []
+
+    def refuse(frame):
+        calls.append(frame)
+        raise WireError(pb.FENCED, "because")
+
+    server.handler = refuse
+    server.start()
+    with pytest.raises(WireError, match="FENCED: because"):
+        circuit(server).call(methods.PULL, b"x")
+    assert len(calls) == 1
+
+
+def test_another_job_on_the_port_is_not_taken_for_the_server(server, circuit, connect):
+    """1. the server ends; 2. another job's takes its port; 3. it applies nothing of ours;
+    4. the server comes back elsewhere and answers."""
+    name, other = rpc.peer_name("ours", "ps", 3), rpc.peer_name("theirs", "ps", 3)
+    port = server.start(name=name)
+    one = circuit(server, peer=name)
+    assert one.call(methods.PULL, b"x") == b"answer to x"
+    server.stop()
+    foreign, reached = Server(), []
+    foreign.handler = reached.append
+    foreign.start(port, other)
+    try:
+        with pytest.raises(WireError, match="this is theirs/ps-3, the call was for ours/ps-3"):
+            connect(foreign.address, peer=name).call(methods.PULL, b"x")
+        with pytest.raises(WireError, match="without a job's token"):
+            connect(foreign.address).call(methods.PULL, b"x")
+        server.start(name=name)
+        assert one.call(methods.PULL, b"y") == b"answer to y"
+    finally:
+        foreign.stop()
+    assert not reached
+
+
+def test_a_stream_waits_for_its_first_answer(server, circuit):
+    server.start()
+    one = circuit(server)
+    server.stop()
+    read = []
+    reader = in_threads(
+        1, lambda: read.extend(one.stream(methods.READ_TABLE, pb.ReadTableRequest()))
+    )[0]
+    server.start(handlers={methods.READ_TABLE: lambda request: iter([b"a", b"b"])})
+    reader.join(60)
+    assert read == [b"a", b"b"]
+
+
+def test_cancelling_ends_the_waiting_of_all(server, circuit):
+    server.start()
+    cancelled = threading.Event()
+    one = circuit(server, patience=600.0, cancelled=cancelled)
+    server.stop()
+    errors = []
+
+    def call():
+        try:
+            one.call(methods.PULL, b"")
+        except PeerUnavailableError as error:
+            errors.append(error.reason)
+
+    threads = in_threads(4, call)
+    cancelled.set()
+    for thread in threads:
+        thread.join(60)
+    assert errors == ["cancelled"] * 4
+
+
+def test_nobody_knows_where_it_is_so_the_old_address_is_tried(server, circuit):
+    """As while the master is away, too."""
+    port = server.start()
+    asked = threading.Event()
+
+    def unknown():
+        asked.set()
+        raise PeerUnavailableError("master", "GetRouting", "away")
+
+    one = circuit(server, locate=unknown)
+    server.stop()
+    answers = []
+    caller = in_threads(1, lambda: answers.append(one.call(methods.PULL, b"x")))[0]
+    assert asked.wait(30)
+    server.start(port)
+    caller.join(60)
+    assert answers == [b"answer to x"]
