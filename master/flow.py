@@ -36,6 +36,7 @@ _WHOLE_TASKS = {
     pb.LOAD: "loading --restore-from",
     pb.FINISH_EVALUATION: "computing the metrics",
     pb.EXPORT: "exporting the model",
+    pb.FINISH_PREDICTION: "completing the predictions",
 }
 """Tasks on which all others wait, in words."""
 
@@ -60,6 +61,7 @@ class Flow:
         self._ids = itertools.count(1)
         self._prediction: tuple[Source, ...] = ()
         self._queue: TaskQueue | None = None  # of the phases without board or rounds
+        self._predictions: TaskQueue | None = None
         self._board: TaskBoard | None = None
         self._evaluations: Evaluations | None = None
         self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
@@ -82,7 +84,7 @@ class Flow:
     @property
     def tasks(self) -> tuple[int, int]:
         """Tasks done and in all: of training, or else of the phase."""
-        source = self._board or self._queue
+        source = self._board or self._predictions or self._queue
         return (0, 0) if source is None else (source.tasks_done, source.tasks_total)
 
     @property
@@ -93,8 +95,8 @@ class Flow:
             return ledger.trained, ledger.total
         if self._evaluations is not None:
             return self._evaluations.records_done, self._evaluations.records_total
-        if self._queue is not None:
-            return self._queue.records_done, self._queue.records_total
+        if self._predictions is not None:
+            return self._predictions.records_done, self._predictions.records_total
         return 0, 0
 
     @property
@@ -119,9 +121,16 @@ class Flow:
             self._evaluations.request(self.version, self.epoch)
         elif target == Phase.PREDICTING:
             spans = cut(self._prediction, self._config.records_per_task)
-            self._queue = TaskQueue(
-                [Task(self._next_id(), pb.PREDICT, span) for span in spans], self._next_id
-            )
+            before = itertools.accumulate(map(len, spans), initial=0)
+            tasks = [
+                Task(self._next_id(), pb.PREDICT, span, position=position)
+                for span, position in zip(spans, before, strict=False)
+            ]
+            self._queue = self._predictions = TaskQueue(tasks, self._next_id)
+        elif target == Phase.FINISHING:
+            total = sum(source.records for source in self._prediction)
+            task = Task(self._next_id(), pb.FINISH_PREDICTION, position=total)
+            self._queue = TaskQueue([task], self._next_id)
         elif (kind := _SINGLE_TASKS.get(target)) is not None:
             self._queue = TaskQueue([Task(self._next_id(), kind)], self._next_id)
         elif target.ended:

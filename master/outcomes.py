@@ -14,7 +14,7 @@ from shoal.proto import shoal_pb2 as pb
 
 @dataclass(frozen=True)
 class Done:
-    """TRAIN, PREDICT, EXPORT, LOAD: all of it is done."""
+    """TRAIN, PREDICT, FINISH_PREDICTION, EXPORT, LOAD: all of it is done."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ Outcome = Success | Failure
 EXPECTED: dict[pb.TaskKind, type[Success]] = {
     pb.TRAIN: Done,
     pb.PREDICT: Done,
+    pb.FINISH_PREDICTION: Done,
     pb.EXPORT: Done,
     pb.LOAD: Done,
     pb.DESCRIBE_DATA: DataDescribed,

@@ -2,7 +2,7 @@
 
     starting -> describing -> [loading] -> training -> [evaluating] -> [exporting] -> succeeded
                                         -> evaluating ------------------------------> succeeded
-                                        -> predicting ------------------------------> succeeded
+                                        -> predicting -> finishing -----------------> succeeded
 
 From every phase before the end a job may go to failed or stopped. What happens on
 entering a phase is job.py's.
@@ -27,6 +27,7 @@ class Phase(enum.Enum):
     TRAINING = "training"
     EVALUATING = "evaluating"  # the last round; rounds within training are TRAINING
     PREDICTING = "predicting"
+    FINISHING = "predicting, completing the output"
     EXPORTING = "exporting"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -51,7 +52,8 @@ _FORWARD: dict[Phase, frozenset[Phase]] = {
     Phase.LOADING: frozenset({Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}),
     Phase.TRAINING: frozenset({Phase.EVALUATING, Phase.EXPORTING, Phase.SUCCEEDED}),
     Phase.EVALUATING: frozenset({Phase.EXPORTING, Phase.SUCCEEDED}),
-    Phase.PREDICTING: frozenset({Phase.SUCCEEDED}),
+    Phase.PREDICTING: frozenset({Phase.FINISHING}),
+    Phase.FINISHING: frozenset({Phase.SUCCEEDED}),
     Phase.EXPORTING: frozenset({Phase.SUCCEEDED}),
 }
 
@@ -93,5 +95,5 @@ def plan(config: JobConfig) -> list[Phase]:
     elif config.command == "evaluate":
         phases.append(Phase.EVALUATING)
     else:
-        phases.append(Phase.PREDICTING)
+        phases += [Phase.PREDICTING, Phase.FINISHING]
     return [*phases, Phase.SUCCEEDED]

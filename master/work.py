@@ -61,6 +61,8 @@ class Task:
     trained_before: TRAIN: length of the head of the span whose records an earlier
         lease had trained, at least in part.
     states: FINISH_EVALUATION: the merged metric states.
+    position: PREDICT: records of the whole input before the span. FINISH_PREDICTION: all
+        records of the input.
     """
 
     id: int
@@ -70,6 +72,7 @@ class Task:
     evaluation: int = 0
     trained_before: int = 0
     states: pb.MetricStates | None = None
+    position: int = 0
 
     @property
     def records(self) -> int:
@@ -78,7 +81,13 @@ class Task:
 
     def to_message(self) -> pb.Task:
         """The same for the wire."""
-        message = pb.Task(id=self.id, kind=self.kind, epoch=self.epoch, evaluation=self.evaluation)
+        message = pb.Task(
+            id=self.id,
+            kind=self.kind,
+            epoch=self.epoch,
+            evaluation=self.evaluation,
+            position=self.position,
+        )
         if self.span is not None:
             message.range.CopyFrom(self.span.to_message())
         if self.states is not None:

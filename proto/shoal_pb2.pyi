@@ -40,6 +40,7 @@ class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_EVALUATION: _ClassVar[TaskKind]
     EXPORT: _ClassVar[TaskKind]
     LOAD: _ClassVar[TaskKind]
+    FINISH_PREDICTION: _ClassVar[TaskKind]
 
 class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -73,6 +74,7 @@ PREDICT: TaskKind
 FINISH_EVALUATION: TaskKind
 EXPORT: TaskKind
 LOAD: TaskKind
+FINISH_PREDICTION: TaskKind
 FAILURE_KIND_UNSPECIFIED: FailureKind
 USER_ERROR: FailureKind
 USER_CODE: FailureKind
@@ -411,20 +413,22 @@ class Range(_message.Message):
     def __init__(self, source: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states")
+    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states", "position")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: TaskKind
     range: Range
     epoch: int
     evaluation: int
     states: MetricStates
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ...) -> None: ...
+    position: int
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ...) -> None: ...
 
 class GetTaskRequest(_message.Message):
     __slots__ = ("worker", "incarnation")

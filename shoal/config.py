@@ -85,6 +85,12 @@ class JobConfig:
         "",
         commands="train predict",
     )
+    in_order: bool = _option(
+        "Write the predictions as one Parquet file in the order of the input, instead of a "
+        "file per task.",
+        False,
+        commands="predict",
+    )
     overwrite: bool = _option(
         "Replace an ended job of the same name and a non-empty --output.", False
     )

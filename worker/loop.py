@@ -24,6 +24,7 @@ from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule
 from shoal.worker.pace import Pace
 from shoal.worker.prediction import PredictionWriter
+from shoal.worker.prediction_output import begin_output, finish_output
 from shoal.worker.restore import Export
 from shoal.worker.servers import ServerGroup
 from shoal.worker.stages import TrainingPipeline
@@ -97,6 +98,7 @@ class Worker:
             pb.EVALUATE: self._evaluate,
             pb.FINISH_EVALUATION: self._finish_evaluation,
             pb.PREDICT: self._predict,
+            pb.FINISH_PREDICTION: self._finish_prediction,
             pb.EXPORT: self._export,
             pb.LOAD: self._load,
         }
@@ -143,6 +145,8 @@ class Worker:
         # Done once, before training, which must not be in vain.
         if self._config.command == "train" and self._config.output:
             export.check(self._model)
+        if self._config.command == "predict":
+            begin_output(self._config.output)
         report.data.CopyFrom(self._data.description())
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
@@ -171,13 +175,22 @@ class Worker:
 
     def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         if self._writer is None:
-            self._writer = PredictionWriter(self._config.output, self._module, self._identity[0])
+            self._writer = PredictionWriter(
+                self._config.output,
+                self._module,
+                self._identity[0],
+                in_order=self._config.in_order,
+            )
         outputs = []
         for batch in self._data.pipeline(pipeline.PREDICTION).batches(task.range):
             outputs.append(self._model.predict_batch(batch.features))
             if self._progress.interrupted:
                 return
-        self._writer.write(task.range, outputs)
+        self._writer.write(task.range, task.position, outputs)
+        report.done = True
+
+    def _finish_prediction(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        finish_output(self._config.output, task.position, in_order=self._config.in_order)
         report.done = True
 
     def _export(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:

@@ -31,6 +31,13 @@ ONE_TO_ONE = frozenset(
     {"_MapDataset", "_ParallelMapDataset", "_PrefetchDataset", "_OptionsDataset"}
 )
 
+REORDERING = {
+    "_ShuffleDataset": "shuffles",
+    "_InterleaveDataset": "interleaves",
+    "_ParallelInterleaveDataset": "interleaves",
+}
+"""Transformations after which it is not known which record is which, in words."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -103,6 +110,11 @@ class Pipeline:
                 f"{self._feed} returned {type(self._elements).__name__}, not a tf.data.Dataset"
             )
         self.aligned = _one_to_one(self._elements, records)
+        if self._mode == PREDICTION and (name := _reordering(self._elements, records)):
+            raise UserError(
+                f"{self._feed} {name} in mode 'prediction': a prediction would belong to no "
+                "record; do so in other modes only"
+            )
         with user_code(f"batching what {self._feed} gave"):
             return self._elements.batch(self._minibatch_size)
 
@@ -227,6 +239,18 @@ def _spec(tensors: dict[str, Any]) -> dict[str, Any]:
         )
         for name, tensor in tensors.items()
     }
+
+
+def _reordering(dataset: Any, records: Any) -> str | None:
+    """What a transformation between `records` and `dataset` does to their order, if any."""
+    pending = [dataset]
+    while pending:
+        each = pending.pop()
+        if each is not records:
+            if (what := REORDERING.get(type(each).__name__)) is not None:
+                return what
+            pending += each._inputs()
+    return None
 
 
 def _one_to_one(dataset: Any, records: Any) -> bool:

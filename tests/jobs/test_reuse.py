@@ -1,8 +1,10 @@
 """A trained model evaluated and used for predictions, on other numbers of servers."""
 
+import itertools
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -59,33 +61,48 @@ def test_evaluate_on_three_servers_gives_the_same_metrics(
     assert set(result.metrics) == {"auc", "loss"}
 
 
-def test_predictions_are_those_of_the_export_each_once(trained, session_folder, unseen, tmp_path):
+def test_predictions_in_order_each_once_whenever_workers_are_killed(
+    trained, session_folder, unseen, tmp_path
+):
     export = session_folder / "trained-out"
+    output, sink = tmp_path / "predictions", tmp_path / "sink.sqlite"
+    # Within a task; before a part has its name, and after; when the processor has
+    # committed; and when the parts have become one file, but are there still.
+    rounds = [
+        ("process-20", "before-part-000000000000040.parquet"),
+        ("after-part-000000000000080.parquet", "committed-90"),
+        ("after-predictions.parquet",),
+    ]
     with RunningJob(
         "predict",
         tmp_path,
         "predict",
-        environment={"GATES": "predicted-3"},
-        model_def="small.custom_model",
+        environment={"GATES": " ".join(itertools.chain(*rounds)), "SINK": str(sink)},
+        model_def="predicting.custom_model",
         prediction_data=unseen,
         restore_from=export,
-        output=tmp_path / "predictions",
+        output=output,
+        in_order=True,
         minibatch_size=20,
         num_minibatches_per_task=2,
         num_ps=1,
+        num_workers=2,
     ) as job:
-        # In its second task: a file of the first is there, none of the second.
-        os.kill(job.at_gate("predicted-3"), signal.SIGKILL)
-        job.open("predicted-3")
+        for gates in rounds:
+            standing = {job.at_gate(gate) for gate in gates}
+            assert len(standing) == len(gates)
+            for pid in standing:
+                os.kill(pid, signal.SIGKILL)
+            job.open(*gates)
         ended = job.ended()
     assert ended.code == 0, ended.out + ended.err
-    assert ended.result["workers"] == {"starts": 2, "deaths": 1}
+    assert ended.result["workers"]["deaths"] == 5
     assert ended.result["records"] == 230
 
-    assert json.loads((tmp_path / "predictions" / "_manifest.json").read_text())["format"]
-    # A folder of Parquet for whoever reads it: hidden files are not of it.
-    order = [("source", "ascending"), ("record", "ascending")]
-    table = pq.read_table(tmp_path / "predictions").sort_by(order)
+    assert sorted(os.listdir(output)) == ["_manifest.json", "predictions.parquet"]
+    manifest = json.loads((output / "_manifest.json").read_text())
+    assert (manifest["complete"], manifest["records"]) == (True, 230)
+    table = pq.read_table(output)
     assert table["record"].to_pylist() == [*range(90), *range(140)]
     sources = [str(session_folder / day / "part.csv") for day in ("monday", "tuesday")]
     assert table["source"].to_pylist() == [sources[0]] * 90 + [sources[1]] * 140
@@ -98,3 +115,12 @@ def test_predictions_are_those_of_the_export_each_once(trained, session_folder, 
     served = np.load(tmp_path / "served.npy")
     np.testing.assert_allclose(table["prediction"].to_numpy(), served, rtol=1e-6)
     assert np.unique(served).size > 100
+
+    with sqlite3.connect(sink) as database:
+        rows = database.execute("SELECT * FROM predictions ORDER BY position").fetchall()
+        times = dict(database.execute("SELECT * FROM tasks").fetchall())
+    assert [position for position, _ in rows] == list(range(230))
+    np.testing.assert_allclose([value for _, value in rows], served, rtol=1e-6)
+    # Only the commit that its worker could not report came twice, and was told apart.
+    assert times.pop(90) == 2
+    assert set(times.values()) == {1}

@@ -74,7 +74,7 @@ EVALUATION = ["EVALUATE", "EVALUATE", "FINISH_EVALUATION"]
         ),
         (
             {"command": "predict", "prediction_data": "p", "restore_from": "r", "output": "o"},
-            ["DESCRIBE_DATA", "LOAD", "PREDICT", "PREDICT"],
+            ["DESCRIBE_DATA", "LOAD", "PREDICT", "PREDICT", "FINISH_PREDICTION"],
         ),
     ],
 )

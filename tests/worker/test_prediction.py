@@ -1,58 +1,156 @@
-"""Predictions in files: each range's own, whatever the sources are called."""
+"""Predictions in files and with the user's processor: each record's own, once."""
+
+import json
 
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from shoal.errors import UserError
+from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.data import open_reader
 from shoal.worker.module import load_module
-from shoal.worker.prediction import PredictionWriter
+from shoal.worker.pipeline import PREDICTION, Pipeline
+from shoal.worker.prediction import PredictedRecords, PredictionWriter
+from shoal.worker.prediction_output import begin_output, finish_output
+from tests.worker.conftest import MODULE
+
+PROCESSOR = """
+class PredictionOutputsProcessor:
+    calls = []
+    def process(self, PARAMETERS):
+        self.calls.append((PARAMETERS))
+    def commit(self, records):
+        self.calls.append(records)
+"""
 
 
 @pytest.fixture
-def writer(write_module, tmp_path):
-    module = load_module(write_module(), "model.custom_model")
-    return PredictionWriter(str(tmp_path / "out"), module, 0)
+def output(tmp_path):
+    return str(tmp_path / "out")
 
 
-def predictions(folder):
-    table = pq.read_table(folder).sort_by([("source", "ascending"), ("record", "ascending")])
+@pytest.fixture
+def writer(write_module, output):
+    def make(more="", *, in_order=False):
+        module = load_module(write_module(MODULE + more), "model.custom_model")
+        begin_output(output)
+        return PredictionWriter(output, module, 5, in_order=in_order)
+
+    return make
+
+
+def manifest(output):
+    with open(f"{output}/_manifest.json") as file:
+        return json.load(file)
+
+
+def predictions(output):
+    table = pq.read_table(output)
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def test_files_of_one_name_in_two_folders_are_kept_apart(writer, tmp_path):
-    for folder in ("/a", "/b"):
-        records = pb.Range(source=f"{folder}/part.csv", start=0, end=2)
-        writer.write(records, [tf.constant([[0.25], [0.5]])])
-    assert predictions(tmp_path / "out") == [
-        (f"{folder}/part.csv", record, value)
-        for folder in ("/a", "/b")
-        for record, value in ((0, 0.25), (1, 0.5))
-    ]
+@pytest.mark.parametrize("in_order", [False, True], ids=["parts", "one file"])
+def test_the_folder_is_in_the_inputs_order_and_complete_when_all_is_there(
+    writer, output, in_order, tmp_path
+):
+    write = writer(in_order=in_order).write
+    tasks = [("/b/part.csv", 0, 2, 2), ("/a/part.csv", 0, 1, 0), ("/a/part.csv", 1, 2, 1)]
+    for source, start, end, position in tasks:
+        values = tf.range(position, position + end - start, dtype=tf.float32)[:, None]
+        write(pb.Range(source=source, start=start, end=end), position, [values])
+    assert manifest(output)["complete"] is False
+    # What a killed worker left of a part and of the manifest.
+    for left in (".shoal-part-000000000000000.parquet.7", ".shoal-_manifest.json.8"):
+        (tmp_path / "out" / left).write_bytes(b"PAR")
+    for _ in range(2):  # a worker may die when it has done so
+        finish_output(output, 4, in_order=in_order)
+        assert predictions(output) == [
+            ("/a/part.csv", 0, 0.0),
+            ("/a/part.csv", 1, 1.0),
+            ("/b/part.csv", 0, 2.0),
+            ("/b/part.csv", 1, 3.0),
+        ]
+        files = manifest(output)["files"]
+        assert manifest(output)["complete"] is True
+        assert len(files) == (1 if in_order else 3)
+        there = {path.name for path in (tmp_path / "out").iterdir()}
+        assert there == {*files, "_manifest.json"}
+    begin_output(output)  # by a worker that comes late
+    assert manifest(output)["complete"] is True
 
 
-def test_a_range_written_twice_is_there_once(writer, tmp_path):
+def test_a_range_written_twice_is_there_once(writer, output):
+    write = writer().write
     for value in (0.5, 0.75):
-        writer.write(pb.Range(source="s", start=3, end=4), [tf.constant([value])])
-    assert predictions(tmp_path / "out") == [("s", 3, 0.75)]
+        write(pb.Range(source="s", start=3, end=4), 0, [tf.constant([value])])
+    finish_output(output, 1, in_order=False)
+    assert predictions(output) == [("s", 3, 0.75)]
+
+
+def test_a_missing_part_is_told(writer, output):
+    write = writer().write
+    for position in (0, 2, 3):
+        write(pb.Range(source="s", start=position, end=position + 1), position, [tf.zeros(1)])
+    with pytest.raises(UserError, match="predictions of the records from 1 on are not in"):
+        finish_output(output, 4, in_order=False)
+    assert manifest(output)["complete"] is False
+
+
+def test_outputs_by_name_of_further_axes_and_ragged(writer, output):
+    ragged = tf.ragged.constant([[1, 2], []], dtype=tf.int64)
+    writer().write(
+        pb.Range(source="s", start=0, end=2),
+        0,
+        [{"b": tf.constant([[1.0], [2.0]]), "a": tf.ones([2, 3]), "c": ragged}],
+    )
+    assert predictions(output) == [
+        ("s", 0, [1.0] * 3, 1.0, [1, 2]),
+        ("s", 1, [1.0] * 3, 2.0, []),
+    ]
+    assert pq.read_table(output).column_names == ["source", "record", "a", "b", "c"]
 
 
 @pytest.mark.parametrize("outputs", [[], [tf.constant([0.5])]], ids=["all", "one"])
 def test_a_feed_that_drops_records_is_refused(writer, outputs):
     with pytest.raises(UserError, match=r"feed\(\) of model.py gave . elements for the 2 records"):
-        writer.write(pb.Range(source="s", start=3, end=5), outputs)
+        writer().write(pb.Range(source="s", start=3, end=5), 0, outputs)
 
 
-def test_what_a_killed_worker_left_of_a_range_goes_when_the_range_is_written(writer, tmp_path):
-    records = pb.Range(source="odd[1].csv", start=0, end=2)
-    writer.write(records, [tf.constant([0.25, 0.5])])
-    (whole,) = (tmp_path / "out").glob("*.parquet")
-    torn = whole.with_name(f".{whole.name}.worker-7")
-    torn.write_bytes(whole.read_bytes()[:10])
-    other = whole.with_name(".another.parquet.worker-7")
-    other.write_bytes(b"under way")
-    writer.write(records, [tf.constant([0.25, 0.5])])
-    assert not torn.exists()
-    assert other.exists()
-    assert predictions(tmp_path / "out") == [("odd[1].csv", 0, 0.25), ("odd[1].csv", 1, 0.5)]
+def test_a_feed_that_shuffles_is_refused(write_module, numbers):
+    text = MODULE.replace("dataset.map(parse)", "dataset.map(parse).shuffle(9).prefetch(1)")
+    module = load_module(write_module(text), "model.custom_model")
+    flag = "--prediction-data"
+    with pytest.raises(UserError, match=r"feed\(\) of model.py shuffles in mode 'prediction'"):
+        Pipeline(open_reader(numbers, flag), module, PREDICTION, flag, 10)
+
+
+@pytest.mark.parametrize(
+    "parameters", ["predictions, worker_id", "predictions, worker_id, records"]
+)
+def test_a_processor_gets_batches_with_their_records_and_commits(writer, parameters):
+    made = writer(PROCESSOR.replace("PARAMETERS", parameters))
+    batches = [tf.constant([0.25, 0.5]), tf.constant([0.75])]
+    made.write(pb.Range(source="s", start=4, end=7), 104, batches)
+    *processed, committed = made._processor._process.__self__.calls
+    assert committed == PredictedRecords("s", 4, 7, 104)
+    assert [len(call[0]) for call in processed] == [2, 1]
+    assert {call[1] for call in processed} == {5}
+    if "records" in parameters:
+        expected = [PredictedRecords("s", 4, 6, 104), PredictedRecords("s", 6, 7, 106)]
+        assert [call[2] for call in processed] == expected
+        assert len(expected[0]) == 2
+
+
+def test_a_processor_without_process_or_of_other_parameters_is_refused(writer):
+    with pytest.raises(UserError, match="has no method process"):
+        writer("class PredictionOutputsProcessor: pass")
+    with pytest.raises(UserError, match=r"must take \(predictions, worker_id\) or"):
+        writer(PROCESSOR.replace("PARAMETERS", "predictions"))
+
+
+def test_an_exception_in_commit_is_the_users(writer, output):
+    text = PROCESSOR.replace("PARAMETERS", "predictions, worker_id")
+    made = writer(text.replace("self.calls.append(records)", "raise OSError('no database')"))
+    with pytest.raises(UserCodeError, match=r"commit\(\) of model.py raised OSError: no database"):
+        made.write(pb.Range(source="s", start=0, end=1), 0, [tf.zeros(1)])

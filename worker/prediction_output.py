@@ -1,0 +1,117 @@
+"""The folder of a prediction job's output: begun, filled by parts, completed.
+
+A part holds the predictions of one task and is named by the position of its first record
+in the whole input, so that sorted names give the input's order. It is written under a
+temporary name and renamed when it is whole: a task done twice, because a worker died,
+leaves one part. The manifest says whether all parts are there. What is in a part is
+prediction.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.errors import UserError
+
+MANIFEST = "_manifest.json"
+FORMAT = "shoal-predictions-2"
+PARTS = "_parts"
+"""Where parts wait to become one file; readers of Parquet folders skip such names."""
+
+WHOLE = "predictions.parquet"
+TEMPORARY = ".shoal-"
+"""How the names of files begin that are not whole yet."""
+
+
+def begin_output(output: str) -> None:
+    """Make the folder, with a manifest that says that it is not complete.
+
+    A manifest that is there stays: this may be done again at any time.
+    """
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MANIFEST).exists():
+        _write_manifest(folder, complete=False)
+
+
+def write_part(output: str, position: int, table: pa.Table, *, in_order: bool) -> None:
+    """Write the predictions of a task, whose first record is at `position` of the input."""
+    folder = Path(output, PARTS) if in_order else Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"part-{position:015d}.parquet"
+    temporary = folder / f"{TEMPORARY}{path.name}.{os.getpid()}"
+    pq.write_table(table, temporary)
+    os.replace(temporary, path)
+
+
+def finish_output(output: str, total: int, *, in_order: bool) -> None:
+    """Check that each of the `total` records has its prediction once, and say so.
+
+    in_order: make one file of the parts.
+
+    May be done again, from any point at which it was interrupted. Raises UserError if
+    parts are missing: somebody else has been at the folder.
+    """
+    folder = Path(output)
+    whole = folder / WHOLE
+    if in_order:
+        if not whole.exists():
+            _join(_checked_parts(folder / PARTS, total), whole)
+        shutil.rmtree(folder / PARTS, ignore_errors=True)
+        files = [whole]
+    else:
+        files = _checked_parts(folder, total)
+    for left in folder.glob(f"{TEMPORARY}*"):
+        left.unlink(missing_ok=True)
+    _write_manifest(folder, complete=True, records=total, files=[file.name for file in files])
+
+
+def _checked_parts(folder: Path, total: int) -> list[Path]:
+    """The parts in the input's order."""
+    parts = sorted(folder.glob("part-*.parquet"))
+    expected = 0
+    for part in parts:
+        position = int(part.stem.removeprefix("part-"))
+        if position != expected:
+            break
+        expected += pq.read_metadata(part).num_rows
+    else:
+        if expected == total:
+            return parts
+    raise UserError(
+        f"--output: the predictions of the records from {expected} on are not in {folder}, "
+        f"where this job wrote them; was the folder changed meanwhile?"
+    )
+
+
+def _join(parts: list[Path], whole: Path) -> None:
+    """One file of all parts, a row group a part."""
+    temporary = whole.with_name(f"{TEMPORARY}{whole.name}.{os.getpid()}")
+    with pq.ParquetWriter(temporary, pq.read_schema(parts[0])) as writer:
+        for part in parts:
+            writer.write_table(pq.read_table(part))
+    os.replace(temporary, whole)
+
+
+def _write_manifest(folder: Path, *, complete: bool, **more: Any) -> None:
+    content = {
+        "format": FORMAT,
+        "columns": "source, record (position in the source), then one per model output",
+        "complete": complete,
+        **more,
+    }
+    temporary = folder / f"{TEMPORARY}{MANIFEST}.{os.getpid()}"
+    try:
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
+        os.replace(temporary, folder / MANIFEST)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
