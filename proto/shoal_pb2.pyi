@@ -101,7 +101,7 @@ class ErrorDetail(_message.Message):
     def __init__(self, kind: _Optional[_Union[ErrorKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class TableSpec(_message.Message):
-    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype", "frozen")
+    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype", "frozen", "vocabulary")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIM_FIELD_NUMBER: _ClassVar[int]
     INITIALIZER_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class TableSpec(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     VALUE_DTYPE_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     name: str
     dim: int
     initializer: str
@@ -116,7 +117,8 @@ class TableSpec(_message.Message):
     seed: int
     value_dtype: str
     frozen: bool
-    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ..., frozen: bool = ...) -> None: ...
+    vocabulary: int
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ..., frozen: bool = ..., vocabulary: _Optional[int] = ...) -> None: ...
 
 class VariableSpec(_message.Message):
     __slots__ = ("name", "shape", "offset")

@@ -194,8 +194,9 @@ class ServerModel:
     def lookup(self, position: int, ids: Int64, out: Float32, *, training: bool) -> None:
         """Write the rows of `ids` to `out`, float32 [n, dim]; creates none."""
         table = self._table(position)
-        frozen = self.spec.tables[position].frozen
-        table.lookup(ids, out, missing="initial" if training and not frozen else "default")
+        spec = self.spec.tables[position]
+        initial = spec.vocabulary or (training and not spec.frozen)
+        table.lookup(ids, out, missing="initial" if initial else "default")
 
     def dense_since(self, version: int) -> tuple[Float32, Float32] | None:
         """The trainable and non-trainable slices if they changed after `version`.

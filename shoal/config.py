@@ -103,6 +103,11 @@ class JobConfig:
     )
     num_workers: int = _option("Worker processes.", 1)
     num_ps: int = _option("Parameter server processes.", 1)
+    embedding_threshold: int = _option(
+        "Bytes of float32 values above which a plain keras.layers.Embedding is held by the "
+        "parameter servers; below, it is a dense variable.",
+        2_000_000,
+    )
     pipeline_depth: int = _option(
         "Training steps whose rows are pulled ahead, and whose gradients are pushed behind, "
         "the step that computes. 0: pull, compute, push, one after the other.",
@@ -158,6 +163,7 @@ class JobConfig:
             ("num_minibatches_per_task", 1),
             ("num_workers", 1),
             ("num_ps", 1),
+            ("embedding_threshold", 0),
             ("pipeline_depth", 0),
             ("staleness_bound", -1),
             ("evaluation_steps", 0),

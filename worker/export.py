@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ import tensorflow as tf
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import Embedding, lookup_with
 from shoal.worker import specs
+from shoal.worker.keras_embeddings import read_matrix, tables_above, vocabulary
 from shoal.worker.lookups import Refusals
 from shoal.worker.model import ServedModel
 from shoal.worker.module import user_code
@@ -77,7 +78,7 @@ def export(model: ServedModel, servers: ServerGroup, output: str, job_name: str)
         partial.mkdir(parents=True)
         model.pull_dense()
         tables = {
-            name: _read(servers, position, layer)
+            name: _read(servers, position, list(model.tables.values()))
             for position, (name, layer) in enumerate(model.tables.items())
         }
         _write_tables(partial / "tables", tables)
@@ -127,7 +128,11 @@ def check(model: ServedModel) -> None:
         )
         for name, layer in model.tables.items()
     }
-    with _user_layers(f"exporting the model of {model.file}, tried before training,"):
+    # What became a table does so in the copy too, which then needs no memory.
+    with (
+        tables_above(model.embedding_threshold),
+        _user_layers(f"exporting the model of {model.file}, tried before training,"),
+    ):
         plain_model(model.model, tables).to_json()
 
 
@@ -157,7 +162,12 @@ def _file_name(table: str) -> str:
     return table.replace("/", "_") + ".parquet"
 
 
-def _read(servers: ServerGroup, position: int, layer: Embedding) -> ExportedTable:
+def _read(servers: ServerGroup, position: int, layers: Sequence[Any]) -> ExportedTable:
+    layer = layers[position]
+    if vocabulary(layer):
+        matrix = read_matrix(servers, position, layers)
+        default = np.zeros(layer.output_dim, np.float32)
+        return ExportedTable(np.arange(len(matrix)), matrix, default)
     pieces = list(servers.read_table(position))
     ids = np.concatenate([np.zeros(0, np.int64), *(piece[0] for piece in pieces)])
     empty = np.zeros((0, layer.output_dim), np.float32)
@@ -220,10 +230,14 @@ def _save_keras(
 class _StaticLookup:
     """Embedding lookups in tables of the graph; position 0 is the default row."""
 
-    def __init__(self, tables: Mapping[str, ExportedTable]) -> None:
+    def __init__(self, tables: Mapping[str, ExportedTable], matrices: Container[str]) -> None:
+        """matrices: names of the tables that have a row for each of their ids."""
         self.indices = {}
         self.rows = {}
         for name, table in tables.items():
+            if name in matrices:
+                self.rows[name] = tf.Variable(table.rows, trainable=False)
+                continue
             ids, rows = table.indexed()
             initializer = tf.lookup.KeyValueTensorInitializer(
                 tf.constant(ids), tf.range(1, ids.size + 1, dtype=tf.int64)
@@ -232,14 +246,17 @@ class _StaticLookup:
             self.rows[name] = tf.Variable(rows, trainable=False)
 
     def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
-        positions = self.indices[layer.table].lookup(Refusals().integer_ids(layer, ids))
+        positions = Refusals().integer_ids(layer, ids)
+        if layer.table in self.indices:
+            positions = self.indices[layer.table].lookup(positions)
         return tf.cast(tf.gather(self.rows[layer.table], positions), layer.compute_dtype)
 
 
 def _save_saved_model(
     model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
 ) -> None:
-    lookup = _StaticLookup(tables)
+    matrices = [name for name, layer in model.tables.items() if vocabulary(layer)]
+    lookup = _StaticLookup(tables, matrices)
     module = tf.Module()
     # What the graph uses must hang on the module to be saved with it: the variables, not
     # the Keras model, which would trace each layer by itself, outside `lookup`.

@@ -74,13 +74,17 @@ class RecordLookup:
     refusals: Refusals
     layers: list[Any] = field(default_factory=list)
     ids: list[tf.Tensor] = field(default_factory=list)
+    rows: list[tf.Tensor] = field(default_factory=list)
 
     def __call__(self, layer: Any, ids: Any) -> tf.Tensor:
         """Note a call; zeros of the rows' shape."""
         ids = self.refusals.integer_ids(layer, ids)
         self.layers.append(layer)
         self.ids.append(tf.reshape(ids, [-1]))
-        return tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0), layer.compute_dtype)
+        zeros = tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0), layer.compute_dtype)
+        # The identity is a tensor of this call alone, by which what is computed from it is found.
+        self.rows.append(tf.identity(zeros))
+        return self.rows[-1]
 
 
 @dataclass
@@ -98,6 +102,8 @@ class RowsLookup:
     rows: Sequence[tf.Tensor]
     inverses: Sequence[tf.Tensor]
     layers: Sequence[str]
+    ids: list[tf.Tensor] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     _calls: int = 0
 
     def __call__(self, layer: Any, ids: Any) -> tf.Tensor:
@@ -111,6 +117,8 @@ class RowsLookup:
                 "whether training or not"
             )
         ids = self.refusals.integer_ids(layer, ids)
+        self.ids.append(ids)
+        self.names.append(layer.name)
         rows = tf.gather(self.rows[self.tables[layer.table]], self.inverses[call])
         shaped = tf.reshape(rows, tf.concat([tf.shape(ids), [layer.output_dim]], 0))
         shaped.set_shape([*ids.shape, layer.output_dim])

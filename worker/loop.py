@@ -147,6 +147,8 @@ class Worker:
             export.check(self._model)
         if self._config.command == "predict":
             begin_output(self._config.output)
+        if self._restore is None:
+            self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:

@@ -23,15 +23,21 @@ from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker import specs
+from shoal.worker import dependencies, specs
 from shoal.worker.flat import FlatVariables
 from shoal.worker.heartbeat import Progress
+from shoal.worker.keras_embeddings import (
+    assign_given_rows,
+    out_of_range,
+    tables_above,
+    vocabulary,
+)
 from shoal.worker.lookups import RecordLookup, Refusals, sharing_refused
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import Batch
 from shoal.worker.servers import Pulled, Push, ServerGroup
 from shoal.worker.steps import CompiledSteps, StepInputs
-from shoal.worker.supported import check_model, check_variables
+from shoal.worker.supported import check_model, check_text, check_variables
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +84,12 @@ class ServedModel:
         self._stage = progress.stage
         self._modulate_rate = config.lr_staleness_modulation
         self.features_spec = features_spec
+        self.embedding_threshold = config.embedding_threshold
         keras.utils.set_random_seed(config.seed)
-        self.model = module.build_model()
+        with tables_above(config.embedding_threshold):
+            self.model = module.build_model()
         check_model(self.model, self.file)
-        _check_text(self.model, features_spec, module.describe(module.feed_name))
+        check_text(self.model, features_spec, module.describe(module.feed_name))
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()
         self.optimizer = specs.ServedOptimizer(optimizer, module.describe("optimizer"))
@@ -90,9 +98,13 @@ class ServedModel:
         self._calls: list[str] = []
         self.tables: dict[str, Any] = {}
         self._frozen: set[str] = set()
-        with self._calling(f"calling the model of {module.path.name}"):
-            self._ids.get_concrete_function()
+        with (
+            tables_above(config.embedding_threshold),
+            self._calling(f"calling the model of {module.path.name}"),
+        ):
+            traced = self._ids.get_concrete_function()
         check_variables(self.model, self.file)
+        self._check_ids(traced.graph)
         self._reseed(worker)
         self.trainable = FlatVariables(self.model.trainable_variables)
         self.state = FlatVariables(
@@ -141,12 +153,25 @@ class ServedModel:
         with lookup_with(record):
             self.model(features, training=False)
         self._calls = [layer.table for layer in record.layers]
+        self._record = record
         for layer in record.layers:
             known = self.tables.setdefault(layer.table, layer)
             if (reason := sharing_refused(known, layer)) is not None:
                 self._refusals.refuse(reason)
         self._frozen = set(self.tables) - {each.table for each in record.layers if each.trainable}
         return record.ids
+
+    def _check_ids(self, graph: Any) -> None:
+        """Raises UserError if ids cannot be known from the features alone."""
+        reason = dependencies.refused(
+            graph,
+            self._record.ids,
+            [layer.name for layer in self._record.layers],
+            {rows.name: table for rows, table in zip(self._record.rows, self._calls, strict=True)},
+            self.model.trainable_variables,
+        )
+        if reason is not None:
+            raise UserError(f"{self.file}: {reason}")
 
     def _reseed(self, worker: int) -> None:
         """Give each worker dropout masks of its own; worker 0 keeps the seed's."""
@@ -168,6 +193,7 @@ class ServedModel:
                     # A table's values depend on its name, not on its position.
                     seed=(config.seed << 32) | zlib.crc32(name.encode()),
                     frozen=name in self._frozen,
+                    vocabulary=vocabulary(layer),
                 )
                 for name, layer in self.tables.items()
             ],
@@ -194,6 +220,11 @@ class ServedModel:
                 variable.assign(value)
         self._servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
 
+    def assign_given_rows(self) -> None:
+        """Fill the tables whose initial rows the user's code gives; one worker does so."""
+        if not self._servers.version:  # else training has begun, and was resumed
+            assign_given_rows(self.tables.values(), self._servers)
+
     # ------------------------------------------------------------ ids and pull
 
     def pull(self, features: Any, *, training: bool) -> Pulled:
@@ -203,7 +234,10 @@ class ServedModel:
         what = f"reading the ids from what {self._module.describe(self._module.feed_name)} gave"
         with self._stage("ids"), self._calling(what):
             for name, ids in zip(self._calls, self._ids(features), strict=True):
-                calls[position[name]].append(ids.numpy())
+                numbers = ids.numpy()
+                if (reason := out_of_range(self.tables[name], numbers)) is not None:
+                    self._refusals.refuse(f"{self.file}: {reason}")
+                calls[position[name]].append(numbers)
         with self._stage("pull"):
             return self._servers.pull(calls, training=training)
 
@@ -299,20 +333,3 @@ class ServedModel:
         pulled = self._servers.pull(none, training=False)
         self.trainable.assign(tf.constant(pulled.trainable))
         self.state.assign(tf.constant(pulled.state))
-
-
-def _check_text(model: Any, features_spec: Any, feed: str) -> None:
-    """Raises UserError if feed gives text where the model's inputs are numbers.
-
-    Keras would fail at the first batch, with an error of a cast that names nothing.
-    """
-    if not isinstance(features_spec, dict):
-        return
-    for tensor in getattr(model, "inputs", None) or ():
-        spec = features_spec.get(tensor.name)
-        if spec is not None and spec.dtype == tf.string and tensor.dtype != "string":
-            raise UserError(
-                f"{feed} gives text as feature {tensor.name!r}, but the model's input takes "
-                f"{tensor.dtype}: convert it in feed; if the column was to hold numbers, look "
-                "for a value that is none"
-            )

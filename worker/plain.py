@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.layers import Embedding
+from shoal.worker.keras_embeddings import is_served, plain_copy
 
 if TYPE_CHECKING:
     from shoal.worker.export import ExportedTable
@@ -23,11 +24,16 @@ def rebuildable(model: Any) -> bool:
     # Only a functional model knows its graph of operations. Tables within a layer of the
     # user's stay there, as what calls them is the user's code.
     return (isinstance(model, keras.Sequential) or hasattr(model, "operations")) and all(
-        (isinstance(layer, Embedding) and _has_plain_form(layer))
+        is_served(layer)
+        or (isinstance(layer, Embedding) and _has_plain_form(layer))
         or rebuildable(layer)
-        or not any(isinstance(each, Embedding) for each in layer._flatten_layers())
+        or not any(_is_table(each) for each in layer._flatten_layers())
         for layer in _layers(model)
     )
+
+
+def _is_table(layer: Any) -> bool:
+    return isinstance(layer, Embedding) or is_served(layer)
 
 
 def _has_plain_form(layer: Embedding) -> bool:
@@ -47,6 +53,8 @@ def plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
     def plain(layer: Any) -> Any:
         if isinstance(layer, Embedding):
             return _plain_embedding(layer, tables[layer.table])
+        if is_served(layer):
+            return plain_copy(layer, tables[layer.table].rows)
         if rebuildable(layer):
             return plain_model(layer, tables)
         if hasattr(layer, "adapt"):
@@ -56,7 +64,7 @@ def plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
     clone = keras.models.clone_model(model, clone_function=plain)
     # Both have the same layers in the same order; only the clone's tables have weights.
     for target, source in zip(_layers(clone), _layers(model), strict=True):
-        if not isinstance(source, Embedding) and not rebuildable(source):
+        if not _is_table(source) and not rebuildable(source):
             target.set_weights(source.get_weights())
     return clone
 

@@ -137,6 +137,7 @@ class ServerGroup:
         self._dims = [table.dim for table in spec.tables]
         for server, circuit in enumerate(self._circuits):
             reply = circuit.call(methods.REGISTER, pb.RegisterRequest(model=spec))
+            self.version = max(self.version, reply.version)
             if not reply.dense_initialized:
                 self._initialize_dense(server, trainable, state)
         self._trainable, self._state = trainable, state

@@ -13,9 +13,9 @@ import keras
 import tensorflow as tf
 
 from shoal.errors import UserError
-from shoal.layers import Embedding
 from shoal.native.initializers import InitializerSpec, variance_scaling
 from shoal.native.optimizers import OptimizerSpec
+from shoal.worker.keras_embeddings import given_rows, vocabulary
 from shoal.worker.module import user_code
 
 CLIPPING = ("clipvalue", "clipnorm", "global_clipnorm")
@@ -78,12 +78,15 @@ class ServedOptimizer:
         return list(gradients[: len(dense)]), list(gradients[len(dense) :])
 
 
-def initializer_spec(layer: Embedding) -> InitializerSpec:
+def initializer_spec(layer: Any) -> InitializerSpec:
     """The specification of an embedding layer's initializer.
 
     Variance scaling takes fan-in 1, as a lookup multiplies one row by 1, and fan-out
+    output_dim; for a plain keras.layers.Embedding the fans that Keras takes, input_dim and
     output_dim. Raises UserError for an initializer that servers do not have.
     """
+    if given_rows(layer) is not None:
+        return InitializerSpec("zeros")  # every row is assigned before training
     initializer = layer.embeddings_initializer
     config = initializer.get_config()
     kind = type(initializer).__name__
@@ -103,7 +106,7 @@ def initializer_spec(layer: Embedding) -> InitializerSpec:
         return InitializerSpec(name, {key: config[key] for key in parameters})
     if isinstance(initializer, keras.initializers.VarianceScaling):
         return variance_scaling(
-            1,
+            vocabulary(layer) or 1,
             layer.output_dim,
             scale=initializer.scale,
             mode=initializer.mode,

@@ -11,8 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from shoal.errors import UserError
 from shoal.layers import lookup_with
-from shoal.worker import specs
+from shoal.worker import dependencies, specs
 from shoal.worker.flat import FlatVariables
 from shoal.worker.lookups import Refusals, RowsLookup
 
@@ -57,16 +58,38 @@ class CompiledSteps:
         self._calls = calls
         self._refusals = refusals
         self._features_spec = features_spec
-        self.train: Callable[..., StepOutputs] = tf.function(
+        self._lookups: list[RowsLookup] = []  # of the traced training step
+        self._checked = False
+        self._train: Any = tf.function(
             self._training_step,
             # From the dataset, not from the first batch, whose length and rank may be special.
             input_signature=(
                 None if labels_spec is None else [features_spec, labels_spec, *self._inputs_spec()]
             ),
         )
-        """Of features, labels and `StepInputs`; traced at the first call."""
         self.predict: Callable[..., Any] = tf.function(self._prediction, reduce_retracing=True)
         """Of features and `StepInputs`: the model's outputs."""
+
+    def train(self, *arguments: Any) -> StepOutputs:
+        """Of features, labels and `StepInputs`; traced at the first call.
+
+        Raises UserError if the step looks up ids that cannot be known before it.
+        """
+        if not self._checked:
+            graph = self._train.get_concrete_function(*arguments).graph
+            lookup = self._lookups[-1]
+            reason = dependencies.refused(
+                graph,
+                lookup.ids,
+                lookup.names,
+                {each.name: name for name, each in zip(self._dims, lookup.rows, strict=True)},
+                self._trainable.variables,
+            )
+            if reason is not None:
+                raise UserError(reason)
+            self._checked = True
+        outputs: StepOutputs = self._train(*arguments)
+        return outputs
 
     def _inputs_spec(self) -> tuple[Any, ...]:
         """The specs of StepInputs."""
@@ -101,7 +124,8 @@ class CompiledSteps:
         variables = [variable.value for variable in self._trainable.variables]
         with tf.GradientTape() as tape:
             tape.watch(rows)
-            with lookup_with(self._lookup(rows, inverses)):
+            self._lookups.append(self._lookup(rows, inverses))
+            with lookup_with(self._lookups[-1]):
                 predictions = self._model(features, training=True)
             loss = self._loss(labels, predictions)
             if self._model.losses:

@@ -1,6 +1,6 @@
 """What a user's Keras model may not have, refused by name before anything is trained.
 
-Owns the model's own training step and constraints of weights. Optimizers and
+Owns the model's own training step, constraints of weights and text for numbers. Optimizers and
 initializers are specs.py's, lookups lookups.py's.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from shoal.errors import UserError
 
@@ -41,4 +42,21 @@ def check_variables(model: Any, file: str) -> None:
                 f"variable {variable.path} of the model in {file} has the constraint "
                 f"{type(variable.constraint).__name__}, which the servers do not apply: remove "
                 "it, or compute the constrained weight in the layer's call"
+            )
+
+
+def check_text(model: Any, features_spec: Any, feed: str) -> None:
+    """Raises UserError if feed gives text where the model's inputs are numbers.
+
+    Keras would fail at the first batch, with an error of a cast that names nothing.
+    """
+    if not isinstance(features_spec, dict):
+        return
+    for tensor in getattr(model, "inputs", None) or ():
+        spec = features_spec.get(tensor.name)
+        if spec is not None and spec.dtype == tf.string and tensor.dtype != "string":
+            raise UserError(
+                f"{feed} gives text as feature {tensor.name!r}, but the model's input takes "
+                f"{tensor.dtype}: convert it in feed; if the column was to hold numbers, look "
+                "for a value that is none"
             )
