@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 Hyperparameter = float | bool
 Check = tuple[Callable[[float], bool], str]
@@ -163,6 +163,13 @@ class OptimizerSpec:
     kind: str
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
 
+    UNSUPPORTED: ClassVar[tuple[str, ...]] = (
+        "use_ema",
+        "gradient_accumulation_steps",
+        "loss_scale_factor",
+    )
+    """Keras's options that need the whole model in one place."""
+
     def __post_init__(self) -> None:
         known = KINDS.get(self.kind)
         if known is None:
@@ -281,7 +288,7 @@ class OptimizerSpec:
         }
         if class_name not in kinds:
             raise ValueError(f"no kernel for optimizer {class_name}; there are {', '.join(kinds)}")
-        for option in ("use_ema", "gradient_accumulation_steps", "loss_scale_factor"):
+        for option in cls.UNSUPPORTED:
             if config.get(option):
                 raise ValueError(f"optimizer {class_name}: option {option} is not supported")
         names = {*KINDS[kinds[class_name]].defaults, *COMMON}

@@ -17,6 +17,12 @@ from shoal.errors import UserError
 MANIFESTS = ("manifest.json", "_manifest.json")
 """Written last into an output folder: by the exporter, and beside predictions."""
 
+KERAS_OPTIMIZERS = (
+    *("SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl"),
+    *("Adadelta", "Adamax", "Nadam", "Lion", "Lamb", "Muon", "Adafactor"),
+)
+"""Names of Keras's optimizers, those that servers have and others."""
+
 DATA_FIELDS = ("training_data", "validation_data", "prediction_data")
 
 
@@ -71,7 +77,38 @@ def check_model(config: JobConfig) -> set[str] | None:
             f"--model-def: {path} has no function {missing[0]}(): a model module needs "
             f"{', '.join(MODULE_FUNCTIONS)} beside {name}"
         )
+    _check_optimizer(tree, path)
     return names
+
+
+def _check_optimizer(tree: ast.Module, path: Path) -> None:
+    """Refuse what optimizer() returns, where the source alone tells that servers lack it.
+
+    The first worker looks at the optimizer itself, before anything is trained.
+    """
+    # Late, as only jobs need NumPy.
+    from shoal.native.optimizers import OptimizerSpec
+
+    functions = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "optimizer"
+    ]
+    nodes = [node for each in functions for node in ast.walk(each)]
+    returned = [node for node in nodes if isinstance(node, ast.Return)]
+    if len(returned) != 1 or not isinstance(call := returned[0].value, ast.Call):
+        return
+    named = ast.unparse(call.func)
+    kind = named.rpartition(".")[2]
+    if kind not in KERAS_OPTIMIZERS or not (named == kind or "optimizers." in named):
+        return
+    options = {
+        each.arg: each.value.value
+        for each in call.keywords
+        if each.arg in OptimizerSpec.UNSUPPORTED and isinstance(each.value, ast.Constant)
+    }
+    try:
+        OptimizerSpec.from_keras(kind, options)
+    except ValueError as error:
+        raise UserError(f"--model-def: {path}, line {call.lineno}: optimizer(): {error}") from error
 
 
 def _modules(zoo: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from shoal.config import JobConfig, flag
+from shoal.config import CHECK_FLAGS, JobConfig, flag
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 
 SETTINGS = {
@@ -29,7 +29,8 @@ def _options(command: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for field in reversed(dataclasses.fields(JobConfig)):
-            if command in field.metadata.get("commands", ()):
+            of_command = command in field.metadata.get("commands", ())
+            if field.name in CHECK_FLAGS if command == "check" else of_command:
                 function = _option(field)(function)
         return function
 
@@ -99,3 +100,24 @@ def evaluate(**values: Any) -> None:
 def predict(**values: Any) -> None:
     """Predict --prediction-data with the output of a training job."""
     _run("predict", values)
+
+
+@main.command()
+@_options("check")
+def check(**values: Any) -> None:
+    """Say what of a model would live where and what is unsupported; try one batch.
+
+    Starts no job. Give --training-data to have one batch of your own data read, trained
+    and evaluated.
+    """
+    try:
+        config = JobConfig(command="check", **values)
+        # Late: --help needs no reader.
+        from shoal.inspection import run_check
+
+        sys.exit(run_check(config))
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

@@ -22,6 +22,17 @@ from typing import Any
 from shoal.errors import UserError
 
 COMMANDS = ("train", "evaluate", "predict")
+CHECK_FLAGS = (
+    "model_def",
+    "model_zoo",
+    "training_data",
+    "minibatch_size",
+    "num_ps",
+    "embedding_threshold",
+    "seed",
+)
+"""The fields that are flags of `shoal check`, which starts no job."""
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
@@ -151,7 +162,7 @@ class JobConfig:
 
     def __post_init__(self) -> None:
         """Raises UserError naming the flag whose value cannot be used."""
-        if self.command not in COMMANDS:
+        if self.command not in (*COMMANDS, "check"):
             raise UserError(f"command must be one of {', '.join(COMMANDS)}, not {self.command!r}")
         if self.log_level not in LOG_LEVELS:
             raise UserError(
@@ -201,7 +212,8 @@ class JobConfig:
             raise UserError(
                 f"--job-name may hold letters, digits and dashes, not {self.job_name!r}"
             )
-        required = {
+        required: tuple[str, ...] = {
+            "check": (),
             "train": ("training_data",),
             "evaluate": ("validation_data", "restore_from"),
             "predict": ("prediction_data", "restore_from", "output"),

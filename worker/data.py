@@ -66,6 +66,13 @@ class JobData:
         """The mode the job is about: that of the first data it names."""
         return next(mode for mode, pattern in self._patterns.items() if pattern)
 
+    def first_range(self, mode: str) -> pb.Range:
+        """The first minibatch of the data of a mode."""
+        with user_code(f"listing the sources of {FLAGS[mode]}"):
+            source = next(each for each in self._reader(mode).sources() if each.records)
+        end = min(source.records, self._config.minibatch_size)
+        return pb.Range(source=source.name, start=0, end=end)
+
     def description(self) -> pb.DataDescription:
         """All sources of the job's data."""
 

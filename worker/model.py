@@ -156,7 +156,8 @@ class ServedModel:
         self._record = record
         for layer in record.layers:
             known = self.tables.setdefault(layer.table, layer)
-            if (reason := sharing_refused(known, layer)) is not None:
+            reason = sharing_refused(known, layer)  # no :=, which AutoGraph does not know
+            if reason is not None:
                 self._refusals.refuse(reason)
         self._frozen = set(self.tables) - {each.table for each in record.layers if each.trainable}
         return record.ids

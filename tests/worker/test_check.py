@@ -1,0 +1,182 @@
+"""`shoal check` names what is wrong with a module, and says what a good one is made of."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.config import JobConfig
+from shoal.worker import check
+
+GOOD = """
+import keras
+import tensorflow as tf
+from shoal.layers import Embedding
+
+
+def feed(dataset, mode, metadata):
+    def prepare(row):
+        features = {"user": row["user"], "item": row["item"]}
+        return features if mode == "prediction" else (features, tf.cast(row["clicked"], tf.float32))
+
+    return dataset.map(prepare)
+
+
+def custom_model():
+    ids = {name: keras.Input([], dtype="int64", name=name) for name in ("user", "item")}
+    user = Embedding(8, name="users")(ids["user"])
+    item = keras.layers.Embedding(70_000, 8, name="items")(ids["item"])
+    hidden = keras.layers.Dense(4, activation="relu")(keras.ops.concatenate([user, item], 1))
+    return keras.Model(ids, keras.layers.Dense(1, activation="sigmoid")(hidden)[:, 0])
+
+
+def loss(labels, predictions):
+    return keras.losses.binary_crossentropy(labels[:, None], predictions[:, None])
+
+
+def optimizer():
+    return make_optimizer()
+
+
+def make_optimizer():
+    return keras.optimizers.Adam(0.01)
+
+
+def eval_metrics_fn():
+    return {"auc": keras.metrics.AUC()}
+"""
+
+BROKEN = {
+    "unsupported optimizer": (
+        [("return keras.optimizers.Adam(0.01)", "return keras.optimizers.Nadam(0.01)")],
+        [r"optimizer\(\) of clicks.py: no kernel for optimizer Nadam; there are SGD, "],
+    ),
+    "option of the optimizer": (
+        [("Adam(0.01)", "Adam(0.01, use_ema=True)")],
+        [r"optimizer\(\) of clicks.py: optimizer Adam: option use_ema is not supported"],
+    ),
+    "initializer": (
+        [('Embedding(8, name="users")', 'Embedding(8, "orthogonal", name="users")')],
+        ["embedding 'users': initializer Orthogonal"],
+    ),
+    "regularizer and optimizer at once": (
+        [
+            ('8, name="items")', '8, embeddings_regularizer="l2", name="items")'),
+            ("keras.optimizers.Adam(0.01)", "keras.optimizers.Lion()"),
+        ],
+        ["no kernel for optimizer Lion", r"embedding 'items' .*embeddings_regularizer \(L2\)"],
+    ),
+    "constraint": (
+        [('Dense(4, activation="relu"', 'Dense(4, kernel_constraint="non_neg", name="narrow"')],
+        ["variable narrow/kernel of the model in clicks.py has the constraint NonNeg"],
+    ),
+    "column that is not there": (
+        [('row["item"]', 'row["itme"]')],
+        [r"feed\(\) of clicks.py: --training-data: there is no column 'itme'"],
+    ),
+    "id out of range": (
+        [("70_000", "65_000")],
+        ["embedding 'items' was given the id 69900: its ids go from 0 to 64999"],
+    ),
+    "two tables of one name": (
+        [('keras.layers.Embedding(70_000, 8, name="items")', 'Embedding(8, table="users")')],
+        ["two embedding layers are named 'users': a name is a table"],
+    ),
+    "a model that is none": (
+        [("    return keras.Model(ids, ", "    return (ids, ")],
+        [r"custom_model\(\) of clicks.py returned tuple, not a keras.Model"],
+    ),
+    "loss that raises": (
+        [("labels[:, None], pred", "labels[:, None] + 'x', pred")],
+        ["the training step of clicks.py raised"],
+    ),
+    "loss that is not finite": (
+        [("    return keras.losses.binary", "    return float('nan') * keras.losses.binary")],
+        ["the loss is nan"],
+    ),
+    "metric that is none": (
+        [('{"auc": keras.metrics.AUC()}', '{"auc": 0.5}')],
+        [r"eval_metrics_fn\(\) of clicks.py: metric 'auc' is a float"],
+    ),
+    "text as ids": (
+        [('"item": row["item"]}', '"item": tf.strings.as_string(row["item"])}')],
+        [r"feed\(\) of clicks.py gives text as feature 'item'"],
+    ),
+}
+
+
+@pytest.fixture
+def inspect(write_module, parquet):
+    data = parquet(
+        user=np.arange(100) * 10**15, item=np.arange(100) + 69_900, clicked=np.arange(100) % 2
+    )
+
+    def run(text, **fields):
+        folder = write_module(text, name="clicks")
+        given = {"training_data": data} | fields
+        return check.inspect(
+            JobConfig(
+                command="check",
+                model_def="clicks.custom_model",
+                model_zoo=folder,
+                minibatch_size=100,
+                **given,
+            )
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(("edits", "faults"), BROKEN.values(), ids=BROKEN)
+def test_each_fault_is_named(inspect, edits, faults):
+    text = GOOD
+    for old, new in edits:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    found = inspect(text).faults
+    assert len(found) == len(faults)
+    for message, words in zip(found, faults, strict=True):
+        assert re.search(words, message), message
+
+
+def test_the_report_says_what_lives_where(inspect):
+    report = inspect(GOOD)
+    assert report.faults == []
+    text = "\n".join(report.lines)
+    assert "users: Embedding of 8 values, any int64 id, uniform at first" in text
+    assert "items: Embedding of 8 values, ids 0 to 69999, uniform at first" in text
+    # 8 values, 16 of Adam's slots, and what an index takes.
+    assert "slots of the optimizer: momentum, velocity" in text
+    assert "73 trained values in 4 variables" in text
+    assert "One batch of 100 records: loss 0.69" in text
+    assert "200 distinct ids" in text
+    assert "metrics of the batch: loss 0.69" in text
+
+
+def test_without_data_a_functional_model_is_looked_at(inspect):
+    report = inspect(GOOD, training_data="")
+    assert report.faults == []
+    assert "users: Embedding of 8 values" in "\n".join(report.lines)
+
+
+def test_the_command(write_module, parquet):
+    folder = write_module(GOOD, name="clicks")
+    data = parquet(user=np.arange(4), item=np.arange(4), clicked=np.arange(4) % 2)
+
+    def run(*more):
+        command = [sys.executable, "-m", "shoal", "check", "--model-zoo", folder, *more]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    good = run("--model-def", "clicks.custom_model", "--training-data", data)
+    assert good.returncode == 0, good.stderr
+    assert good.stdout.endswith("Nothing unsupported was found.\n")
+    text = Path(folder, "clicks.py").read_text()
+    text = text.replace("return make_optimizer()", "return keras.optimizers.Nadam()")
+    Path(folder, "clicks.py").write_text(text)
+    bad = run("--model-def", "clicks.custom_model")
+    assert bad.returncode == 2
+    assert "line 28: optimizer(): no kernel for optimizer Nadam" in bad.stderr
+    assert "Traceback" not in bad.stderr

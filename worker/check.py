@@ -1,0 +1,325 @@
+"""`shoal check`: what of a model would live where, what is unsupported, one batch tried.
+
+    python -m shoal.worker.check --config job.json
+
+Owns the inspection and its report. No server runs: rows and dense values are held here
+by the code that servers run. The same classes as in a job do the rest, so what passes here
+passes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from shoal.config import JobConfig
+from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.native.rowstore import RowStore
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
+
+SAMPLE_BYTES = 64_000_000
+"""About how much is put into a store to measure what a row takes, index and header included:
+enough for the rounding up of its memory to count little."""
+
+
+class LocalServers:
+    """What a ServerGroup gives, of values held in this process."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._routing = Routing.even(1)
+        self._tables: list[RowStore] = []
+        self._dense = (np.zeros(0, np.float32), np.zeros(0, np.float32))
+
+    def register(
+        self,
+        spec: pb.ModelSpec,
+        trainable: npt.NDArray[np.float32],
+        state: npt.NDArray[np.float32],
+    ) -> None:
+        """Hold the model's first values."""
+        self._tables = [store_of(table) for table in spec.tables]
+        self._dense = (trainable, state)
+
+    def pull(self, calls: Sequence[Sequence[npt.NDArray[np.int64]]], *, training: bool) -> Any:
+        """As ServerGroup.pull."""
+        from shoal.worker.lookups import group_ids
+        from shoal.worker.servers import Pulled
+
+        ids = [group_ids(each, self._routing) for each in calls]
+        missing = "initial" if training else "default"
+        rows = [
+            table.lookup(each.unique, missing=missing)
+            for table, each in zip(self._tables, ids, strict=True)
+        ]
+        return Pulled(ids, rows, *self._dense, [0], [0.0])
+
+    def assign_rows(
+        self, table: int, ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]
+    ) -> None:
+        """As ServerGroup.assign_rows."""
+        self._tables[table].assign(ids, rows)
+
+
+def store_of(table: pb.TableSpec) -> RowStore:
+    """An empty store of a table."""
+    return RowStore(
+        table.dim,
+        OptimizerSpec.from_json(table.optimizer),
+        InitializerSpec.from_json(table.initializer),
+        table.seed,
+    )
+
+
+def row_bytes(table: pb.TableSpec) -> int:
+    """Bytes that a server keeps for one row: values, optimizer slots, header, index."""
+    store = store_of(table)
+    empty = store.memory_bytes()
+    rows = SAMPLE_BYTES // (4 * table.dim * (1 + len(store.slot_names)))
+    store.insert(np.arange(rows))
+    return round((store.memory_bytes() - empty) / rows)
+
+
+@dataclass
+class Report:
+    """What was found.
+
+    lines: of the report. faults: each one message, complete. traceback: of the user's code.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    tracebacks: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep a fault of the body's instead of raising it."""
+        try:
+            yield
+        except UserError as error:
+            self._fault(str(error), "")
+        except UserCodeError as error:
+            self._fault(error.message, error.traceback)
+
+    def _fault(self, message: str, traceback: str) -> None:
+        if message not in self.faults:
+            self.faults.append(message)
+            self.tracebacks.append(traceback)
+
+
+def inspect(config: JobConfig) -> Report:
+    """Look at the module, the data and the model of `config`, and run one batch."""
+    from shoal.worker.module import load_module
+
+    report = Report()
+    with report.noting():
+        module = load_module(config.model_zoo, config.model_def)
+        _inspect(config, module, report)
+    return report
+
+
+def _inspect(config: JobConfig, module: Any, report: Report) -> None:
+    import keras
+
+    from shoal.worker import specs
+    from shoal.worker.data import JobData
+    from shoal.worker.export import check
+    from shoal.worker.heartbeat import Progress
+    from shoal.worker.model import ServedModel
+    from shoal.worker.module import user_code
+
+    pipeline = None
+    if config.training_data:
+        with report.noting():
+            data = JobData(config, module)
+            pipeline = data.pipeline("training")
+    with report.noting():
+        with user_code(module.describe("optimizer")):
+            optimizer = module.optimizer()
+        specs.ServedOptimizer(optimizer, module.describe("optimizer"))
+    if report.faults:
+        # The model is looked at nevertheless: all faults at once.
+        module = dataclasses.replace(module, optimizer=keras.optimizers.SGD)
+    if pipeline is not None:
+        features_spec, labels_spec = pipeline.features_spec, pipeline.labels_spec
+    elif config.training_data:
+        return
+    else:
+        labels_spec = None
+        features_spec = _spec_of_inputs(config, module)
+        if features_spec is None:
+            raise UserError(
+                f"the model of {module.path.name} does not say what its inputs are, as a "
+                "functional model does: give --training-data"
+            )
+    servers: Any = LocalServers()
+    model = ServedModel(config, module, servers, features_spec, labels_spec, 0, Progress())
+    model.register()
+    model.assign_given_rows()
+    report.lines += _places(model, config)
+    with report.noting():
+        check(model)
+    if pipeline is not None:
+        _try_batch(model, module, pipeline, data.first_range("training"), report)
+
+
+def _spec_of_inputs(config: JobConfig, module: Any) -> Any:
+    """The specs of a functional model's inputs, of any number of records; or None."""
+    import tensorflow as tf
+
+    from shoal.worker.keras_embeddings import tables_above
+
+    with tables_above(config.embedding_threshold):
+        model = module.build_model()
+    inputs = getattr(model, "_inputs_struct", None)
+    if inputs is None:
+        return None
+
+    def spec(tensor: Any) -> Any:
+        if getattr(tensor, "ragged", False):
+            return tf.RaggedTensorSpec(tensor.shape, tensor.dtype)
+        if getattr(tensor, "sparse", False):
+            return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
+        return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+    return tf.nest.map_structure(spec, inputs)
+
+
+def _places(model: Any, config: JobConfig) -> list[str]:
+    """What lives where."""
+    lines = [f"Model {type(model.model).__name__} of {config.model_def}", ""]
+    lines.append(f"On the parameter servers, by id ({len(model.tables)} tables):")
+    for table, layer in zip(model.spec.tables, model.tables.values(), strict=True):
+        size = row_bytes(table)
+        slots = ", ".join(store_of(table).slot_names) or "none"
+        ids = f"ids 0 to {table.vocabulary - 1}" if table.vocabulary else "any int64 id"
+        kind = InitializerSpec.from_json(table.initializer).kind
+        total = (
+            f"{_bytes(size * table.vocabulary)} with all rows"
+            if table.vocabulary
+            else f"{_bytes(size * 1_000_000)} per million ids"
+        )
+        lines += [
+            f"  {table.name}: {type(layer).__name__} of {table.dim} values, {ids}, {kind} at first"
+            + (", not trained" if table.frozen else ""),
+            f"    {size} bytes a row (slots of the optimizer: {slots}), {total}",
+        ]
+    spec = OptimizerSpec.from_json(model.spec.dense_optimizer)
+    dense_slots = store_of(
+        pb.TableSpec(
+            dim=1,
+            optimizer=model.spec.dense_optimizer,
+            initializer=InitializerSpec("zeros").to_json(),
+        )
+    ).slot_names
+    size = model.trainable.size
+    lines += [
+        "",
+        f"Dense, cut evenly over {config.num_ps} servers, and whole in each worker:",
+        f"  {size:,} trained values in {len(model.trainable.variables)} variables, "
+        f"{_bytes(4 * size)} in a worker, {_bytes(4 * size * (1 + len(dense_slots)))} on the servers "
+        f"({spec.kind})",
+        f"  {model.state.size:,} values that are not trained (statistics)",
+    ]
+    largest = sorted(model.trainable.variables, key=lambda each: -int(np.prod(each.shape)))[:3]
+    lines += [f"    {each.path} {tuple(each.shape)}" for each in largest]
+    return lines
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Report) -> None:
+    """One training step and the metrics of one batch of the user's data."""
+    from shoal.worker.evaluation import Evaluator
+
+    with report.noting():
+        batch = next(pipeline.batches(records), None)
+        if batch is None:
+            raise UserError(
+                f"{module.describe(module.feed_name)} gave no element for {records.end} records"
+            )
+        # The first step is traced; the second tells what a step takes.
+        model.compute(model.prepare(batch), 0)
+        began = time.perf_counter()
+        loss, push = model.compute(model.prepare(batch), 0)
+        seconds = time.perf_counter() - began
+        ids = sum(each.size for each, _ in push.tables.values())
+        report.lines += [
+            "",
+            f"One batch of {batch.size} records: loss {loss:.6g}, {ids} distinct ids, "
+            f"{seconds * 1000:.1f} ms without servers",
+        ]
+        evaluator = Evaluator(model, module)
+        evaluator.reset()
+        evaluator.add(batch)
+        metrics = evaluator.finish(evaluator.states())
+        report.lines.append(
+            "  metrics of the batch: "
+            + ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+        )
+
+
+def _import_quietly() -> None:
+    """Import TensorFlow, which tells of CPU features whatever its log level is."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            import keras  # noqa: F401
+            import tensorflow  # noqa: F401
+        except ImportError as error:
+            os.dup2(kept, 2)
+            click.echo(
+                f"Error: shoal check needs TensorFlow 2.16 or newer ({error}); install it with: "
+                "pip install 'shoal[worker]'",
+                err=True,
+            )
+            sys.exit(EXIT_USER_ERROR)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+@click.command()
+@click.option("--config", required=True, help="A job.json.")
+def main(config: str) -> None:
+    """Print the report of `shoal check`; exit 2 where there is a fault."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    warnings.simplefilter("ignore")
+    _import_quietly()
+    report = inspect(JobConfig.load(config))
+    for line in report.lines:
+        click.echo(line)
+    if not report.faults:
+        click.echo("\nNothing unsupported was found.")
+        return
+    sys.stdout.flush()
+    for fault, traceback in zip(report.faults, report.tracebacks, strict=True):
+        click.echo(f"Error: {fault}", err=True)
+        if traceback:
+            click.echo(traceback, err=True)
+    sys.exit(EXIT_USER_ERROR)
+
+
+if __name__ == "__main__":
+    main()
