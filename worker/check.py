@@ -227,12 +227,12 @@ def _places(model: Any, config: JobConfig) -> list[str]:
         )
     ).slot_names
     size = model.trainable.size
+    held = 4 * size * (1 + len(dense_slots))
     lines += [
         "",
         f"Dense, cut evenly over {config.num_ps} servers, and whole in each worker:",
         f"  {size:,} trained values in {len(model.trainable.variables)} variables, "
-        f"{_bytes(4 * size)} in a worker, {_bytes(4 * size * (1 + len(dense_slots)))} on the servers "
-        f"({spec.kind})",
+        f"{_bytes(4 * size)} in a worker, {_bytes(held)} on the servers ({spec.kind})",
         f"  {model.state.size:,} values that are not trained (statistics)",
     ]
     largest = sorted(model.trainable.variables, key=lambda each: -int(np.prod(each.shape)))[:3]
