@@ -10,11 +10,12 @@ import logging
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import click
 
 from shoal import log
-from shoal.config import JobConfig
+from shoal.config import JobConfig, JobFolder
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
@@ -64,7 +65,14 @@ def main(
     logger.info("listening on %s:%d", host, port)
     try:
         if master:
-            _register(server, index, incarnation, master, f"{host}:{port}", job.token)
+            connection = rpc.Connection(
+                master,
+                patience=job.master_timeout_seconds,
+                cancelled=server.stopped,
+                peer=rpc.peer_name(job.token, "master"),
+                address_now=JobFolder(Path(config).parent).master_address,
+            )
+            _register(server, index, incarnation, connection, f"{host}:{port}")
             _serve_until_orphaned(server, job.master_timeout_seconds)
         else:
             click.echo(f"{host}:{port}")
@@ -94,16 +102,8 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
 
 
 def _register(
-    server: ParameterServer,
-    index: int,
-    incarnation: int,
-    master: str,
-    address: str,
-    token: str,
+    server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection, address: str
 ) -> None:
-    connection = rpc.Connection(
-        master, cancelled=server.stopped, peer=rpc.peer_name(token, "master")
-    )
     try:
         reply = connection.call(
             methods.REGISTER_SERVER,
