@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test lint bench bench-native bench-readers bench-parity bench-end-to-end annotate \
+.PHONY: demo test test-kubernetes lint bench bench-native bench-readers bench-parity bench-end-to-end annotate \
   sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
@@ -44,6 +44,14 @@ build/movielens/train.parquet: build/extensions
 
 test: build/extensions
 	$(BIN)/python -m pytest
+
+# The same on a real cluster, for which KUBE has the scripts up, down and load-image. The
+# image is built by buildah from deploy/Dockerfile.
+KUBE ?= ../shared/kube
+test-kubernetes: build/extensions
+	set -e; trap '$(KUBE)/down' EXIT; eval "$$($(KUBE)/up)"; \
+	  $(BIN)/python tests/kubernetes/image.py $(KUBE); \
+	  SHOAL_KUBERNETES=1 $(BIN)/python -m pytest tests/kubernetes
 
 lint: build/extensions build/tree
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """What the master asks of whatever runs its processes, and what it hears back.
 
-The interface only: processes.py implements it with processes of this machine.
+The interface only: processes.py implements it with processes of this machine,
+pod_launcher.py with pods.
 When to start or kill is decided by job.py and supervisor.py.
 """
 
@@ -16,10 +17,18 @@ from shoal.master.ids import Start
 
 @dataclass(frozen=True)
 class Started:
-    """A process runs."""
+    """A process runs. pid: None for one of another machine."""
 
     start: Start
-    pid: int
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A process cannot run yet, and why, in words."""
+
+    start: Start
+    why: str
 
 
 @dataclass(frozen=True)
@@ -27,10 +36,12 @@ class Exited:
     """A process is gone.
 
     code: its exit code, None if a signal ended it.
-    signal_number: the signal that ended it, None if it exited by itself. With neither
-        it is not known how it ended: an earlier master had started it.
+    signal_number: the signal that ended it, None if it exited by itself.
     log: where its output is.
     last_lines: end of that log, empty after a clean exit.
+    why: the end in words, where more is known than code and signal.
+    counted: whether it counts against the limit of restarts; not where the cluster took
+        the process's place away.
     """
 
     start: Start
@@ -38,22 +49,24 @@ class Exited:
     signal_number: int | None
     log: str
     last_lines: str = ""
+    why: str = ""
+    counted: bool = True
 
     @property
     def cause(self) -> str:
         """The end in words."""
+        if self.why:
+            return self.why
         if self.signal_number is not None:
             try:
                 name = f", {signal.Signals(self.signal_number).name}"
             except ValueError:
                 name = ""
             return f"signal {self.signal_number}{name}"
-        if self.code is None:
-            return "how is not known, as an earlier master had started it"
         return f"exit code {self.code}"
 
 
-LauncherEvent = Started | Exited
+LauncherEvent = Started | Waiting | Exited
 
 REAP_SECONDS = 5.0
 """For a killed process to be gone: the kernel frees its memory first."""
@@ -71,14 +84,6 @@ class Launcher(ABC):
     @abstractmethod
     def start(self, start: Start) -> None:
         """Start a process. Raises OSError if that is impossible."""
-
-    def adopt(self, start: Start) -> None:
-        """Take over a process that an earlier master started, or was about to.
-
-        One that was never started is started. One that has ended yields its Exited.
-        Here: for a launcher whose `start` takes over what runs already.
-        """
-        self.start(start)
 
     @abstractmethod
     def terminate(self, start: Start) -> None:

@@ -39,6 +39,9 @@ class WorkerSlot:
     failure: what the current incarnation reported.
     last_finished_task: a repeated report of it is an answer that was lost.
     stage_seconds: of the current incarnation.
+    forgiven: deaths that do not count against the limit of restarts.
+    running: whether the current incarnation's process has begun to run: a pod may wait
+        long for room.
     """
 
     id: WorkerId
@@ -47,6 +50,8 @@ class WorkerSlot:
     last_seen: float = 0.0
     starts: int = 0
     deaths: int = 0
+    forgiven: int = 0
+    running: bool = False
     exited: Exited | None = None
     fenced: bool = False
     failure: Failure | None = None
@@ -59,6 +64,7 @@ class WorkerSlot:
         self.incarnation += 1
         self.starts += 1
         self.last_seen = now
+        self.running = False
         self.exited = None
         self.fenced = False
         self.last_finished_task = 0
@@ -69,12 +75,16 @@ class WorkerSlot:
 
 @dataclass
 class ServerSlot:
-    """One server. version; staleness and age of pushes: from its last status."""
+    """One server. version; staleness and age of pushes: from its last status.
+
+    running: as of a worker.
+    """
 
     id: ServerId
     state: ProcessState = ProcessState.PLANNED
     incarnation: int = FIRST_INCARNATION - 1
     started: float = 0.0
+    running: bool = False
     address: str = ""
     version: int = 0
     staleness: pb.Distribution = field(default_factory=pb.Distribution)
@@ -85,6 +95,7 @@ class ServerSlot:
         self.state = ProcessState.STARTING
         self.incarnation += 1
         self.started = now
+        self.running = False
         return self.incarnation
 
 
@@ -139,7 +150,11 @@ class Membership:
             quiet = now - slot.last_seen
             if slot.state == ProcessState.ALIVE and quiet > self._timeout:
                 silent.append((slot, f"no heartbeat for {quiet:.0f} s"))
-            elif slot.state == ProcessState.STARTING and quiet > START_TIMEOUT_SECONDS:
+            elif (
+                slot.running
+                and slot.state == ProcessState.STARTING
+                and quiet > START_TIMEOUT_SECONDS
+            ):
                 silent.append((slot, f"not ready {quiet:.0f} s after its start"))
         return silent
 
@@ -148,7 +163,9 @@ class Membership:
         return [
             slot
             for slot in self.servers.values()
-            if slot.state == ProcessState.STARTING and now - slot.started > START_TIMEOUT_SECONDS
+            if slot.running
+            and slot.state == ProcessState.STARTING
+            and now - slot.started > START_TIMEOUT_SECONDS
         ]
 
     @property

@@ -1,7 +1,7 @@
 """What follows from the end of a process: pure decisions.
 
 Counts against the relaunch limit whatever ended a worker, be it a crash or a
-signal. Who is dead is job.py's to establish.
+signal, but not what the cluster took away. Who is dead is job.py's to establish.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GiveUp:
 
 def after_worker_death(slot: WorkerSlot, exited: Exited, relaunch_limit: int) -> Relaunch | GiveUp:
     """Whether a dead worker is started again."""
-    if slot.starts <= relaunch_limit:
+    if not exited.counted or slot.starts - slot.forgiven <= relaunch_limit:
         return Relaunch()
     times = "once" if slot.deaths == 1 else f"{slot.deaths} times"
     head = (

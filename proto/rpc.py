@@ -47,6 +47,9 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A job's processes talk directly; a proxy from the environment only breaks that.
     ("grpc.enable_http_proxy", 0),
+    # A pod that was replaced has another address at the same name: gRPC would not ask
+    # for it for 30 seconds.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 ]
 
 SERVER_OPTIONS: list[tuple[str, int]] = [
@@ -196,8 +199,6 @@ class Connection:
     that cannot be reached is tried again, with backoff, until `patience` seconds
     have passed or `cancelled` is set, so every call made here must be safe to
     repeat.
-
-    address_now: asked before each repetition where the peer is now; None: where it was.
     """
 
     def __init__(
@@ -208,14 +209,10 @@ class Connection:
         patience: float = DEFAULT_PATIENCE,
         cancelled: threading.Event | None = None,
         peer: str = "",
-        address_now: Callable[[], str | None] | None = None,
     ) -> None:
         """peer: name of the process that is meant, which refuses the call if it is another."""
         self.address = address
         self._metadata = ((PEER_METADATA, peer),) if peer else None
-        self._address_now = address_now
-        self._moving = threading.Lock()
-        self._left: list[grpc.Channel] = []
         self.deadline = deadline
         self.patience = patience
         self._cancelled = cancelled or threading.Event()
@@ -224,29 +221,13 @@ class Connection:
 
     def close(self) -> None:
         """Close the channel; calls under way fail."""
-        for channel in (self._channel, *self._left):
-            channel.close()
-
-    def _follow(self) -> None:
-        """Call the peer where it is now."""
-        address = self._address_now() if self._address_now else None
-        with self._moving:
-            if address is None or address == self.address:
-                return
-            # Not closed: calls of other threads there are to fail by themselves, as
-            # those that may be repeated.
-            self._left.append(self._channel)
-            self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-            self._stubs = {}
-            self.address = address
+        self._channel.close()
 
     def _stub(self, method: Method[Request, Reply]) -> Any:
-        with self._moving:
-            channel, stubs = self._channel, self._stubs
-        stub = stubs.get(method.path)
+        stub = self._stubs.get(method.path)
         if stub is None:
-            make = channel.unary_stream if method.streaming else channel.unary_unary
-            stub = stubs[method.path] = make(
+            make = self._channel.unary_stream if method.streaming else self._channel.unary_unary
+            stub = self._stubs[method.path] = make(
                 method.path,
                 request_serializer=_serialize,
                 response_deserializer=_deserializer(method.reply),
@@ -355,16 +336,13 @@ class Connection:
     ) -> None:
         translated = self._translate(method, error)
         retryable = error.code() in RETRYABLE
-        if isinstance(translated, WireError):
-            # A peer that can move has left this address to the one that refuses.
-            moved = translated.kind == pb.WRONG_PEER and self._address_now is not None
-            retryable = moved or (retryable and translated.kind == pb.NOT_READY)
+        if isinstance(translated, WireError) and translated.kind != pb.NOT_READY:
+            retryable = False
         pause = backoff_seconds(attempt)
         if not retryable or time.monotonic() + pause > give_up:
             raise translated from error
         if self._cancelled.wait(pause):
             raise PeerUnavailableError(self.address, method.name, "cancelled") from error
-        self._follow()
 
     def _translate(self, method: Method[Any, Any], error: grpc.RpcError) -> Exception:
         for key, value in error.trailing_metadata() or ():

@@ -10,12 +10,11 @@ import logging
 import signal
 import sys
 import threading
-from pathlib import Path
 
 import click
 
 from shoal import log
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
@@ -44,9 +43,20 @@ LOOK_SECONDS = 1.0
     "benchmarks need it, and prints its own host:port.",
 )
 @click.option("--address", default="127.0.0.1:0", help="host:port to listen on; 0: any free port.")
+@click.option(
+    "--advertise",
+    default="",
+    help="host:port at which the others reach this server. Default: where it listens.",
+)
 @click.option("--threads", default=8, type=click.IntRange(1), help="Calls handled at once.")
 def main(
-    config: str, index: int, incarnation: int, master: str, address: str, threads: int
+    config: str,
+    index: int,
+    incarnation: int,
+    master: str,
+    address: str,
+    advertise: str,
+    threads: int,
 ) -> None:
     """One parameter server of a shoal job. Started by the job's master."""
     try:
@@ -65,14 +75,8 @@ def main(
     logger.info("listening on %s:%d", host, port)
     try:
         if master:
-            connection = rpc.Connection(
-                master,
-                patience=job.master_timeout_seconds,
-                cancelled=server.stopped,
-                peer=rpc.peer_name(job.token, "master"),
-                address_now=JobFolder(Path(config).parent).master_address,
-            )
-            _register(server, index, incarnation, connection, f"{host}:{port}")
+            reached = advertise or f"{host}:{port}"
+            _register(server, index, incarnation, master, reached, job.token)
             _serve_until_orphaned(server, job.master_timeout_seconds)
         else:
             click.echo(f"{host}:{port}")
@@ -102,8 +106,16 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
 
 
 def _register(
-    server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection, address: str
+    server: ParameterServer,
+    index: int,
+    incarnation: int,
+    master: str,
+    address: str,
+    token: str,
 ) -> None:
+    connection = rpc.Connection(
+        master, cancelled=server.stopped, peer=rpc.peer_name(token, "master")
+    )
     try:
         reply = connection.call(
             methods.REGISTER_SERVER,

@@ -14,7 +14,8 @@ from typing import Any
 
 import click
 
-from shoal.config import CHECK_FLAGS, JobConfig, flag
+from shoal import cli_jobs
+from shoal.config import CHECK_FLAGS, JobConfig, flag, option_fields
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 
 SETTINGS = {
@@ -24,12 +25,31 @@ SETTINGS = {
 }
 
 
+_CLIENT_OPTIONS = (
+    click.option(
+        "--yaml",
+        "yaml_file",
+        default="",
+        help="With --image: write the job's Kubernetes objects to this file, for kubectl apply, "
+        "and do nothing else.",
+    ),
+    click.option(
+        "--detach",
+        is_flag=True,
+        help="With --image: return when the job is submitted; see shoal status.",
+    ),
+)
+"""Of the command that is given, not of the job."""
+
+
 def _options(command: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds the flags of a command, in the order of JobConfig's fields."""
+    """Adds the flags of a command."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for field in reversed(dataclasses.fields(JobConfig)):
-            of_command = command in field.metadata.get("commands", ())
+        for option in _CLIENT_OPTIONS if command != "check" else ():
+            function = option(function)
+        for field in reversed(option_fields()):
+            of_command = command in field.metadata["commands"]
             if field.name in CHECK_FLAGS if command == "check" else of_command:
                 function = _option(field)(function)
         return function
@@ -54,8 +74,12 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[Callable[..., Any]], Cal
 
 def _run(command: str, values: dict[str, Any]) -> None:
     """Run a job and exit with its code."""
+    detach, yaml_file = values.pop("detach"), values.pop("yaml_file")
     try:
         config = JobConfig(command=command, **values)
+        if detach or yaml_file:
+            _submit(config, yaml_file)
+            return
         # Late: --help and a wrong flag need neither gRPC nor rich.
         from shoal.client import run_job
         from shoal.display import default_display, print_report
@@ -73,6 +97,20 @@ def _run(command: str, values: dict[str, Any]) -> None:
         sys.exit(EXIT_INTERRUPTED)
     print_report(result)
     sys.exit(result.exit_code)
+
+
+def _submit(config: JobConfig, yaml_file: str) -> None:
+    """Give a job to the cluster without following it, or write its objects to a file."""
+    if not config.image:
+        raise UserError("--detach and --yaml are for jobs on Kubernetes: they need --image")
+    from shoal.remote import submit, write_yaml
+
+    if yaml_file:
+        write_yaml(config, yaml_file)
+        return
+    handle = submit(config)
+    where = f"{handle.name} --namespace {handle.namespace}"
+    click.echo(f"job {handle.name} is in namespace {handle.namespace}; see shoal status {where}")
 
 
 @click.group(context_settings=SETTINGS)
@@ -121,3 +159,6 @@ def check(**values: Any) -> None:
         sys.exit(EXIT_USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+cli_jobs.register(main)

@@ -2,7 +2,7 @@
 
 The command line and the Python API build a `JobConfig`; it is written to the job
 folder as JSON and each process of the job reads it from there. No process parses
-another's command line. Imports only shoal.errors.
+another's command line. Imports only shoal.errors and shoal.kubernetes_options.
 
 Each field's metadata holds its help text, from which the command line makes the
 flag: a field and its flag cannot drift apart.
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UserError
+from shoal.kubernetes_options import KubernetesOptions
 
 COMMANDS = ("train", "evaluate", "predict")
 CHECK_FLAGS = (
@@ -34,6 +35,16 @@ CHECK_FLAGS = (
 """The fields that are flags of `shoal check`, which starts no job."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+PATHS = (
+    "model_zoo",
+    "training_data",
+    "validation_data",
+    "prediction_data",
+    "restore_from",
+    "output",
+)
+"""Fields that are paths, beside job_dir."""
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
 """What the user's module must define beside the model."""
@@ -57,7 +68,7 @@ def _option(help_text: str, default: Any = dataclasses.MISSING, commands: str = 
 
 
 @dataclass(frozen=True)
-class JobConfig:
+class JobConfig(KubernetesOptions):
     """What one job is to do. Paths are absolute once `resolved()` was called.
 
     token: tells the processes of this job from those of any other; set by `resolved()`.
@@ -212,6 +223,7 @@ class JobConfig:
             raise UserError(
                 f"--job-name may hold letters, digits and dashes, not {self.job_name!r}"
             )
+        self.check_kubernetes()
         required: tuple[str, ...] = {
             "check": (),
             "train": ("training_data",),
@@ -228,17 +240,15 @@ class JobConfig:
         # Evaluating a model must not collide with the job that trained it.
         suffix = "" if self.command == "train" else f"-{self.command}"
         name = self.job_name or model_file + suffix
+        if self.image:
+            given = {key: getattr(self, key) for key in PATHS}
+            changes: dict[str, Any] = self.paths_in_pods(name, self.job_dir, given)
+            token = self.token or secrets.token_hex(8)
+            return dataclasses.replace(self, job_name=name, token=token, **changes)
         job_dir = self.job_dir or os.path.join("shoal-jobs", name)
         paths = {
             key: os.path.abspath(value)
-            for key in (
-                "model_zoo",
-                "training_data",
-                "validation_data",
-                "prediction_data",
-                "restore_from",
-                "output",
-            )
+            for key in PATHS
             # URLs and the like are left to the readers.
             if (value := getattr(self, key)) and "://" not in value
         }
@@ -282,6 +292,13 @@ class JobConfig:
             raise UserError(f"--config: {path} is not a job configuration: {error}") from error
 
 
+def option_fields() -> list[dataclasses.Field[Any]]:
+    """The fields that have a flag, those of Kubernetes last."""
+    kubernetes = {f.name for f in dataclasses.fields(KubernetesOptions)}
+    found = [f for f in dataclasses.fields(JobConfig) if f.metadata.get("commands")]
+    return sorted(found, key=lambda f: f.name in kubernetes)
+
+
 def flag(name: str) -> str:
     """The command-line spelling of a field: num_ps -> --num-ps."""
     return "--" + name.replace("_", "-")
@@ -303,26 +320,10 @@ class JobFolder:
         """Where the running master listens: JSON {address, pid}."""
         return self.path / "master.json"
 
-    def master_address(self) -> str | None:
-        """host:port of the running master, or of one that died; None if there is none."""
-        try:
-            return str(json.loads(self.master.read_text())["address"])
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
-
     @property
     def lock(self) -> Path:
         """Held (flock) by the master while it runs."""
         return self.path / "lock"
-
-    @property
-    def journal(self) -> Path:
-        """What has happened to the job: master/journal.py."""
-        return self.path / "journal.sqlite"
-
-    def process_of(self, role: str, index: int, incarnation: int) -> Path:
-        """Which process of this machine one start is: JSON {pid, started}."""
-        return self.path / "processes" / f"{role}-{index}.{incarnation}.json"
 
     @property
     def result(self) -> Path:

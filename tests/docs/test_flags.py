@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from shoal.config import COMMANDS, JobConfig, flag
+from shoal.config import COMMANDS, flag, option_fields
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "operations.md"
 
 
 def rows():
     """A row of the table for each field that has a flag."""
-    for field in dataclasses.fields(JobConfig):
-        if not (commands := field.metadata.get("commands")):
-            continue
+    for field in option_fields():
+        commands = field.metadata["commands"]
         if field.default is dataclasses.MISSING:
             default = "required"
         elif field.default == "" or isinstance(field.default, bool):

@@ -9,15 +9,15 @@ import pytest
 from shoal.master import phases
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
-from shoal.master.instructions import (
+from shoal.master.job import (
     FenceWorker,
     Finished,
     HeartbeatAnswer,
+    Job,
     KillProcess,
     StartProcess,
     Wait,
 )
-from shoal.master.job import Job
 from shoal.master.membership import START_TIMEOUT_SECONDS
 from shoal.master.outcomes import (
     DataDescribed,
@@ -211,7 +211,11 @@ def test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout():
 def test_a_process_that_never_gets_ready_is_noticed():
     job = Job(config())
     job.begin(0.0)
+    # One that waits for room is not late, however long it takes.
     job.tick(START_TIMEOUT_SECONDS + 1)
+    assert job.flow.failure is None
+    job.process_started(Start(ServerId(0), 0), START_TIMEOUT_SECONDS)
+    job.tick(2 * START_TIMEOUT_SECONDS + 1)
     assert "ps-0 did not get ready" in job.flow.failure.message
 
 

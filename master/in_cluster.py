@@ -1,0 +1,132 @@
+"""`python -m shoal.master.in_cluster`: the process of a master whose job runs as pods.
+
+Owns what differs from a master on one machine: where it listens, where its
+configuration comes from, that the job's objects go when its Job is deleted, and that
+the result goes into the job's ConfigMap.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from shoal import log
+from shoal.cluster import manifests
+from shoal.cluster.api import (
+    CALL_SECONDS,
+    UNREACHABLE,
+    connect_from_pod,
+    has_grpc_probes,
+    message_of,
+)
+from shoal.cluster.manifests import Manifest
+from shoal.config import JobConfig, JobFolder
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.master.__main__ import run_job
+from shoal.master.ids import Start
+from shoal.master.pod_launcher import PodLauncher
+from shoal.proto.rpc import backoff_seconds
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 300.0
+"""For the API to take a change: an upgrade of a control plane takes minutes."""
+
+
+@click.command()
+@click.option("--config-folder", default=manifests.CONFIG_FOLDER, type=click.Path(path_type=Path))
+def main(config_folder: Path) -> None:
+    """Run the master of one job in its pod until the job has ended."""
+    try:
+        config = JobConfig.load(config_folder / manifests.CONFIG_FILE)
+        log.configure("master", config.log_level)
+        templates = json.loads((config_folder / manifests.TEMPLATES_FILE).read_text())
+        # The mounted configuration is read-only; a job folder has the job's files too.
+        folder = JobFolder(Path(config.job_dir))
+        folder.path.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(config_folder / manifests.CONFIG_FILE, folder.config)
+        sys.exit(_run(config, templates, folder))
+    except (UserError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
+
+
+def _run(config: JobConfig, templates: dict[str, Manifest], folder: JobFolder) -> int:
+    api = connect_from_pod()
+    namespace, uid = os.environ["POD_NAMESPACE"], os.environ["JOB_UID"]
+    core, name = client.CoreV1Api(api), config.job_name
+    owned = {"metadata": {"ownerReferences": manifests.owner(name, uid)}}
+    patch_config = partial(core.patch_namespaced_config_map, _request_timeout=CALL_SECONDS)
+    patch_service = partial(core.patch_namespaced_service, _request_timeout=CALL_SECONDS)
+    _insist(patch_config, name, namespace, owned)
+    _insist(patch_service, name, namespace, owned)
+    grpc_probes = _insist(has_grpc_probes, api)
+
+    def make_pod(start: Start, growth: int) -> Manifest:
+        return manifests.process_pod(
+            config,
+            templates,
+            start.process.role,
+            start.process.index,
+            start.incarnation,
+            namespace=namespace,
+            uid=uid,
+            grpc_probes=grpc_probes,
+            workers=config.num_workers,
+            growth=growth,
+        )
+
+    code = run_job(
+        config,
+        folder,
+        manifests.MASTER_PORT,
+        host="0.0.0.0",
+        make_launcher=lambda post, _: PodLauncher(
+            post, api, namespace, name, make_pod, manifests.memory_steps(config.oom_memory_factor)
+        ),
+    )
+    result = {"data": {manifests.RESULT_FILE: folder.result.read_text()}}
+    _insist(patch_config, name, namespace, result)
+    return code
+
+
+def _insist(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the API until it answers.
+
+    Raises UserError if it refuses, OSError if it cannot be reached for minutes.
+    """
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return call(*arguments)
+        except ApiException as error:
+            if 400 <= error.status < 500 and error.status not in (409, 429):
+                raise UserError(
+                    f"the Kubernetes API refuses the master: {message_of(error)}; its service "
+                    "account needs the Role shoal of deploy/base"
+                ) from error
+            why = message_of(error)
+        except UNREACHABLE as error:
+            why = str(error)
+        if time.monotonic() > give_up:
+            raise OSError(f"the Kubernetes API did not answer: {why}")
+        logger.warning("the Kubernetes API is asked again: %s", why)
+        time.sleep(backoff_seconds(attempt))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The way to the Kubernetes API: credentials, and errors as the user reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from shoal.errors import UserError
+
+CALL_SECONDS = 20.0
+"""For one call: an API server that is upgraded hangs, and another try finds the new one."""
+
+UNREACHABLE = (HTTPError, OSError)
+
+GRPC_PROBES_SINCE = (1, 24)
+
+
+def connect_from_outside() -> tuple[client.ApiClient, str]:
+    """A client by the present kubectl context, and the context's namespace.
+
+    Raises UserError if there is none that can be used.
+    """
+    try:
+        _, context = config.list_kube_config_contexts()
+        api = config.new_client_from_config()
+    except config.ConfigException as error:
+        raise UserError(
+            f"no Kubernetes cluster is set up: {error}. Set KUBECONFIG, or make a "
+            f"context, so that `kubectl get pods` works"
+        ) from error
+    return api, context["context"].get("namespace") or "default"
+
+
+def connect_from_pod() -> client.ApiClient:
+    """A client by the service account of the pod that this runs in."""
+    config.load_incluster_config()
+    return client.ApiClient()
+
+
+def message_of(error: ApiException) -> str:
+    """What the API server said, in one line."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"
+
+
+def plain(api: client.ApiClient, value: Any) -> Any:
+    """An object of the client library as the dict that the API sent."""
+    return api.sanitize_for_serialization(value)
+
+
+def has_grpc_probes(api: client.ApiClient) -> bool:
+    """Whether the cluster's kubelets know probes by gRPC's health service."""
+    version = client.VersionApi(api).get_code(_request_timeout=CALL_SECONDS)
+    numbers = tuple(
+        int("".join(filter(str.isdigit, text)) or 0) for text in (version.major, version.minor)
+    )
+    return numbers >= GRPC_PROBES_SINCE

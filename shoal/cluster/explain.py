@@ -1,0 +1,65 @@
+"""Refusals of the Kubernetes API as the user reads them: the flag, and what to do."""
+
+from __future__ import annotations
+
+from kubernetes.client.exceptions import ApiException
+
+from shoal.cluster.api import message_of
+from shoal.errors import UserError
+
+NO_IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ErrImagePull", "ImagePullBackOff")
+NO_START = (*NO_IMAGE, "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+
+def unreachable(error: Exception) -> UserError:
+    """The API server does not answer."""
+    return UserError(
+        f"the Kubernetes API server does not answer: {error}. Check the context with "
+        "`kubectl get pods`"
+    )
+
+
+def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> UserError:
+    """The API server refuses. doing: what was tried, such as "create the job"."""
+    said = message_of(error)
+    if error.status == 409:
+        return UserError(
+            f"--job-name: there is a job {job_name} in namespace {namespace} already; choose "
+            f"another name, or delete it: shoal delete {job_name} --namespace {namespace}"
+        )
+    if error.status == 404 and "namespaces" in said:
+        return UserError(
+            f"--namespace: there is no namespace {namespace}; create it with what deploy/base "
+            f"has, or choose another"
+        )
+    if error.status == 403 and "exceeded quota" in said:
+        return UserError(
+            f"--namespace: the quota of {namespace} leaves no room: {said}. Ask for less, with "
+            "--worker-resource-request and its like, or for a larger quota"
+        )
+    if "PriorityClass" in said:
+        return UserError(
+            f"--worker-priority and its like: {said}. `kubectl get priorityclasses` shows those "
+            "that there are; deploy/base/priorities.yaml has shoal's"
+        )
+    if error.status in (401, 403):
+        return UserError(
+            f"you may not {doing} in namespace {namespace}: {said}. Ask for the Role "
+            "shoal-user of deploy/base"
+        )
+    if error.status == 404:
+        return UserError(
+            f"there is no job {job_name} in namespace {namespace}; `shoal jobs` shows those "
+            "that there are"
+        )
+    return UserError(f"the cluster refuses to {doing}: {said}")
+
+
+def cannot_start(image: str, reason: str, message: str) -> UserError:
+    """A container waits for something that will not come."""
+    if reason in NO_IMAGE:
+        return UserError(
+            f"--image: the cluster has no image {image}: {message or reason}. Push it to a "
+            "registry that the cluster can read, or see --image-pull-policy"
+        )
+    return UserError(f"the master's pod cannot start: {reason}: {message}")

@@ -1,0 +1,240 @@
+"""One job in a cluster, from outside: its objects, its pods, its master, its result.
+
+Each method is one request to the API server or to the master. What to do with the
+answers is remote.py's and jobs.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kubernetes import client, watch
+from kubernetes.client.exceptions import ApiException
+
+from shoal.cluster import explain, manifests
+from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, has_grpc_probes, message_of
+from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
+from shoal.cluster.portforward import PortForward
+from shoal.config import JobConfig
+from shoal.errors import UserError
+from shoal.proto.rpc import Connection, peer_name
+
+DELETE_SECONDS = 60.0
+"""For the cluster to remove a job: its pods' grace, and some."""
+
+POLL_SECONDS = 0.25
+
+DRY_RUN = "All"
+
+
+class JobHandle:
+    """The job `name` in `namespace`.
+
+    Methods raise UserError where the API refuses or does not answer, unless they say
+    something else.
+    """
+
+    def __init__(self, api: client.ApiClient, namespace: str, name: str) -> None:
+        self.namespace, self.name = namespace, name
+        self._api = api
+        self._core, self._batch = client.CoreV1Api(api), client.BatchV1Api(api)
+        self._options = {"_request_timeout": CALL_SECONDS}
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except ApiException as error:
+            raise explain.refused(error, self.namespace, self.name, doing) from error
+        except UNREACHABLE as error:
+            raise explain.unreachable(error) from error
+
+    # ------------------------------------------------------------ making and removing
+
+    def check(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
+        """Have the cluster judge what the job would create, without creating it."""
+        grpc_probes = self.grpc_probes()
+        create_job = self._batch.create_namespaced_job
+        with self._explained("create the job"):
+            job = manifests.master_job(config, templates, grpc_probes=grpc_probes)
+            create_job(self.namespace, job, dry_run=DRY_RUN, **self._options)
+        for role in ("ps", "worker"):
+            pod = manifests.process_pod(
+                config,
+                templates,
+                role,
+                0,
+                0,
+                namespace=self.namespace,
+                uid="00000000-0000-0000-0000-000000000000",
+                grpc_probes=grpc_probes,
+                workers=config.num_workers,
+            )
+            try:
+                self._core.create_namespaced_pod(
+                    self.namespace, pod, dry_run=DRY_RUN, **self._options
+                )
+            except ApiException as error:
+                # Who may not create pods leaves that to the master; a full quota is a wait.
+                said = message_of(error)
+                passing = "cannot create resource" in said or "exceeded quota" in said
+                if error.status != 409 and not passing:
+                    raise explain.refused(
+                        error, self.namespace, self.name, f"create a {role} pod"
+                    ) from error
+            except UNREACHABLE as error:
+                raise explain.unreachable(error) from error
+
+    def grpc_probes(self) -> bool:
+        """Whether the cluster knows gRPC probes."""
+        with self._explained("ask for its version"):
+            return has_grpc_probes(self._api)
+
+    def create(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
+        """Create the master's Job and what belongs to it; all or nothing."""
+        job = manifests.master_job(config, templates, grpc_probes=self.grpc_probes())
+        with self._explained("create the job"):
+            created = self._batch.create_namespaced_job(self.namespace, job, **self._options)
+        owned = {"ownerReferences": manifests.owner(self.name, created.metadata.uid)}
+        config_map = manifests.config_map(config, templates)
+        service = manifests.service(self.name)
+        for manifest in (config_map, service):
+            manifest["metadata"] |= owned
+        try:
+            with self._explained("create the job's ConfigMap and Service"):
+                self._core.create_namespaced_config_map(self.namespace, config_map, **self._options)
+                self._core.create_namespaced_service(self.namespace, service, **self._options)
+        except BaseException:
+            self.delete()
+            raise
+
+    def delete(self) -> None:
+        """Delete the job and wait until nothing of it is left.
+
+        Raises UserError if there is none, or if something stays.
+        """
+        with self._explained("delete the job"):
+            self._batch.delete_namespaced_job(
+                manifests.master_name(self.name),
+                self.namespace,
+                propagation_policy="Foreground",
+                **self._options,
+            )
+            give_up = time.monotonic() + DELETE_SECONDS
+            while left := self._left():
+                if time.monotonic() > give_up:
+                    raise UserError(
+                        f"job {self.name} is being deleted, but after {DELETE_SECONDS:.0f} s "
+                        f"there is still {', '.join(left)}"
+                    )
+                time.sleep(POLL_SECONDS)
+
+    def _left(self) -> list[str]:
+        """Names of the job's objects that there still are."""
+        select = {"label_selector": f"{JOB_LABEL}={self.name}", **self._options}
+        kinds = (
+            self._batch.list_namespaced_job,
+            self._core.list_namespaced_pod,
+            self._core.list_namespaced_config_map,
+            self._core.list_namespaced_service,
+        )
+        return [
+            found.metadata.name for kind in kinds for found in kind(self.namespace, **select).items
+        ]
+
+    # ------------------------------------------------------------ looking
+
+    def job(self) -> client.V1Job:
+        """The master's Job."""
+        with self._explained("read the job"):
+            return self._batch.read_namespaced_job(
+                manifests.master_name(self.name), self.namespace, **self._options
+            )
+
+    def pods(self, role: str = "") -> list[client.V1Pod]:
+        """The job's pods, or those of a role."""
+        selector = f"{JOB_LABEL}={self.name}" + (f",{ROLE_LABEL}={role}" if role else "")
+        with self._explained("list pods"):
+            listed = self._core.list_namespaced_pod(
+                self.namespace, label_selector=selector, **self._options
+            )
+        return list(listed.items)
+
+    def master_pod(self) -> client.V1Pod | None:
+        """The pod of the master, the newest if there are several; None if there is none."""
+        pods = self.pods("master")
+        return max(pods, key=lambda pod: pod.metadata.creation_timestamp) if pods else None
+
+    def warnings(self) -> list[str]:
+        """What the cluster complains of about the master's Job; empty if we may not know."""
+        with contextlib.suppress(ApiException, *UNREACHABLE):
+            uid = self.job().metadata.uid
+            events = self._core.list_namespaced_event(
+                self.namespace,
+                field_selector=f"involvedObject.uid={uid},type=Warning",
+                **self._options,
+            )
+            return [event.message for event in events.items]
+        return []
+
+    def _data(self) -> dict[str, str]:
+        with self._explained("read the job's ConfigMap"):
+            found = self._core.read_namespaced_config_map(
+                self.name, self.namespace, **self._options
+            )
+        return dict(found.data or {})
+
+    def result(self) -> str | None:
+        """result.json as the master left it; None while there is none."""
+        return self._data().get(manifests.RESULT_FILE)
+
+    def token(self) -> str:
+        """The token of the job's processes."""
+        # Not by JobConfig: it would refuse the file of another version of shoal.
+        return str(json.loads(self._data()[manifests.CONFIG_FILE]).get("token", ""))
+
+    def log(self, pod: client.V1Pod, **options: Any) -> str:
+        """What a pod has written."""
+        with self._explained("read logs"):
+            return str(
+                self._core.read_namespaced_pod_log(
+                    pod.metadata.name,
+                    self.namespace,
+                    container=pod.metadata.labels[ROLE_LABEL],
+                    **self._options,
+                    **options,
+                )
+            )
+
+    def follow_log(self, pod: client.V1Pod) -> Iterator[str]:
+        """What a pod writes, line by line, until it ends."""
+        with self._explained("read logs"):
+            yield from watch.Watch().stream(
+                self._core.read_namespaced_pod_log,
+                pod.metadata.name,
+                self.namespace,
+                container=pod.metadata.labels[ROLE_LABEL],
+            )
+
+    # ------------------------------------------------------------ the master
+
+    @contextmanager
+    def master(self, pod: str, token: str, deadline: float) -> Iterator[Connection]:
+        """A connection to the master in `pod`; a call that cannot reach it fails at once.
+
+        token: of the job's configuration.
+        """
+        forward = PortForward(self._api, self.namespace, pod, manifests.MASTER_PORT)
+        connection = Connection(
+            forward.address, deadline=deadline, patience=0, peer=peer_name(token, "master")
+        )
+        try:
+            yield connection
+        finally:
+            connection.close()
+            forward.close()

@@ -1,0 +1,237 @@
+"""The Kubernetes objects of a job, as plain dicts. Names, labels, ports; no I/O."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from shoal.cluster.templates import merged
+from shoal.config import JobConfig
+
+Manifest = dict[str, Any]
+
+MASTER_PORT = 7000
+SERVER_PORT = 7100
+GRACE_SECONDS = 30
+"""For a pod that is told to end: a worker ends after the push under way."""
+
+CONFIG_FOLDER = "/etc/shoal"
+CONFIG_FILE, TEMPLATES_FILE, RESULT_FILE = "job.json", "pod-templates.json", "result.json"
+
+JOB_LABEL, ROLE_LABEL = "shoal/job", "shoal/role"
+INDEX_LABEL, INCARNATION_LABEL = "shoal/index", "shoal/incarnation"
+
+MOST_MEMORY = 4.0
+"""A pod that runs out of memory gets at most so many times what it asked for at first."""
+
+
+def labels(job_name: str, role: str) -> dict[str, str]:
+    """Labels of an object of this job."""
+    return {
+        "app.kubernetes.io/name": "shoal",
+        "app.kubernetes.io/instance": job_name,
+        "app.kubernetes.io/component": role,
+        "app.kubernetes.io/managed-by": "shoal",
+        JOB_LABEL: job_name,
+        ROLE_LABEL: role,
+    }
+
+
+def master_name(job_name: str) -> str:
+    """Name of the master's Job, and host name of its pod."""
+    return f"{job_name}-master"
+
+
+def pod_name(job_name: str, role: str, index: int) -> str:
+    """Name of a server's or worker's pod."""
+    return f"{job_name}-{role}-{index}"
+
+
+def address(host: str, job_name: str, namespace: str, port: int) -> str:
+    """host:port of one of the job's pods behind its headless Service."""
+    return f"{host}.{job_name}.{namespace}.svc:{port}"
+
+
+def owner(job_name: str, uid: str) -> list[Manifest]:
+    """References that make an object go when the master's Job is deleted."""
+    return [{"apiVersion": "batch/v1", "kind": "Job", "name": master_name(job_name), "uid": uid}]
+
+
+def config_map(config: JobConfig, templates: dict[str, Manifest]) -> Manifest:
+    """The job's configuration for its pods; the master adds the result."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": config.job_name, "labels": labels(config.job_name, "config")},
+        "data": {CONFIG_FILE: config.to_json(), TEMPLATES_FILE: json.dumps(templates)},
+    }
+
+
+def service(job_name: str) -> Manifest:
+    """The headless Service that gives master and servers names."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": job_name, "labels": labels(job_name, "service")},
+        "spec": {
+            "clusterIP": "None",
+            # They find each other before they are ready.
+            "publishNotReadyAddresses": True,
+            "selector": {JOB_LABEL: job_name},
+            "ports": [
+                {"name": "master", "port": MASTER_PORT},
+                {"name": "ps", "port": SERVER_PORT},
+            ],
+        },
+    }
+
+
+def master_job(config: JobConfig, templates: dict[str, Manifest], *, grpc_probes: bool) -> Manifest:
+    """The Job whose one pod is the master."""
+    name = config.job_name
+    command = ["python", "-m", "shoal.master.in_cluster"]
+    metadata, spec = _pod(config, templates, "master", 0, command)
+    container = spec["containers"][0]
+    spec["serviceAccountName"] = config.service_account
+    spec["hostname"] = master_name(name)
+    for variable, path in (
+        ("JOB_UID", "metadata.labels['controller-uid']"),
+        ("POD_NAMESPACE", "metadata.namespace"),
+    ):
+        container["env"].append({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+    _probe(container, MASTER_PORT, grpc_probes)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": master_name(name), "labels": labels(name, "master")},
+        "spec": {
+            # This version's master keeps no journal that another could go on from.
+            "backoffLimit": 0,
+            "template": {"metadata": metadata, "spec": spec},
+        },
+    }
+
+
+def process_pod(
+    config: JobConfig,
+    templates: dict[str, Manifest],
+    role: str,
+    index: int,
+    incarnation: int,
+    *,
+    namespace: str,
+    uid: str,
+    grpc_probes: bool,
+    workers: int,
+    growth: int = 0,
+) -> Manifest:
+    """The pod of one start of a server or worker.
+
+    uid: of the master's Job. workers: how many are wanted. growth: how often its memory
+    did not suffice.
+    """
+    name = pod_name(config.job_name, role, index)
+    master = address(master_name(config.job_name), config.job_name, namespace, MASTER_PORT)
+    command = ["python", "-m", f"shoal.{role}", "--config", f"{CONFIG_FOLDER}/{CONFIG_FILE}"]
+    command += ["--index", str(index), "--incarnation", str(incarnation), "--master", master]
+    if role == "ps":
+        reached = address(name, config.job_name, namespace, SERVER_PORT)
+        command += ["--address", f"0.0.0.0:{SERVER_PORT}", "--advertise", reached]
+    metadata, spec = _pod(config, templates, role, index, command, workers=workers)
+    # Only the master talks to the Kubernetes API.
+    spec["automountServiceAccountToken"] = False
+    if role == "ps":
+        spec["hostname"] = name
+        _probe(spec["containers"][0], SERVER_PORT, grpc_probes)
+    resources = spec["containers"][0]["resources"]
+    for end in resources.values():
+        if "memory" in end:
+            end["memory"] = grown(end["memory"], config.oom_memory_factor, growth)
+    metadata["name"] = name
+    metadata["labels"] |= {INDEX_LABEL: str(index), INCARNATION_LABEL: str(incarnation)}
+    metadata["ownerReferences"] = owner(config.job_name, uid)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def memory_steps(factor: float) -> int:
+    """How often a pod's memory may grow by `factor` before it has MOST_MEMORY times as much."""
+    return math.ceil(math.log(MOST_MEMORY) / math.log(factor)) if factor > 1 else 0
+
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
+    f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("KMGTP", 1)
+}
+
+
+def grown(memory: str, factor: float, growth: int) -> str:
+    """A quantity of memory after so many steps of growth."""
+    number, unit = re.fullmatch(r"([\d.]+)([A-Za-z]*)", memory).groups()  # type: ignore[union-attr]
+    if growth == 0 or unit not in _UNITS:
+        return memory
+    size = float(number) * _UNITS[unit] * min(factor**growth, MOST_MEMORY)
+    return f"{math.ceil(size / 2**20)}Mi"
+
+
+def _pod(
+    config: JobConfig,
+    templates: dict[str, Manifest],
+    role: str,
+    index: int,
+    command: list[str],
+    *,
+    workers: int = 1,
+) -> tuple[Manifest, Manifest]:
+    """Metadata and spec of a pod, the user's template merged under them."""
+    volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config.job_name}}]
+    mounts: list[Manifest] = [{"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}]
+    for number, volume in enumerate(config.volumes()):
+        source: Manifest = {
+            "hostPath": {"path": volume.source},
+            "pvc": {"claimName": volume.source},
+            "configMap": {"name": volume.source},
+            "secret": {"secretName": volume.source},
+            "emptyDir": {},
+        }[volume.kind]
+        kind = "persistentVolumeClaim" if volume.kind == "pvc" else volume.kind
+        volumes.append({"name": f"volume-{number}", kind: source})
+        mount = {"name": f"volume-{number}", "mountPath": volume.mount}
+        mounts.append(mount | ({"readOnly": True} if volume.read_only else {}))
+    container: Manifest = {
+        "name": role,
+        "image": config.image_of(role),
+        "command": command,
+        "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
+        "resources": {
+            "requests": config.resources(role, "request"),
+            "limits": config.resources(role, "limit"),
+        },
+        "volumeMounts": mounts,
+    }
+    if config.image_pull_policy:
+        container["imagePullPolicy"] = config.image_pull_policy
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "enableServiceLinks": False,
+        "subdomain": config.job_name,
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if priority := config.priority_class(role, index, workers):
+        spec["priorityClassName"] = priority
+    return merged(templates.get(role, {}), {"labels": labels(config.job_name, role)}, spec)
+
+
+def _probe(container: Manifest, port: int, grpc_probes: bool) -> None:
+    # Before Kubernetes 1.24 a kubelet knows no gRPC; that the port answers is enough.
+    handler: Manifest = {"grpc": {"port": port}} if grpc_probes else {"tcpSocket": {"port": port}}
+    container["readinessProbe"] = handler | {"periodSeconds": 5}
+    # Patient: a server that writes a checkpoint on a full machine is not to be killed.
+    container["livenessProbe"] = handler | {
+        "initialDelaySeconds": 30,
+        "periodSeconds": 20,
+        "timeoutSeconds": 10,
+        "failureThreshold": 6,
+    }

@@ -1,0 +1,73 @@
+"""A way from this machine to a port of a pod, through the API server.
+
+A local socket is listened on; each connection to it becomes a port-forward of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tempfile
+import threading
+from pathlib import Path
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from kubernetes.stream import portforward
+
+CHUNK = 1 << 16
+
+
+class PortForward:
+    """Listens on `address` (as gRPC takes it) until it is closed.
+
+    The socket is a file that only this user can reach.
+    """
+
+    def __init__(self, api: client.ApiClient, namespace: str, pod: str, port: int) -> None:
+        # An ApiClient of its own: the library's stream call replaces its request method.
+        self._core = client.CoreV1Api(client.ApiClient(api.configuration))
+        self._namespace, self._pod, self._port = namespace, pod, port
+        self._folder = tempfile.TemporaryDirectory(prefix="shoal-")
+        path = Path(self._folder.name) / "master"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self.address = f"unix:{path}"
+        threading.Thread(target=self._accept, name="port-forward", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._folder.cleanup()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                local, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                forward = portforward(
+                    self._core.connect_get_namespaced_pod_portforward,
+                    self._pod,
+                    self._namespace,
+                    ports=str(self._port),
+                )
+                remote = forward.socket(self._port)
+            except (ApiException, OSError):
+                local.close()  # the caller tries again
+                continue
+            for source, target in ((local, remote), (remote, local)):
+                threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(CHUNK):
+            target.sendall(data)
+    for end in (source, target):
+        with contextlib.suppress(OSError):
+            end.close()

@@ -1,0 +1,211 @@
+"""Jobs in a cluster that this process does not follow: what `shoal jobs` and its like do.
+
+Asks the API server and the job's master; what is printed is made here, the flags are
+cli_jobs.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from rich.table import Table
+from rich.text import Text
+
+from shoal.client import CALL_SECONDS
+from shoal.cluster import explain, manifests
+from shoal.cluster.api import CALL_SECONDS as API_SECONDS
+from shoal.cluster.api import UNREACHABLE, connect_from_outside
+from shoal.cluster.handle import JobHandle
+from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
+from shoal.display import block
+from shoal.errors import UserError
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.rpc import Connection
+from shoal.result import JobResult
+
+RUNNING = "Running"
+
+
+def handle_of(name: str, namespace: str) -> JobHandle:
+    """The job `name` in the namespace, or in that of the kubectl context."""
+    api, default = connect_from_outside()
+    return JobHandle(api, namespace or default, name)
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """One job in a list. workers: running pods. started: of its Job."""
+
+    name: str
+    state: str
+    workers: int
+    servers: int
+    started: datetime
+
+
+def list_jobs(namespace: str) -> tuple[str, list[JobLine]]:
+    """The namespace and its jobs, the newest first. Raises UserError."""
+    api, default = connect_from_outside()
+    namespace = namespace or default
+    core, batch = client.CoreV1Api(api), client.BatchV1Api(api)
+    select: dict[str, Any] = {
+        "label_selector": "app.kubernetes.io/name=shoal",
+        "_request_timeout": API_SECONDS,
+    }
+    try:
+        jobs = batch.list_namespaced_job(namespace, **select).items
+        pods = core.list_namespaced_pod(namespace, **select).items
+        configs = core.list_namespaced_config_map(namespace, **select).items
+    except ApiException as error:
+        raise explain.refused(error, namespace, "", "list jobs") from error
+    except UNREACHABLE as error:
+        raise explain.unreachable(error) from error
+    results = {found.metadata.name: _state_in(found.data or {}) for found in configs}
+    lines = []
+    for job in jobs:
+        name = job.metadata.labels.get(JOB_LABEL, "")
+        own = [pod for pod in pods if pod.metadata.labels.get(JOB_LABEL) == name]
+        lines.append(
+            JobLine(
+                name,
+                results.get(name) or _state_of(job, own),
+                _running(own, "worker"),
+                _running(own, "ps"),
+                job.metadata.creation_timestamp,
+            )
+        )
+    return namespace, sorted(lines, key=lambda line: line.started, reverse=True)
+
+
+def jobs_table(namespace: str, lines: list[JobLine]) -> Table:
+    """The jobs as `shoal jobs` shows them."""
+    table = Table(title=f"jobs in namespace {namespace}")
+    for title in ("job", "state", "workers", "servers", "age"):
+        table.add_column(title)
+    now = datetime.now(UTC)
+    for line in lines:
+        age = _duration((now - line.started).total_seconds())
+        table.add_row(line.name, line.state, str(line.workers), str(line.servers), age)
+    return table
+
+
+def _state_in(data: dict[str, str]) -> str:
+    text = data.get(manifests.RESULT_FILE)
+    return str(json.loads(text)["state"]) if text else ""
+
+
+def _state_of(job: client.V1Job, pods: list[client.V1Pod]) -> str:
+    if any(c.type == "Failed" for c in job.status.conditions or ()):
+        return "failed"
+    return "running" if _running(pods, "master") else "waiting"
+
+
+def _running(pods: list[client.V1Pod], role: str) -> int:
+    return sum(
+        pod.metadata.labels.get(ROLE_LABEL) == role and pod.status.phase == RUNNING for pod in pods
+    )
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def result_of(handle: JobHandle) -> JobResult | None:
+    """The result of a job that has ended; None while it has not."""
+    if (text := handle.result()) is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / manifests.RESULT_FILE
+        path.write_text(text)
+        return JobResult.load(path)
+
+
+@contextmanager
+def master_of(handle: JobHandle) -> Iterator[Connection]:
+    """A connection to the job's master. Raises UserError if it does not run."""
+    pod = handle.master_pod()
+    if pod is None or pod.status.phase != RUNNING:
+        handle.job()  # says so if there is no such job
+        raise UserError(
+            f"job {handle.name} has no running master"
+            + (f": its pod is {pod.status.phase}" if pod is not None else "")
+            + f"; see shoal status {handle.name}"
+        )
+    try:
+        with handle.master(pod.metadata.name, handle.token(), CALL_SECONDS) as connection:
+            yield connection
+    except (PeerUnavailableError, WireError) as error:
+        raise UserError(f"the master of job {handle.name} does not answer: {error}") from error
+
+
+def status(handle: JobHandle) -> Any:
+    """What a running job does, and its pods, to be printed. Raises UserError."""
+    handle.job()
+    table = pods_table(handle)
+    with contextlib.suppress(UserError), master_of(handle) as master:
+        return block(master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())), table
+    return Text(f"{handle.name}: its master does not answer"), table
+
+
+def pods_table(handle: JobHandle) -> Table:
+    """The job's pods and what they wait for."""
+    table = Table()
+    for title in ("pod", "phase", "restart", "node", "note"):
+        table.add_column(title, overflow="fold")
+    for pod in sorted(handle.pods(), key=lambda pod: str(pod.metadata.name)):
+        labels, state = pod.metadata.labels, pod.status
+        notes = [f"{state.reason}: {state.message}"] if state.reason else []
+        for condition in state.conditions or ():
+            if condition.type == "PodScheduled" and condition.status == "False":
+                notes.append(condition.message)
+        for container in state.container_statuses or ():
+            if container.state.waiting is not None:
+                notes.append(container.state.waiting.message or container.state.waiting.reason)
+            ended = container.state.terminated
+            if ended is not None and ended.exit_code:
+                notes.append(f"{ended.reason}, exit code {ended.exit_code}")
+        table.add_row(
+            pod.metadata.name,
+            "Ending" if pod.metadata.deletion_timestamp else state.phase,
+            labels.get(manifests.INCARNATION_LABEL, ""),
+            pod.spec.node_name or "",
+            "; ".join(filter(None, notes)),
+        )
+    return table
+
+
+def stop(handle: JobHandle) -> None:
+    """Ask a running job to stop. Raises UserError."""
+    with master_of(handle) as master:
+        master.call(methods.STOP_JOB, pb.StopJobRequest(reason="shoal stop"))
+
+
+def log_lines(handle: JobHandle, role: str, index: int, *, follow: bool) -> Iterator[str]:
+    """What a pod of the job has written, line by line. Raises UserError."""
+    handle.job()
+    wanted = handle.name + ("-master" if role == "master" else f"-{role}-{index}")
+    if role == "master":
+        pod = handle.master_pod()
+    else:
+        pod = next((p for p in handle.pods(role) if p.metadata.name == wanted), None)
+    if pod is None:
+        there = ", ".join(
+            sorted(p.metadata.name.removeprefix(f"{handle.name}-") for p in handle.pods())
+        )
+        raise UserError(f"job {handle.name} has no pod {wanted}; there are: {there or 'none'}")
+    yield from handle.follow_log(pod) if follow else handle.log(pod).splitlines()

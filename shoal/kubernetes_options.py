@@ -1,0 +1,203 @@
+"""The part of a job's configuration that is about Kubernetes: its flags and their syntax.
+
+JobConfig inherits the fields; nothing here talks to a cluster. What has no flag here is
+said in --pod-template. Imports only shoal.errors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.errors import UserError
+
+COMMANDS = ("train", "evaluate", "predict")
+PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
+ROLES = ("master", "ps", "worker")
+VOLUME_KINDS = ("hostPath", "pvc", "configMap", "secret", "emptyDir")
+
+HIGH_PRIORITY, LOW_PRIORITY = "shoal-high", "shoal-low"
+"""The priority classes of deploy/, which the words high and low stand for."""
+
+QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+LONGEST_NAME = 40
+"""Of a job on Kubernetes: what is appended for its pods must fit into 63 characters."""
+
+JOBS_FOLDER = "/tmp/shoal-jobs"
+MODEL_FOLDER = "/model_zoo"
+"""Where `shoal zoo init` and deploy/Dockerfile put the user's modules."""
+
+
+def _option(help_text: str, default: Any = "") -> Any:
+    return field(default=default, metadata={"help": help_text, "commands": COMMANDS})
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume of every pod. kind: one of VOLUME_KINDS. mount: path in the pods."""
+
+    kind: str
+    source: str
+    mount: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesOptions:
+    """Fields of JobConfig that count only where `image` is set."""
+
+    image: str = _option(
+        "Container image with shoal and the model's files: the job runs as pods on Kubernetes. "
+        f"All paths are then paths in the pods, and --model-zoo is {MODEL_FOLDER} by default."
+    )
+    server_image: str = _option(
+        "Image of the master's and the servers' pods, which need no TensorFlow. Default: --image."
+    )
+    namespace: str = _option(
+        "Namespace of the job's pods. Default: that of the present kubectl context."
+    )
+    service_account: str = _option(
+        "Service account of the master's pod, which needs the Role in deploy/base.", "shoal"
+    )
+    image_pull_policy: str = _option(
+        "Always, IfNotPresent or Never. Default: what the cluster does."
+    )
+    master_resource_request: str = _option(
+        "What the master's pod asks for, such as cpu=0.5,memory=1Gi.", "cpu=0.1,memory=256Mi"
+    )
+    master_resource_limit: str = _option("What the master's pod may use at most.")
+    ps_resource_request: str = _option(
+        "What each server's pod asks for; also gpu= and ephemeral-storage=.",
+        "cpu=0.5,memory=1Gi",
+    )
+    ps_resource_limit: str = _option("What each server's pod may use at most.")
+    worker_resource_request: str = _option("What each worker's pod asks for.", "cpu=1,memory=2Gi")
+    worker_resource_limit: str = _option("What each worker's pod may use at most.")
+    master_priority: str = _option(
+        "Priority class of the master's pod: a class of the cluster, or high or low for "
+        f"{HIGH_PRIORITY} and {LOW_PRIORITY} of deploy/."
+    )
+    ps_priority: str = _option("Priority class of the servers' pods.")
+    worker_priority: str = _option(
+        "Priority class of the workers' pods, or the share of them that is high, such as 0.5."
+    )
+    oom_memory_factor: float = _option(
+        "A worker's or server's pod that was killed for want of memory is started again with "
+        "this times the memory, up to 4 times what was asked for at first. 1: never more.",
+        1.5,
+    )
+    volume: str = _option(
+        "Volumes of every pod, separated by semicolons: hostPath=/data,mount=/data or "
+        "pvc=CLAIM,mount=/models; also configMap=, secret= and emptyDir=. Add readOnly."
+    )
+    pod_template: str = _option(
+        "YAML file with a Pod template, or with one for each of master, ps and worker: for all "
+        "else that pods need. What the flags say comes before it."
+    )
+
+    def check_kubernetes(self) -> None:
+        """Raise UserError naming the flag whose value cannot be used."""
+        if self.image_pull_policy not in PULL_POLICIES:
+            raise UserError(
+                "--image-pull-policy must be Always, IfNotPresent or Never, "
+                f"not {self.image_pull_policy!r}"
+            )
+        if not 1 <= self.oom_memory_factor < math.inf:
+            raise UserError(f"--oom-memory-factor must be at least 1, not {self.oom_memory_factor}")
+        for role in ROLES:
+            for end in ("request", "limit"):
+                self.resources(role, end)
+            self.priority_class(role, 0, 1)
+        self.volumes()
+
+    def check_name(self, job_name: str) -> None:
+        """Raise UserError if pods cannot be called by the job's name."""
+        if self.image and (not _DNS_LABEL.fullmatch(job_name) or len(job_name) > LONGEST_NAME):
+            raise UserError(
+                "--job-name: on Kubernetes a name begins with a letter and has small letters, "
+                f"digits and dashes, at most {LONGEST_NAME} in all, not {job_name!r}"
+            )
+
+    def paths_in_pods(
+        self, job_name: str, job_dir: str, given: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The job's paths by field, where they are to be found by its pods.
+
+        Raises UserError for one that is relative, or a name that pods cannot have.
+        """
+        self.check_name(job_name)
+        paths: dict[str, Any] = {"job_dir": job_dir or f"{JOBS_FOLDER}/{job_name}", **given}
+        if paths["model_zoo"] == ".":
+            paths["model_zoo"] = MODEL_FOLDER
+        for field_name, value in paths.items():
+            if value and "://" not in value and not value.startswith("/"):
+                flag = "--" + field_name.replace("_", "-")
+                raise UserError(
+                    f"{flag}: with --image, paths are those inside of the pods: give an "
+                    f"absolute one, not {value!r}"
+                )
+        return paths
+
+    def image_of(self, role: str) -> str:
+        """The image of the role's pods."""
+        return self.image if role == "worker" else self.server_image or self.image
+
+    def resources(self, role: str, end: str) -> dict[str, str]:
+        """Resource -> quantity, as in a container's resources. Raises UserError.
+
+        end: request or limit.
+        """
+        name = f"--{role}-resource-{end}"
+        found: dict[str, str] = {}
+        for part in filter(None, getattr(self, f"{role}_resource_{end}").split(",")):
+            resource, equals, quantity = (text.strip() for text in part.partition("="))
+            if not equals or not resource or not QUANTITY.fullmatch(quantity):
+                raise UserError(
+                    f"{name}: {part!r} is not RESOURCE=QUANTITY, such as cpu=0.5 or memory=2Gi"
+                )
+            found["nvidia.com/gpu" if resource == "gpu" else resource] = quantity
+        return found
+
+    def priority_class(self, role: str, index: int, of: int) -> str:
+        """The priority class of the pod `index` of `of`; empty for the cluster's default.
+
+        Raises UserError for a share that is none.
+        """
+        given: str = getattr(self, f"{role}_priority")
+        try:
+            share = float(given)
+        except ValueError:
+            return {"high": HIGH_PRIORITY, "low": LOW_PRIORITY}.get(given, given)
+        if role != "worker" or not 0 <= share <= 1:
+            raise UserError(
+                f"--{role}-priority must be a priority class, high or low"
+                + (", or a share from 0 to 1" if role == "worker" else "")
+                + f", not {given!r}"
+            )
+        return HIGH_PRIORITY if index < math.ceil(share * of) else LOW_PRIORITY
+
+    def volumes(self) -> list[Volume]:
+        """The volumes that `volume` describes. Raises UserError."""
+        return [_volume(text.strip()) for text in self.volume.split(";") if text.strip()]
+
+
+def _volume(text: str) -> Volume:
+    fields: dict[str, str] = {}
+    for part in text.split(","):
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        fields[key] = value
+    kinds = [key for key in fields if key in VOLUME_KINDS]
+    unknown = set(fields) - {*VOLUME_KINDS, "mount", "readOnly"}
+    if unknown or len(kinds) != 1 or not fields.get("mount", "").startswith("/"):
+        raise UserError(
+            f"--volume: {text!r} must have one of {', '.join(VOLUME_KINDS)} and an absolute "
+            f"mount, such as pvc=CLAIM,mount=/data"
+        )
+    kind = kinds[0]
+    if kind != "emptyDir" and not fields[kind]:
+        raise UserError(f"--volume: {text!r}: {kind}= needs a name or path")
+    return Volume(kind, fields[kind], fields["mount"], "readOnly" in fields)

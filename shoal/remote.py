@@ -1,0 +1,233 @@
+"""Running a job on Kubernetes from this process: create it, follow it, take its result.
+
+The counterpart of client.py, with the same display: the logs of the pods and the result
+are kept in a job folder here, and what was made in the cluster is deleted at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+
+import yaml
+from kubernetes import client
+
+from shoal.claim import claimed
+from shoal.client import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
+from shoal.cluster import explain, manifests
+from shoal.cluster.api import connect_from_outside
+from shoal.cluster.handle import JobHandle
+from shoal.cluster.manifests import ROLE_LABEL
+from shoal.cluster.templates import read_templates
+from shoal.config import JobConfig, JobFolder
+from shoal.display import Display
+from shoal.errors import UserError
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.rpc import Connection
+from shoal.result import JobFailedError, JobResult
+
+LOG_LINES = 20
+ENDED = ("Succeeded", "Failed")
+
+
+def run_remote_job(config: JobConfig, display: Display) -> JobResult:
+    """Run the job on Kubernetes to its end and return its result, whatever its state.
+
+    Leaves nothing in the cluster, unless it is killed with SIGKILL. Signals as in run_job.
+
+    Raises UserError if the job cannot be created, JobFailedError if its master dies
+    without a result.
+    """
+    config = config.resolved()
+    templates = read_templates(config.pod_template)
+    handle = _handle(config)
+    handle.check(config, templates)
+    # Paths of the configuration are those in the pods; claiming must not look for them here.
+    here = dataclasses.replace(
+        config, output="", job_dir=os.path.abspath(os.path.join("shoal-jobs", config.job_name))
+    )
+    with claimed(here) as folder:
+        folder.config.write_text(config.to_json())
+        handle.create(config, templates)
+        try:
+            with display, Interruptions() as interruptions:
+                display.started(config, folder)
+                _Following(handle, config, display, interruptions).follow()
+                return _result(handle, config, folder, interrupted=interruptions.count > 0)
+        finally:
+            _collect_logs(handle, folder)
+            handle.delete()
+
+
+def submit(config: JobConfig) -> JobHandle:
+    """Create the job on Kubernetes and leave it to itself. Raises UserError."""
+    config = config.resolved()
+    templates = read_templates(config.pod_template)
+    handle = _handle(config)
+    handle.check(config, templates)
+    handle.create(config, templates)
+    return handle
+
+
+def write_yaml(config: JobConfig, path: str) -> None:
+    """Write the objects of the job to a file, for kubectl apply. Raises UserError."""
+    config = config.resolved()
+    templates = read_templates(config.pod_template)
+    # Without a cluster to ask: probes that every version knows.
+    objects = (
+        manifests.config_map(config, templates),
+        manifests.service(config.job_name),
+        manifests.master_job(config, templates, grpc_probes=False),
+    )
+    for manifest in objects:
+        if config.namespace:
+            manifest["metadata"]["namespace"] = config.namespace
+    try:
+        Path(path).write_text(yaml.safe_dump_all(objects, sort_keys=False))
+    except OSError as error:
+        raise UserError(f"--yaml: {path} cannot be written: {error.strerror}") from error
+
+
+def _handle(config: JobConfig) -> JobHandle:
+    api, namespace = connect_from_outside()
+    return JobHandle(api, config.namespace or namespace, config.job_name)
+
+
+class _Following:
+    """The loop that follows a job in the cluster until its master has ended."""
+
+    def __init__(
+        self, handle: JobHandle, config: JobConfig, display: Display, interruptions: Interruptions
+    ) -> None:
+        self._handle, self._config = handle, config
+        self._display, self._interruptions = display, interruptions
+        self._stopping_since: float | None = None
+        self._stop_sent = False
+        self._told: set[str] = set()
+
+    def follow(self) -> None:
+        """Show the job until its master's pod has ended, or must be given up.
+
+        Raises UserError if the master's pod cannot start.
+        """
+        while not self._must_give_up():
+            pod = self._master_pod()
+            if pod is None:
+                if self._ended_without_pod():
+                    return
+            elif pod.status.phase in ENDED:
+                return
+            elif pod.status.phase == "Running":
+                self._accompany(pod)
+            else:
+                self._check_starting(pod)
+            time.sleep(POLL_SECONDS)
+
+    def _master_pod(self) -> client.V1Pod | None:
+        # An API server that is away for a while does not end the job, nor this.
+        while not self._must_give_up():
+            try:
+                return self._handle.master_pod()
+            except UserError as error:
+                self._tell(str(error))
+                time.sleep(1.0)
+        return None
+
+    def _accompany(self, pod: client.V1Pod) -> None:
+        """Ask the master of a running pod how it goes, until it no longer answers."""
+        with self._handle.master(pod.metadata.name, self._config.token, CALL_SECONDS) as connection:
+            answered = False
+            while not self._must_give_up():
+                if self._look(connection):
+                    answered = True
+                elif answered:
+                    return
+                else:
+                    now = self._master_pod()
+                    if now is None or now.status.phase != "Running":
+                        return
+                time.sleep(POLL_SECONDS)
+
+    def _look(self, connection: Connection) -> bool:
+        """One call to the master: to stop, or to tell how it goes."""
+        try:
+            if self._stopping_since is not None and not self._stop_sent:
+                request = pb.StopJobRequest(reason="interrupted by the user")
+                connection.call(methods.STOP_JOB, request)
+                self._stop_sent = True
+            status = connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+        except (PeerUnavailableError, WireError):
+            return False
+        self._display.update(status)
+        return True
+
+    def _must_give_up(self) -> bool:
+        if self._interruptions.count and self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+            self._display.event("stopping; interrupt again to delete the job at once")
+        return self._stopping_since is not None and (
+            self._interruptions.count > 1 or time.monotonic() - self._stopping_since > STOP_SECONDS
+        )
+
+    def _ended_without_pod(self) -> bool:
+        """Whether the Job has ended though it has no pod, which somebody deleted."""
+        for warning in self._handle.warnings():
+            if "serviceaccount" in warning:
+                raise UserError(
+                    f"--service-account: {warning}; create it with what deploy/base has"
+                )
+            self._tell(f"the master's pod cannot be created: {warning}")
+        conditions = self._handle.job().status.conditions or ()
+        return any(condition.type in ("Failed", "Complete") for condition in conditions)
+
+    def _check_starting(self, pod: client.V1Pod) -> None:
+        for status in pod.status.container_statuses or ():
+            waiting = status.state.waiting
+            if waiting is not None and waiting.reason in explain.NO_START:
+                image = self._config.image_of("master")
+                raise explain.cannot_start(image, waiting.reason, waiting.message or "")
+        for condition in pod.status.conditions or ():
+            if condition.type == "PodScheduled" and condition.status == "False":
+                self._tell(f"the master's pod waits for room: {condition.message}")
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._display.event(text)
+
+
+def _result(
+    handle: JobHandle, config: JobConfig, folder: JobFolder, *, interrupted: bool
+) -> JobResult:
+    """The job's own result, or one for a job that was given up on request.
+
+    Raises JobFailedError with the master's last words if it died.
+    """
+    with contextlib.suppress(UserError):
+        if (text := handle.result()) is not None:
+            folder.result.write_text(json.dumps(json.loads(text), indent=2) + "\n")
+            return JobResult.load(folder.result)
+    if interrupted:
+        return JobResult(config.job_name, config.command, "stopped", folder.path)
+    said = "its pod is gone"
+    with contextlib.suppress(UserError):
+        if (pod := handle.master_pod()) is not None:
+            said = handle.log(pod, tail_lines=LOG_LINES) or "(empty)"
+    raise JobFailedError(f"the job's master ended without a result; the end of its log:\n{said}")
+
+
+def _collect_logs(handle: JobHandle, folder: JobFolder) -> None:
+    """Keep what the pods that are still there have written."""
+    with contextlib.suppress(UserError):
+        for pod in handle.pods():
+            role = pod.metadata.labels[ROLE_LABEL]
+            name = pod.metadata.name.removeprefix(f"{handle.name}-")
+            path = folder.logs / ("master.log" if role == "master" else f"{name}.log")
+            with contextlib.suppress(UserError):
+                path.write_text(handle.log(pod))

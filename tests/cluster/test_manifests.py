@@ -1,0 +1,184 @@
+"""What the objects of a job say, without a cluster."""
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from shoal.cli import main
+from shoal.cluster import manifests
+from shoal.cluster.templates import read_templates
+from shoal.config import JobConfig
+from shoal.errors import UserError
+
+
+def config(**changes):
+    given = {
+        "model_def": "deepfm.custom_model",
+        "training_data": "/data/train.csv",
+        "job_name": "job",
+        "image": "shoal:1",
+    }
+    return JobConfig(**given | changes).resolved()
+
+
+def pod(role="worker", index=0, templates=None, growth=0, **changes):
+    return manifests.process_pod(
+        config(**changes),
+        templates or {},
+        role,
+        index,
+        0,
+        namespace="here",
+        uid="42",
+        grpc_probes=changes.pop("grpc_probes", False),
+        workers=4,
+        growth=growth,
+    )
+
+
+def container(made):
+    return made["spec"]["containers"][0]
+
+
+def test_paths_are_those_in_the_pods():
+    made = config(volume="pvc=data,mount=/data,readOnly", output="/models/1")
+    assert (made.model_zoo, made.job_dir) == ("/model_zoo", "/tmp/shoal-jobs/job")
+    assert made.training_data == "/data/train.csv"
+    with pytest.raises(UserError, match=r"--output: with --image, .* not 'models/1'"):
+        config(output="models/1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"job_name": "Job"}, "--job-name: on Kubernetes a name begins"),
+        ({"job_name": "j" * 41}, "--job-name: on Kubernetes"),
+        ({"worker_resource_request": "cpu"}, "--worker-resource-request: 'cpu' is not"),
+        ({"ps_resource_limit": "memory=2GB"}, "--ps-resource-limit: 'memory=2GB' is not"),
+        ({"volume": "pvc=data"}, "--volume: 'pvc=data' must have"),
+        ({"volume": "disk=data,mount=/x"}, "--volume: 'disk=data,mount=/x' must have"),
+        ({"image_pull_policy": "never"}, "--image-pull-policy must be"),
+        ({"worker_priority": "1.5"}, "--worker-priority must be"),
+        ({"ps_priority": "0.5"}, "--ps-priority must be"),
+        ({"oom_memory_factor": 0.5}, "--oom-memory-factor must be"),
+    ],
+)
+def test_a_flag_that_cannot_be_used_is_named(changes, message):
+    with pytest.raises(UserError, match=message):
+        config(**changes)
+
+
+def test_a_server_has_a_name_and_a_probe_and_no_rights():
+    made = pod("ps", 1)
+    assert made["metadata"]["name"] == made["spec"]["hostname"] == "job-ps-1"
+    assert made["metadata"]["ownerReferences"][0]["name"] == "job-master"
+    command = container(made)["command"]
+    assert command[command.index("--advertise") + 1] == "job-ps-1.job.here.svc:7100"
+    assert command[command.index("--master") + 1] == "job-master.job.here.svc:7000"
+    assert container(made)["readinessProbe"]["tcpSocket"] == {"port": 7100}
+    assert made["spec"]["automountServiceAccountToken"] is False
+
+
+def test_the_first_share_of_the_workers_has_high_priority():
+    classes = [pod(index=i, worker_priority="0.5")["spec"]["priorityClassName"] for i in range(4)]
+    assert classes == ["shoal-high", "shoal-high", "shoal-low", "shoal-low"]
+    assert pod(worker_priority="gold")["spec"]["priorityClassName"] == "gold"
+    assert "priorityClassName" not in pod()["spec"]
+
+
+def test_memory_grows_up_to_four_times():
+    changes = {
+        "worker_resource_request": "cpu=1,memory=1Gi",
+        "worker_resource_limit": "memory=2G",
+        "oom_memory_factor": 1.5,
+    }
+    steps = manifests.memory_steps(1.5)
+    sizes = [container(pod(growth=n, **changes))["resources"] for n in (0, 1, steps)]
+    assert [size["requests"]["memory"] for size in sizes] == ["1Gi", "1536Mi", "4096Mi"]
+    assert [size["limits"]["memory"] for size in sizes] == ["2G", "2862Mi", "7630Mi"]
+    assert manifests.memory_steps(1.0) == 0
+
+
+def test_roles_have_their_images_and_resources():
+    changes = {"server_image": "servers:1", "worker_resource_limit": "gpu=1"}
+    assert container(pod("ps", **changes))["image"] == "servers:1"
+    worker = container(pod(**changes))
+    assert worker["image"] == "shoal:1"
+    assert worker["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_a_template_stands_under_what_shoal_sets(tmp_path):
+    path = tmp_path / "template.yaml"
+    path.write_text(
+        """
+worker:
+  metadata: {labels: {team: ads, shoal/job: mine}, annotations: {note: x}}
+  spec:
+    nodeSelector: {pool: spot}
+    hostNetwork: true
+    restartPolicy: Always
+    containers:
+      - name: anything
+        image: mine
+        env: [{name: A, value: b}, {name: PYTHONUNBUFFERED, value: ""}]
+        volumeMounts: [{name: cache, mountPath: /cache}]
+      - {name: sidecar, image: side:1}
+    volumes: [{name: cache, emptyDir: {}}]
+"""
+    )
+    templates = read_templates(str(path))
+    made = pod(templates=templates)
+    spec = made["spec"]
+    assert (spec["nodeSelector"], spec["restartPolicy"]) == ({"pool": "spot"}, "Never")
+    assert made["metadata"]["labels"]["team"] == "ads"
+    assert made["metadata"]["labels"]["shoal/job"] == "job"
+    assert made["metadata"]["annotations"] == {"note": "x"}
+    assert [c["name"] for c in spec["containers"]] == ["worker", "sidecar"]
+    assert container(made)["image"] == "shoal:1"
+    assert {"name": "PYTHONUNBUFFERED", "value": "1"} in container(made)["env"]
+    assert {"name": "A", "value": "b"} in container(made)["env"]
+    assert {v["name"] for v in spec["volumes"]} == {"config", "cache"}
+    assert "nodeSelector" not in pod("ps", templates=templates)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a", "holds no Pod template"),
+        ("spec: 3", "is not a Pod template"),
+        ("workers: {spec: {}}", "has the key 'workers'"),
+        ("a: [", "cannot be read"),
+        ("spec: {containers: 3}", "spec.containers is not a list"),
+    ],
+)
+def test_a_template_that_is_none_is_refused(tmp_path, text, message):
+    path = tmp_path / "template.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_templates(str(path))
+
+
+def test_the_yaml_holds_the_objects_of_the_job(tmp_path):
+    path = tmp_path / "job.yaml"
+    flags = {
+        "model-def": "deepfm.custom_model",
+        "training-data": "/data/train.csv",
+        "image": "shoal:1",
+        "job-name": "job",
+        "yaml": str(path),
+    }
+    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    done = CliRunner().invoke(main, ["train", *words], prog_name="shoal")
+    assert done.exit_code == 0, done.output
+    objects = {made["kind"]: made for made in yaml.safe_load_all(path.read_text())}
+    assert set(objects) == {"ConfigMap", "Service", "Job"}
+    assert json.loads(objects["ConfigMap"]["data"]["job.json"])["job_name"] == "job"
+    assert objects["Service"]["spec"]["clusterIP"] == "None"
+
+
+def test_detach_needs_an_image():
+    words = ["--model-def", "a.b", "--training-data", "c", "--detach"]
+    done = CliRunner().invoke(main, ["train", *words], prog_name="shoal")
+    assert (done.exit_code, "need --image" in done.stderr) == (2, True)

@@ -1,0 +1,101 @@
+"""What cannot run is said before or at submission, with the flag and what to do."""
+
+import base64
+import json
+import time
+
+import pytest
+
+from tests.kubernetes.conftest import kubectl
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"namespace": "nowhere"}, "--namespace: there is no namespace nowhere"),
+        ({"worker_priority": "gold"}, "no PriorityClass with name gold was found"),
+        ({"ps_resource_limit": "cpu=0.01"}, "must be less than or equal to cpu limit"),
+        ({"image": "local/none:1"}, "--image: the cluster has no image local/none:1"),
+        ({"service_account": "nobody"}, "--service-account:"),
+    ],
+)
+def test_a_job_that_cannot_run_is_explained_and_leaves_nothing(shoal, namespace, changes, message):
+    done = shoal("train", *shoal.movielens("wrong", **changes))
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert message in done.stderr
+    assert kubectl("get", "all", "-l", "shoal/job=wrong", "-o", "name", namespace=namespace) == ""
+
+
+def test_a_quota_that_leaves_no_room_is_named(shoal, namespace):
+    kubectl("create", "quota", "none", "--hard=count/jobs.batch=0", namespace=namespace)
+    try:
+        done = shoal("train", *shoal.movielens("wrong"), "--detach")
+    finally:
+        kubectl("delete", "quota", "none", namespace=namespace)
+    assert (done.returncode, "--namespace: the quota of" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_job_that_is_not_there_is_not_found(shoal, namespace):
+    for command in ("status", "logs", "stop", "delete"):
+        done = shoal(command, "nothing", "--namespace", namespace)
+        assert (done.returncode, "there is no job nothing" in done.stderr) == (2, True), done.stderr
+
+
+def test_the_masters_account_can_do_what_the_role_says_and_no_more(namespace):
+    who = f"--as=system:serviceaccount:{namespace}:shoal"
+    allowed = kubectl("auth", "can-i", "create", "pods", who, namespace=namespace, check=False)
+    assert allowed.stdout.strip() == "yes"
+    refused = kubectl("get", "secrets", who, namespace=namespace, check=False)
+    assert refused.returncode != 0
+    assert "forbidden" in refused.stderr
+
+
+def config_of(account, namespace):
+    """A kubeconfig for a new service account, which has no rights."""
+    kubectl("create", "serviceaccount", account, namespace=namespace)
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {
+            "name": f"{account}-token",
+            "annotations": {"kubernetes.io/service-account.name": account},
+        },
+    }
+    kubectl("apply", "-f", "-", namespace=namespace, text=json.dumps(secret))
+    path = "jsonpath={.data.token}"
+    give_up = time.monotonic() + 60
+    while not (
+        token := kubectl("get", "secret", f"{account}-token", "-o", path, namespace=namespace)
+    ):
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+    given = json.loads(kubectl("config", "view", "--raw", "-o", "json"))
+    given["users"][0]["user"] = {"token": base64.b64decode(token).decode()}
+    return given
+
+
+def test_a_user_with_the_role_can_run_jobs_and_another_is_told(shoal, namespace, monkeypatch):
+    path = shoal.path / "ann.json"
+    path.write_text(json.dumps(config_of("ann", namespace)))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    flags = shoal.movielens("hers", master_resource_request="cpu=1000")
+    done = shoal("train", *flags, "--detach")
+    assert (done.returncode, "Ask for the Role shoal-user" in done.stderr) == (2, True), done.stderr
+    monkeypatch.undo()
+    account = f"--serviceaccount={namespace}:ann"
+    kubectl("create", "rolebinding", "ann", "--role=shoal-user", account, namespace=namespace)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    # Its master finds no room, which is all that this test needs.
+    done = shoal("train", *flags, "--detach")
+    assert done.returncode == 0, done.stderr
+    assert "waiting" in shoal("jobs", "--namespace", namespace).stdout
+    assert "Insufficient cpu" in shoal("status", "hers", "--namespace", namespace).stdout
+    taken = shoal("train", *flags, "--detach")
+    assert (taken.returncode, "--job-name: there is a job hers" in taken.stderr) == (2, True)
+    assert shoal("delete", "hers", "--namespace", namespace).returncode == 0
+    monkeypatch.undo()
+    left = kubectl(
+        "get", "all,configmaps", "-l", "shoal/job=hers", "-o", "name", namespace=namespace
+    )
+    assert left == ""

@@ -1,0 +1,192 @@
+"""The state machine of pods, without a cluster."""
+
+import pytest
+
+from shoal.master.ids import ServerId, Start, WorkerId
+from shoal.master.launcher import Started, Waiting
+from shoal.master.pods import CreatePod, DeletePod, Pods, PodView, Report
+
+FIRST = Start(WorkerId(0), 0)
+SECOND = Start(WorkerId(0), 1)
+
+
+def pod(start=FIRST, phase="Running", container=None, **status):
+    """A pod as the API shows it."""
+    metadata = {
+        "labels": {
+            "shoal/role": start.process.role,
+            "shoal/index": str(start.process.index),
+            "shoal/incarnation": str(start.incarnation),
+        }
+    }
+    if status.pop("deleting", False):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if container is not None:
+        status["containerStatuses"] = [{"name": start.process.role, "state": container}]
+    return PodView.of({"metadata": metadata, "status": {"phase": phase, **status}})
+
+
+def ended(code, reason="Error"):
+    return {"terminated": {"exitCode": code, "reason": reason}}
+
+
+@pytest.fixture
+def pods():
+    made = Pods(memory_steps=2)
+    made.listed([])
+    return made
+
+
+def running(pods, start=FIRST):
+    pods.start(start)
+    pods.created(start)
+    pods.seen(pod(start))
+    return pods
+
+
+def exit_of(actions):
+    (report,) = [action for action in actions if isinstance(action, Report)]
+    return report
+
+
+def test_a_pod_from_its_creation_to_its_end(pods):
+    assert pods.start(FIRST) == [CreatePod(FIRST)]
+    assert pods.wanted(FIRST)
+    assert pods.created(FIRST) == []
+    assert not pods.wanted(FIRST)
+    assert pods.seen(pod(phase="Pending")) == []
+    assert pods.seen(pod()) == [Started(FIRST, None)]
+    assert pods.seen(pod()) == []
+    assert pods.alive == {FIRST}
+    report = exit_of(pods.seen(pod(phase="Succeeded", container=ended(0, "Completed"))))
+    assert (report.exited.code, report.exited.counted, report.with_log) == (0, True, False)
+    assert pods.alive == frozenset()
+
+
+def test_a_crash_counts_and_brings_its_log(pods):
+    report = exit_of(running(pods).seen(pod(phase="Failed", container=ended(1))))
+    assert report.exited.cause == "exit code 1"
+    assert report.exited.counted
+    assert report.with_log
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        pod(phase="Failed", reason="Evicted"),
+        pod(phase="Failed", container=ended(143), deleting=True),
+        pod(deleting=True, reason="NodeLost"),
+        pod(
+            phase="Failed",
+            container=ended(137),
+            conditions=[
+                {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+            ],
+        ),
+    ],
+)
+def test_what_the_cluster_takes_away_does_not_count(pods, view):
+    assert not exit_of(running(pods).seen(view)).exited.counted
+
+
+def test_a_pod_that_was_deleted_from_outside_does_not_count(pods):
+    assert not exit_of(running(pods).gone(FIRST)).exited.counted
+
+
+def test_a_silent_worker_that_the_master_deletes_counts(pods):
+    assert running(pods).end(FIRST, at_once=True) == [DeletePod(FIRST, at_once=True)]
+    assert exit_of(pods.gone(FIRST)).exited.counted
+
+
+def test_a_start_waits_until_the_pod_before_is_gone(pods):
+    running(pods).seen(pod(phase="Failed", container=ended(1)))
+    assert pods.start(SECOND) == [DeletePod(FIRST, at_once=True)]
+    assert pods.gone(FIRST) == [CreatePod(SECOND)]
+    pods.created(SECOND)
+    # The watch repeats itself: the end of the first is no news.
+    assert pods.gone(FIRST) == []
+    assert pods.alive == {SECOND}
+
+
+def test_one_that_runs_out_of_memory_gets_more_until_the_cap(pods):
+    killed = ended(137, "OOMKilled")
+    running(pods)
+    for growth in (1, 2):
+        report = exit_of(pods.seen(pod(Start(WorkerId(0), growth - 1), "Failed", killed)))
+        assert not report.exited.counted
+        assert "ran out of memory" in report.exited.cause
+        start = Start(WorkerId(0), growth)
+        pods.start(start)
+        assert CreatePod(start, growth) in pods.gone(Start(WorkerId(0), growth - 1))
+        pods.created(start)
+    report = exit_of(pods.seen(pod(Start(WorkerId(0), 2), "Failed", killed)))
+    assert report.exited.counted
+    assert "not to be given more" in report.exited.cause
+
+
+def test_waiting_is_said_once_and_goes_on(pods):
+    pods.start(FIRST)
+    pods.created(FIRST)
+    no_room = {"type": "PodScheduled", "status": "False"} | {
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available",
+    }
+    waiting = [Waiting(FIRST, "Unschedulable: 0/1 nodes are available")]
+    assert pods.seen(pod(phase="Pending", conditions=[no_room])) == waiting
+    assert pods.seen(pod(phase="Pending", conditions=[no_room])) == []
+    assert pods.seen(pod()) == [Started(FIRST, None)]
+
+
+def test_a_registry_that_is_away_is_waited_for_and_a_missing_local_image_is_not(pods):
+    pods.start(FIRST)
+    pods.created(FIRST)
+    away = {"waiting": {"reason": "ImagePullBackOff", "message": "no route"}}
+    assert pods.seen(pod(phase="Pending", container=away)) == [
+        Waiting(FIRST, "ImagePullBackOff: no route")
+    ]
+    never = {"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}
+    actions = pods.seen(pod(phase="Pending", container=never))
+    assert "ErrImageNeverPull" in exit_of(actions).exited.cause
+    assert DeletePod(FIRST, at_once=True) in actions
+
+
+def test_what_was_missed_is_seen_in_the_list(pods):
+    other = Start(ServerId(1), 0)
+    running(pods)
+    running(pods, other)
+    actions = pods.listed([pod(other)])
+    assert exit_of(actions).exited.start == FIRST
+    assert pods.alive == {other}
+
+
+def test_a_refused_creation_is_the_end_and_counts(pods):
+    pods.start(FIRST)
+    report = exit_of(pods.refused(FIRST, "no PriorityClass with name gold was found"))
+    assert report.exited.counted
+    assert "gold" in report.exited.cause
+
+
+def test_one_ended_while_it_is_created_is_deleted_again(pods):
+    pods.start(FIRST)
+    actions = pods.end(FIRST, at_once=False)
+    assert actions[0] == DeletePod(FIRST, at_once=True)
+    assert exit_of(actions)
+    assert pods.created(FIRST) == [DeletePod(FIRST, at_once=True)]
+
+
+def test_adoption_by_labels():
+    pods = Pods()
+    assert pods.adopt(FIRST) == []
+    assert pods.adopt(Start(WorkerId(1), 0)) == []
+    actions = pods.listed([pod(FIRST)])
+    assert Started(FIRST, None) in actions
+    # What has no pod any more has ended, through nobody's fault.
+    report = exit_of(actions)
+    assert (report.exited.start, report.exited.counted) == (Start(WorkerId(1), 0), False)
+    assert pods.alive == {FIRST}
+
+
+def test_others_pods_are_none_of_ours():
+    labels = {"shoal/role": "master"}
+    assert PodView.of({"metadata": {"labels": labels}, "status": {}}) is None
+    assert PodView.of({"metadata": {}, "status": {}}) is None
