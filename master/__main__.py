@@ -11,10 +11,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
+import grpc
 
 from shoal import log
 from shoal.config import JobConfig, JobFolder
@@ -25,7 +28,9 @@ from shoal.errors import (
     EXIT_USER_ERROR,
     UserError,
 )
+from shoal.master.events import RecordedJob
 from shoal.master.job import Job
+from shoal.master.journal import Entry, Journal
 from shoal.master.launcher import Launcher, LauncherEvent
 from shoal.master.phases import Phase
 from shoal.master.processes import ProcessLauncher, shoal_command
@@ -66,6 +71,31 @@ def exit_code_of(job: Job) -> int:
     return EXIT_JOB_FAILED
 
 
+def job_clock(entries: Sequence[Entry]) -> Callable[[], float]:
+    """The job's seconds: from 0, and going on where an earlier master's journal ends.
+
+    While no master was there, time passed as the wall clock says; but never backwards,
+    as that may have been set.
+    """
+    base = time.monotonic()
+    if entries:
+        base -= entries[-1].event.time + max(0.0, time.time() - entries[-1].wall)
+    return lambda: time.monotonic() - base
+
+
+def serve(
+    handlers: rpc.Handlers, name: str, folder: JobFolder, host: str, port: int
+) -> tuple[grpc.Server, int]:
+    """Serve on `port`; if that is 0, on the port of the master before, if it is free.
+
+    The job's processes look for a new master at the old address first.
+    """
+    if not port and (before := folder.master_address()) is not None:
+        with contextlib.suppress(OSError):
+            return rpc.serve(handlers, before, RPC_THREADS, name)
+    return rpc.serve(handlers, f"{host}:{port}", RPC_THREADS, name)
+
+
 MakeLauncher = Callable[[Callable[[LauncherEvent], None], str], Launcher]
 """The launcher that posts to a function, for a master at an address (host:port)."""
 
@@ -80,34 +110,35 @@ def run_job(
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
+    Goes on with a job whose journal is in the folder.
+
     make_launcher: by default, of processes of this machine.
 
-    Raises UserError if the job runs already, OSError if the port is taken.
+    Raises UserError if the job runs already, or the journal is damaged; OSError if the
+    port is taken.
     """
-    with locked(folder, config.job_name):
+    with locked(folder, config.job_name), closing(Journal(folder.journal, config)) as journal:
         folder.result.unlink(missing_ok=True)
-        job = Job(config)
-        runner = Runner(job)
+        job = RecordedJob(config, journal.add)
+        job.replay(entry.event for entry in journal.entries)
+        runner = Runner(job, clock=job_clock(journal.entries), commit=journal.commit)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
         service = MasterService(runner, Routing.even(config.num_ps))
-        server, bound = rpc.serve(
-            service.handlers(),
-            f"{host}:{port}",
-            RPC_THREADS,
-            rpc.peer_name(config.token, "master"),
-        )
+        name = rpc.peer_name(config.token, "master")
+        server, bound = serve(service.handlers(), name, folder, host, port)
         address = f"{host}:{bound}"
         try:
             write_json(folder.master, {"address": address, "pid": os.getpid()})
             logger.info("job %s in %s, serving on %s", config.job_name, folder.path, address)
             if make_launcher is None:
                 command = shoal_command(folder, address)
-                runner.run(ProcessLauncher(runner.post, folder, command))
+                launcher: Launcher = ProcessLauncher(runner.post, folder, command)
             else:
-                runner.run(make_launcher(runner.post, address))
+                launcher = make_launcher(runner.post, address)
+            runner.run(launcher, again=bool(journal.entries))
             write_json(folder.result, runner.apply(result_of))
         finally:
             folder.master.unlink(missing_ok=True)

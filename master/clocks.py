@@ -28,6 +28,10 @@ class Clocks:
         self._slowest = max(self._slowest, min(counted, default=0))
         return self._slowest
 
+    def allowed(self, slowest: int) -> None:
+        """Somebody was once told that the slowest clock is this."""
+        self._slowest = max(self._slowest, slowest)
+
     def of(self, worker: WorkerId) -> int:
         """A worker's clock; 0 if it has none yet."""
         return self._clocks.get(worker, 0)

@@ -145,9 +145,13 @@ class Evaluations:
             return self.records_total if self.results else 0
         return self._round.tasks.records_done
 
+    def due_at(self, version: int) -> bool:
+        """Whether a multiple was passed since the last round of its own."""
+        return self._every > 0 and version // self._every > self._multiples
+
     def version_reached(self, version: int, epoch: int) -> None:
         """The model is at `version`: start a round if a multiple was passed."""
-        if self._every and version // self._every > self._multiples:
+        if self.due_at(version):
             self._multiples = version // self._every
             self.request(version, epoch)
 

@@ -210,14 +210,29 @@ class Flow:
         if task.kind == pb.TRAIN and self._board is not None:
             self._board.progress(task.id, records_done)
 
+    def done(self, task: Task) -> int:
+        """Records of a leased task that all servers have acknowledged, as far as told."""
+        return 0 if task.kind != pb.TRAIN or self._board is None else self._board.done(task.id)
+
+    def progress_of(self, task_id: int, records_done: int) -> None:
+        """As `progress`, for a task of which only the id is known. Raises KeyError."""
+        if records_done and self._board is not None:
+            self._board.progress(task_id, records_done)
+
+    def starts_round(self, version: int) -> bool:
+        """Whether an evaluation is due once this model version is seen."""
+        if self.phase != Phase.TRAINING or self._evaluations is None:
+            return False
+        assert self._board is not None
+        # With the last tasks under way, the last round is about to tell the same.
+        version = max(self.version, version)
+        return not self._board.all_leased and self._evaluations.due_at(version)
+
     def version_seen(self, version: int) -> None:
         """A worker has seen this model version."""
         self.version = max(self.version, version)
-        if self.phase != Phase.TRAINING or self._evaluations is None:
-            return
-        assert self._board is not None
-        # With the last tasks under way, the last round is about to tell the same.
-        if not self._board.all_leased:
+        if self.starts_round(version):
+            assert self._evaluations is not None
             self._evaluations.version_reached(self.version, self.epoch)
 
     def task_broke(self, task: Task, failure: Failure, now: float) -> None:

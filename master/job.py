@@ -9,14 +9,24 @@ flow.py. No I/O, no lock, no clock: the caller serialises the calls (runner.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shoal.config import JobConfig
 from shoal.master import outcomes, supervisor
 from shoal.master.clocks import Clocks
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
-from shoal.master.ids import ServerId, Start, WorkerId
+from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
+from shoal.master.instructions import (
+    AdoptProcess,
+    FenceWorker,
+    Finished,
+    HeartbeatAnswer,
+    Instruction,
+    KillProcess,
+    StartProcess,
+    Wait,
+)
 from shoal.master.launcher import Exited
 from shoal.master.membership import Membership, ProcessState, WorkerSlot
 from shoal.master.record import JobRecord
@@ -27,51 +37,6 @@ from shoal.proto.errors import WireError
 
 WAIT_SECONDS = 0.2
 """How long a worker that finds no task waits: a call without work costs 0.3 ms."""
-
-
-@dataclass(frozen=True)
-class StartProcess:
-    """Start this process."""
-
-    start: Start
-
-
-@dataclass(frozen=True)
-class KillProcess:
-    """End this process at once; it was taken for dead."""
-
-    start: Start
-
-
-@dataclass(frozen=True)
-class FenceWorker:
-    """Have every server refuse this worker's pushes, then call `Job.fenced`."""
-
-    worker: WorkerId
-    incarnation: int
-
-
-Instruction = StartProcess | KillProcess | FenceWorker
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Nothing to do yet; ask again after so many seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Finished:
-    """Nothing more to do at all."""
-
-
-@dataclass(frozen=True)
-class HeartbeatAnswer:
-    """stop: the job has ended. abandon_task: the task is no longer the worker's."""
-
-    stop: bool
-    abandon_task: bool
 
 
 class Job:
@@ -113,6 +78,25 @@ class Job:
         for worker in self.members.workers.values():
             self._instructions.append(StartProcess(Start(worker.id, worker.start(now))))
 
+    def master_restarted(self, now: float) -> None:
+        """A new master goes on with this job: its processes are found again."""
+        self.record.note(now, "the master was started again")
+        for server in self.members.servers.values():
+            if server.state in (ProcessState.STARTING, ProcessState.ALIVE):
+                server.started = now
+                self._instructions.append(AdoptProcess(Start(server.id, server.incarnation)))
+        for worker in self.members.workers.values():
+            # Nobody could be heard meanwhile: its silence begins now.
+            worker.last_seen = now
+            start = Start(worker.id, worker.incarnation)
+            if worker.exited is None and worker.incarnation >= FIRST_INCARNATION:
+                self._instructions.append(AdoptProcess(start))
+            if worker.state == ProcessState.DEAD and not self.ended:
+                if worker.exited is None:
+                    self._instructions.append(KillProcess(start))
+                if not worker.fenced:
+                    self._instructions.append(FenceWorker(worker.id, worker.incarnation))
+
     def fail(self, failure: Failure, now: float) -> None:
         """End the job as failed, unless it has ended before."""
         self.flow.fail(failure, now)
@@ -127,7 +111,7 @@ class Job:
         if self.ended:
             return
         for worker, reason in self.members.silent_workers(now):
-            self._bury(worker, reason, now, kill=True)
+            self.taken_for_dead(worker.id, worker.incarnation, reason, now)
         for server in self.members.late_servers(now):
             self.fail(Failure.internal(f"{server.id} did not get ready in time; see its log"), now)
 
@@ -215,6 +199,12 @@ class Job:
         else:
             self.fail(failure, now)
 
+    def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
+        """A worker has been silent for too long."""
+        slot = self.members.workers[worker]
+        if slot.incarnation == incarnation:
+            self._bury(slot, cause, now, kill=True)
+
     def _crashed(self, slot: WorkerSlot, failure: Failure, now: float) -> None:
         # Its process is in an unknown state, so it is replaced like one that died.
         slot.failure = failure
@@ -295,6 +285,15 @@ class Job:
         self._held[worker] = task
         return task
 
+    def held(self, worker: WorkerId) -> Task | None:
+        """The task that a worker holds."""
+        return self._held.get(worker)
+
+    def version_seen(self, version: int, now: float) -> None:
+        """A worker has seen this model version."""
+        del now  # a round of evaluation begins at a version
+        self.flow.version_seen(version)
+
     def clock_reported(self, worker: WorkerId, incarnation: int, clock: int, now: float) -> int:
         """A worker has had so many steps applied; returns the slowest clock."""
         self.members.worker_calls(worker, incarnation, now)
@@ -315,7 +314,7 @@ class Job:
         else:
             # A heartbeat overtaken by the report of its task asks for nothing.
             abandon = beat.task not in (0, slot.last_finished_task)
-        self.flow.version_seen(beat.version)
+        self.version_seen(beat.version, now)
         return HeartbeatAnswer(self.ended, abandon)
 
     def task_reported(

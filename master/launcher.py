@@ -36,7 +36,8 @@ class Exited:
     """A process is gone.
 
     code: its exit code, None if a signal ended it.
-    signal_number: the signal that ended it, None if it exited by itself.
+    signal_number: the signal that ended it, None if it exited by itself. With neither
+        it is not known how it ended: an earlier master had started it.
     log: where its output is.
     last_lines: end of that log, empty after a clean exit.
     why: the end in words, where more is known than code and signal.
@@ -63,6 +64,8 @@ class Exited:
             except ValueError:
                 name = ""
             return f"signal {self.signal_number}{name}"
+        if self.code is None:
+            return "how is not known, as an earlier master had started it"
         return f"exit code {self.code}"
 
 
@@ -84,6 +87,14 @@ class Launcher(ABC):
     @abstractmethod
     def start(self, start: Start) -> None:
         """Start a process. Raises OSError if that is impossible."""
+
+    def adopt(self, start: Start) -> None:
+        """Take over a process that an earlier master started, or was about to.
+
+        One that was never started is started. One that has ended yields its Exited.
+        Here: for a launcher whose `start` takes over what runs already.
+        """
+        self.start(start)
 
     @abstractmethod
     def terminate(self, start: Start) -> None:

@@ -19,7 +19,14 @@ from typing import TypeVar, assert_never
 
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, WorkerId
-from shoal.master.job import FenceWorker, Instruction, Job, KillProcess, StartProcess
+from shoal.master.instructions import (
+    AdoptProcess,
+    FenceWorker,
+    Instruction,
+    KillProcess,
+    StartProcess,
+)
+from shoal.master.job import Job
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.phases import Phase
 from shoal.master.servers import ServerConnections
@@ -65,11 +72,21 @@ class Runner:
     """Runs `job`, whose state is reached through `apply` only.
 
     clock: seconds, monotonic.
+    commit: returns once what has changed the job is written down. Called before
+        anybody is answered, or anything is done, because of it; without the lock, so that
+        many wait for the disk at once.
     """
 
-    def __init__(self, job: Job, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        job: Job,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        commit: Callable[[], None] = lambda: None,
+    ) -> None:
         self._job = job
         self._clock = clock
+        self._commit = commit
         self._lock = threading.Lock()
         self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
         self._servers = ServerConnections(job.config.token)
@@ -88,16 +105,25 @@ class Runner:
         with self._lock:
             result = change(self._job, self._clock())
             wake = self._job.has_instructions or self._job.ended
+        # Also where this call changed nothing: its answer may follow from a change that
+        # another call has made and not yet written.
+        self._commit()
         if wake:
             self._inbox.put(Woken())
         return result
 
-    def run(self, launcher: Launcher) -> None:
-        """Run the job to its end, and end every process of it."""
+    def run(self, launcher: Launcher, *, again: bool = False) -> None:
+        """Run the job to its end, and end every process of it.
+
+        again: an earlier master has begun it.
+        """
         fences = ThreadPoolExecutor(4, thread_name_prefix="fence")
         poller = threading.Thread(target=self._guarded, args=(self._poll,), name="poll-servers")
         try:
-            self.apply(lambda job, now: job.begin(now))
+            if again:
+                self.apply(lambda job, now: job.master_restarted(now))
+            else:
+                self.apply(lambda job, now: job.begin(now))
             poller.start()
             self._guarded(lambda: self._loop(launcher, fences))
             self._ending.set()
@@ -129,10 +155,13 @@ class Runner:
                 self._job.tick(self._clock())
                 ended = self._job.ended
                 instructions = self._job.take_instructions()
+            self._commit()
+            for instruction in instructions:
+                # A job that has ended starts nothing, but ends what another master started.
+                if not ended or isinstance(instruction, AdoptProcess):
+                    self._execute(instruction, launcher, fences)
             if ended:
                 return
-            for instruction in instructions:
-                self._execute(instruction, launcher, fences)
             try:
                 event = self._inbox.get(timeout=TICK_SECONDS)
             except queue.Empty:
@@ -161,6 +190,8 @@ class Runner:
         match instruction:
             case StartProcess(start):
                 launcher.start(start)
+            case AdoptProcess(start):
+                launcher.adopt(start)
             case KillProcess(start):
                 launcher.kill(start)
             case FenceWorker(worker, incarnation):

@@ -11,7 +11,7 @@ from typing import Any
 from shoal.master import outcomes
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start, WorkerId
-from shoal.master.job import Finished, Wait
+from shoal.master.instructions import Finished, Wait
 from shoal.master.runner import Runner
 from shoal.master.status import status_message
 from shoal.master.work import Source

@@ -199,6 +199,8 @@ class Connection:
     that cannot be reached is tried again, with backoff, until `patience` seconds
     have passed or `cancelled` is set, so every call made here must be safe to
     repeat.
+
+    address_now: asked before each repetition where the peer is now; None: where it was.
     """
 
     def __init__(
@@ -209,10 +211,14 @@ class Connection:
         patience: float = DEFAULT_PATIENCE,
         cancelled: threading.Event | None = None,
         peer: str = "",
+        address_now: Callable[[], str | None] | None = None,
     ) -> None:
         """peer: name of the process that is meant, which refuses the call if it is another."""
         self.address = address
         self._metadata = ((PEER_METADATA, peer),) if peer else None
+        self._address_now = address_now
+        self._moving = threading.Lock()
+        self._left: list[grpc.Channel] = []
         self.deadline = deadline
         self.patience = patience
         self._cancelled = cancelled or threading.Event()
@@ -221,13 +227,29 @@ class Connection:
 
     def close(self) -> None:
         """Close the channel; calls under way fail."""
-        self._channel.close()
+        for channel in (self._channel, *self._left):
+            channel.close()
+
+    def _follow(self) -> None:
+        """Call the peer where it is now."""
+        address = self._address_now() if self._address_now else None
+        with self._moving:
+            if address is None or address == self.address:
+                return
+            # Not closed: calls of other threads there are to fail by themselves, as
+            # those that may be repeated.
+            self._left.append(self._channel)
+            self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._stubs = {}
+            self.address = address
 
     def _stub(self, method: Method[Request, Reply]) -> Any:
-        stub = self._stubs.get(method.path)
+        with self._moving:
+            channel, stubs = self._channel, self._stubs
+        stub = stubs.get(method.path)
         if stub is None:
-            make = self._channel.unary_stream if method.streaming else self._channel.unary_unary
-            stub = self._stubs[method.path] = make(
+            make = channel.unary_stream if method.streaming else channel.unary_unary
+            stub = stubs[method.path] = make(
                 method.path,
                 request_serializer=_serialize,
                 response_deserializer=_deserializer(method.reply),
@@ -336,13 +358,16 @@ class Connection:
     ) -> None:
         translated = self._translate(method, error)
         retryable = error.code() in RETRYABLE
-        if isinstance(translated, WireError) and translated.kind != pb.NOT_READY:
-            retryable = False
+        if isinstance(translated, WireError):
+            # A peer that can move has left this address to the one that refuses.
+            moved = translated.kind == pb.WRONG_PEER and self._address_now is not None
+            retryable = moved or (retryable and translated.kind == pb.NOT_READY)
         pause = backoff_seconds(attempt)
         if not retryable or time.monotonic() + pause > give_up:
             raise translated from error
         if self._cancelled.wait(pause):
             raise PeerUnavailableError(self.address, method.name, "cancelled") from error
+        self._follow()
 
     def _translate(self, method: Method[Any, Any], error: grpc.RpcError) -> Exception:
         for key, value in error.trailing_metadata() or ():

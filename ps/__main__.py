@@ -10,11 +10,12 @@ import logging
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import click
 
 from shoal import log
-from shoal.config import JobConfig
+from shoal.config import JobConfig, JobFolder
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
@@ -75,8 +76,14 @@ def main(
     logger.info("listening on %s:%d", host, port)
     try:
         if master:
-            reached = advertise or f"{host}:{port}"
-            _register(server, index, incarnation, master, reached, job.token)
+            connection = rpc.Connection(
+                master,
+                patience=job.master_timeout_seconds,
+                cancelled=server.stopped,
+                peer=rpc.peer_name(job.token, "master"),
+                address_now=JobFolder(Path(config).parent).master_address,
+            )
+            _register(server, index, incarnation, connection, advertise or f"{host}:{port}")
             _serve_until_orphaned(server, job.master_timeout_seconds)
         else:
             click.echo(f"{host}:{port}")
@@ -106,16 +113,8 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
 
 
 def _register(
-    server: ParameterServer,
-    index: int,
-    incarnation: int,
-    master: str,
-    address: str,
-    token: str,
+    server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection, address: str
 ) -> None:
-    connection = rpc.Connection(
-        master, cancelled=server.stopped, peer=rpc.peer_name(token, "master")
-    )
     try:
         reply = connection.call(
             methods.REGISTER_SERVER,

@@ -7,7 +7,6 @@ display.py's; what is refused beforehand is checks.py's and claim.py's.
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import subprocess
 import sys
@@ -63,7 +62,7 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
         try:
             with display, Interruptions() as interruptions:
                 display.started(config, folder)
-                code = _Run(folder, config.token, display, interruptions).follow()
+                code = _Run(folder, config, display, interruptions).follow()
         finally:
             kill_job(folder.config)
         return _result(config, folder, code, interruptions.count > 0)
@@ -104,10 +103,12 @@ class _Run:
     """One master process and the loop that follows it."""
 
     def __init__(
-        self, folder: JobFolder, token: str, display: Display, interruptions: Interruptions
+        self, folder: JobFolder, config: JobConfig, display: Display, interruptions: Interruptions
     ) -> None:
         self._folder = folder
-        self._token = token
+        self._token = config.token
+        self._limit = config.relaunch_limit
+        self._killed = False
         self._display = display
         self._interruptions = interruptions
         self._connection: Connection | None = None
@@ -115,8 +116,27 @@ class _Run:
         self._stop_sent = False
 
     def follow(self) -> int:
-        """Start the master and follow it to its end; returns its exit code."""
-        with (self._folder.logs / "master.log").open("ab") as log, self._closing():
+        """Start the master and follow the job to its end; returns the master's exit code.
+
+        A master that a signal ended is started again, as a worker would be: the next one
+        goes on from the journal with the processes that are there.
+        """
+        restarts = 0
+        with self._closing():
+            while True:
+                code = self._follow_master()
+                if code >= 0 or self._killed or self._folder.result.exists():
+                    return code
+                if restarts == self._limit:
+                    return code
+                restarts += 1
+                self._display.event(
+                    f"the master was killed by signal {-code}; it is started again, "
+                    f"restart {restarts} of at most {self._limit}"
+                )
+
+    def _follow_master(self) -> int:
+        with (self._folder.logs / "master.log").open("ab") as log:
             # In a session of its own: Ctrl-C is ours to translate, and a closed
             # terminal must not take the master before it has ended the others.
             process = subprocess.Popen(
@@ -131,6 +151,7 @@ class _Run:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         return process.wait(POLL_SECONDS)
                     if self._must_kill():
+                        self._killed = True
                         return -signal.SIGKILL
                     self._look()
             finally:
@@ -158,7 +179,7 @@ class _Run:
     def _look(self) -> None:
         """One call to the master: to stop, or to tell how it goes."""
         if self._connection is None:
-            address = _address(self._folder.master)
+            address = self._folder.master_address()
             if address is None:
                 return
             self._connection = Connection(
@@ -167,6 +188,10 @@ class _Run:
                 patience=0,
                 peer=peer_name(self._token, "master"),
             )
+        elif self._folder.master_address() not in (None, self._connection.address):
+            self._connection.close()
+            self._connection = None
+            return
         # A master that does not answer yet, or no more, is asked again in the next
         # round; whether it lives, its process tells.
         with contextlib.suppress(PeerUnavailableError, WireError):
@@ -176,14 +201,6 @@ class _Run:
                 self._stop_sent = True
             status = self._connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
             self._display.update(status)
-
-
-def _address(path: Path) -> str | None:
-    """The master's address, None while it has not told."""
-    try:
-        return str(json.loads(path.read_text())["address"])
-    except (OSError, ValueError, KeyError):
-        return None
 
 
 def _result(config: JobConfig, folder: JobFolder, code: int, interrupted: bool) -> JobResult:

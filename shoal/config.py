@@ -320,10 +320,26 @@ class JobFolder:
         """Where the running master listens: JSON {address, pid}."""
         return self.path / "master.json"
 
+    def master_address(self) -> str | None:
+        """host:port of the running master, or of one that died; None if there is none."""
+        try:
+            return str(json.loads(self.master.read_text())["address"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
     @property
     def lock(self) -> Path:
         """Held (flock) by the master while it runs."""
         return self.path / "lock"
+
+    @property
+    def journal(self) -> Path:
+        """What has happened to the job: master/journal.py."""
+        return self.path / "journal.sqlite"
+
+    def process_of(self, role: str, index: int, incarnation: int) -> Path:
+        """Which process of this machine one start is: JSON {pid, started}."""
+        return self.path / "processes" / f"{role}-{index}.{incarnation}.json"
 
     @property
     def result(self) -> Path:

@@ -9,11 +9,12 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 
 import click
 
 from shoal import log
-from shoal.config import JobConfig
+from shoal.config import JobConfig, JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -41,7 +42,10 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     connection = Connection(
-        master, patience=job.master_timeout_seconds, peer=peer_name(job.token, "master")
+        master,
+        patience=job.master_timeout_seconds,
+        peer=peer_name(job.token, "master"),
+        address_now=JobFolder(Path(config).parent).master_address,
     )
     try:
         _work(job, index, incarnation, connection)

@@ -136,6 +136,10 @@ class RunningJob:
 
         return until(what, look)
 
+    def call_status(self):
+        """The master's status, once it answers."""
+        return self.wait_status("an answer", lambda status: True)
+
     def server_status(self, index):
         """What a parameter server says of itself."""
         reply = self.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())

@@ -100,8 +100,8 @@ def test_a_killed_server_fails_the_job(counting):
         assert ended.result["state"] == "failed"
 
 
-def test_a_killed_master_is_told_and_takes_all_with_it(counting):
-    with counting("master-lost") as job:
+def test_a_master_killed_too_often_is_told_and_takes_all_with_it(counting):
+    with counting("master-lost", relaunch_limit=0) as job:
         job.wait_status("servers", lambda status: status.servers_alive == 2)
         job.kill("master")
         ended = job.ended()

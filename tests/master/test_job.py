@@ -9,15 +9,15 @@ import pytest
 from shoal.master import phases
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
-from shoal.master.job import (
+from shoal.master.instructions import (
     FenceWorker,
     Finished,
     HeartbeatAnswer,
-    Job,
     KillProcess,
     StartProcess,
     Wait,
 )
+from shoal.master.job import Job
 from shoal.master.membership import START_TIMEOUT_SECONDS
 from shoal.master.outcomes import (
     DataDescribed,

@@ -14,6 +14,7 @@ from shoal.config import JobFolder
 from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.launcher import Exited, Started
 from shoal.master.processes import ProcessLauncher, shoal_command
+from shoal.master.result import write_json
 
 PATIENCE = 30.0
 FOREVER = "import threading; threading.Event().wait()"
@@ -119,3 +120,80 @@ def test_command_lines(tmp_path):
         *(sys.executable, "-m", "shoal.ps", "--config", str(tmp_path / "job.json")),
         *("--index", "1", "--incarnation", "2", "--master", "127.0.0.1:1"),
     ]
+
+
+@pytest.fixture
+def next_master(tmp_path):
+    """A second launcher of the same folder, as a restarted master has."""
+
+    def make():
+        launched = Launched(tmp_path, {A: FOREVER})
+        made.append(launched)
+        return launched
+
+    made = []
+    yield make
+    for each in made:
+        each.launcher.end(each.launcher.running(), 0.0)
+
+
+def test_a_process_of_an_earlier_master_is_adopted_and_its_end_is_told(launch, next_master):
+    pid = launch({A: FOREVER}).event(Started).pid
+    second = next_master()
+    second.launcher.adopt(A)
+    assert second.event(Started).pid == pid
+    assert second.launcher.running() == {A}
+    second.launcher.kill(A)
+    exited = second.event(Exited)
+    assert (exited.code, exited.signal_number) == (None, None)
+    assert "earlier master" in exited.cause
+    assert second.launcher.wait_gone([A], PATIENCE)
+
+
+def test_one_that_ended_meanwhile_is_told_as_gone(launch, next_master):
+    first = launch({A: "print('last words')"})
+    first.event(Started)
+    first.event(Exited)
+    second = next_master()
+    second.launcher.adopt(A)
+    assert second.event(Exited).last_lines == "last words"
+
+
+def test_one_that_was_never_started_is_started(next_master):
+    second = next_master()
+    second.launcher.adopt(A)
+    second.event(Started)
+    assert second.launcher.running() == {A}
+
+
+def test_a_stranger_with_the_same_number_is_left_alone(launch, next_master):
+    first = launch({A: FOREVER})
+    pid = first.event(Started).pid
+    record = first.folder.process_of("worker", 0, 1)
+    write_json(record, {"pid": pid, "started": "1"})
+    second = next_master()
+    second.launcher.adopt(A)
+    second.event(Exited)
+    assert first.launcher.running() == {A}
+
+
+def test_the_record_of_a_start_cut_short_leads_to_the_process(tmp_path):
+    """The master died between starting a process and writing which one it is."""
+    folder = JobFolder(tmp_path)
+
+    def command(_):
+        arguments = ["--config", str(folder.config), "--index", "0", "--incarnation", "1"]
+        return [sys.executable, "-c", FOREVER, *arguments, "--master", "m:1"]
+
+    events = queue.SimpleQueue()
+    first = ProcessLauncher(events.put, folder, command)
+    first.start(A)
+    pid = events.get(timeout=PATIENCE).pid
+    write_json(folder.process_of("worker", 0, 1), {"pid": 0, "started": ""})
+    second = ProcessLauncher(events.put, folder, command)
+    try:
+        second.adopt(A)
+        assert events.get(timeout=PATIENCE).pid == pid
+    finally:
+        first.end([A], 0.0)
+    assert second.wait_gone([A], PATIENCE)

@@ -159,3 +159,12 @@ def test_a_port_in_use_is_an_os_error(serve):
     address = serve({})
     with pytest.raises(OSError, match="cannot listen on"):
         rpc.serve({}, address, 1)
+
+
+def test_a_peer_that_came_back_elsewhere_is_found(serve, connect):
+    gone = rpc.serve({}, "127.0.0.1:0", threads=1)
+    gone[0].stop(None).wait()
+    new = serve({methods.STATUS: lambda request: pb.ServerStatus(version=7)})
+    connection = connect(f"127.0.0.1:{gone[1]}", address_now=lambda: new)
+    assert connection.call(methods.STATUS, pb.ServerStatusRequest()).version == 7
+    assert connection.address == new

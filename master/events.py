@@ -1,0 +1,259 @@
+"""What has changed a job, as values that can be written down, and done again.
+
+An event is one call of a method of job.py that changed the job's state, with its
+arguments. Doing the events of a journal again, in order, on a new job of the same
+configuration makes the same job. No I/O; the file is journal.py's.
+
+What workers tell all the time (records done, versions, clocks) makes no event: the next
+event carries what was heard since the one before it. What will be heard again anyway
+(loss, stage times, the servers' status) is not kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from shoal.config import JobConfig
+from shoal.errors import UserError
+from shoal.master import failures, ids, outcomes, tasks, work
+from shoal.master.ids import WorkerId
+from shoal.master.instructions import Finished, HeartbeatAnswer, Wait
+from shoal.master.job import Job
+from shoal.master.launcher import Exited
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+_VALUES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        ids.WorkerId,
+        ids.ServerId,
+        ids.Start,
+        Exited,
+        failures.Failure,
+        work.Span,
+        work.Source,
+        tasks.AppliedPush,
+        outcomes.Done,
+        outcomes.DataDescribed,
+        outcomes.StatesComputed,
+        outcomes.MetricsComputed,
+    )
+}
+"""The classes that may be among an event's arguments, by the name that is written."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One change of a job.
+
+    method: of Job. time: in the job's seconds. arguments: of the call, encoded, without
+    the time. heard: since the event before: {"version": highest seen, "records": {task:
+    records done}, "clocks": {worker: clock}, "slowest": clock, "waiting": workers that
+    found no task}. task: the one that was leased, or 0.
+    """
+
+    method: str
+    time: float
+    arguments: dict[str, Any] = field(default_factory=dict)
+    heard: dict[str, Any] = field(default_factory=dict)
+    task: int = 0
+
+
+def encode(value: Any) -> Any:
+    """An argument as plain JSON values."""
+    if isinstance(value, Message):
+        text = base64.b64encode(value.SerializeToString()).decode()
+        return {"$message": value.DESCRIPTOR.name, "bytes": text}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        name = type(value).__name__
+        assert _VALUES.get(name) is type(value), f"{name} cannot be written down"
+        fields = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"$value": name, **fields}
+    if isinstance(value, dict):
+        return {"$map": {key: encode(each) for key, each in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return [encode(each) for each in value]
+    assert value is None or isinstance(value, (bool, int, float, str)), value
+    return value
+
+
+def decode(value: Any) -> Any:
+    """What was given to `encode`; sequences come back as tuples."""
+    if isinstance(value, list):
+        return tuple(decode(each) for each in value)
+    if not isinstance(value, dict):
+        return value
+    if "$message" in value:
+        return getattr(pb, value["$message"]).FromString(base64.b64decode(value["bytes"]))
+    if "$map" in value:
+        return {key: decode(each) for key, each in value["$map"].items()}
+    kind = _VALUES[value["$value"]]
+    return kind(**{name: decode(each) for name, each in value.items() if name != "$value"})
+
+
+_RECORDED: dict[str, Callable[..., bool] | None] = {
+    "begin": None,
+    "master_restarted": None,
+    "server_registered": None,
+    "worker_registered": None,
+    "taken_for_dead": None,
+    "process_exited": None,
+    "process_failed": None,
+    "fenced": None,
+    "task_wanted": None,
+    "task_reported": None,
+    "version_seen": lambda job, version: job.flow.starts_round(version),
+    "fail": lambda job, failure: not job.ended,  # noqa: ARG005
+    "stop": lambda job, reason: not job.ended,  # noqa: ARG005
+}
+"""The methods of Job whose calls are events, each with whether this call will be one."""
+
+
+class RecordedJob(Job):
+    """A job that tells of its changes.
+
+    note: is given each event, as part of the call that made it.
+    """
+
+    def __init__(self, config: JobConfig, note: Callable[[Event], object]) -> None:
+        super().__init__(config)
+        self._note = note
+        self._inside = False
+        self._progressed: set[WorkerId] = set()
+        self._stepped: set[WorkerId] = set()
+        self._waiting: set[WorkerId] = set()
+        self._told_version = 0
+
+    def heartbeat(
+        self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float
+    ) -> HeartbeatAnswer:
+        """See Job."""
+        self._progressed.add(worker)
+        return super().heartbeat(worker, incarnation, beat, now)
+
+    def clock_reported(self, worker: WorkerId, incarnation: int, clock: int, now: float) -> int:
+        """See Job."""
+        self._stepped.add(worker)
+        return super().clock_reported(worker, incarnation, clock, now)
+
+    def _heard(self) -> dict[str, Any]:
+        heard: dict[str, Any] = {}
+        if self.flow.version != self._told_version:
+            heard["version"] = self.flow.version
+        held = (self.held(worker) for worker in self._progressed)
+        records = {str(task.id): self.flow.done(task) for task in held if task is not None}
+        if any(records.values()):
+            heard["records"] = records
+        if self._stepped:
+            heard["clocks"] = {str(w.index): self.clocks.of(w) for w in self._stepped}
+            heard["slowest"] = self.clocks.slowest
+        if self._waiting:
+            heard["waiting"] = [worker.index for worker in self._waiting]
+        return heard
+
+    def _recorded(
+        self, method: Callable[..., Any], worth: Callable[..., bool] | None, bound: dict[str, Any]
+    ) -> Any:
+        arguments = {name: value for name, value in bound.items() if name not in ("self", "now")}
+        if self._inside or (worth is not None and not worth(self, **arguments)):
+            return method(**bound)
+        heard = self._heard()
+        self._inside = True
+        try:
+            result = method(**bound)
+        finally:
+            self._inside = False
+        if isinstance(result, (Wait, Finished)):
+            if isinstance(result, Wait):
+                self._waiting.add(arguments["worker"])
+            return result
+        leased = result.id if isinstance(result, work.Task) else 0
+        encoded = {name: encode(value) for name, value in arguments.items()}
+        self._note(Event(method.__name__, bound["now"], encoded, heard, leased))
+        self._progressed.clear()
+        self._stepped.clear()
+        self._waiting.clear()
+        self._told_version = self.flow.version
+        return result
+
+    def replay(self, events: Iterable[Event]) -> float:
+        """Do the events again, in order, on this new job; returns the time of the last.
+
+        What was to be done in the world is dropped; `master_restarted` says what of it
+        is still to be done. Raises UserError where an event leads elsewhere than the
+        first time: the journal is another version's.
+        """
+        time = 0.0
+        self._inside = True
+        try:
+            with _quiet():
+                for event in events:
+                    self._replay(event)
+                    self.take_instructions()
+                    time = event.time
+        except (WireError, LookupError, TypeError, AttributeError, AssertionError) as error:
+            raise UserError(
+                f"the journal's event {event} cannot be done again by this version of shoal: "
+                f"{error!r}"
+            ) from error
+        finally:
+            self._inside = False
+            self._told_version = self.flow.version
+        return time
+
+    def _replay(self, event: Event) -> None:
+        if event.method not in _RECORDED:
+            raise AttributeError(event.method)
+        self.flow.version = event.heard.get("version", self.flow.version)
+        for task, done in event.heard.get("records", {}).items():
+            self.flow.progress_of(int(task), done)
+        for worker, clock in event.heard.get("clocks", {}).items():
+            self.clocks.advance(WorkerId(int(worker)), clock)
+        self.clocks.allowed(event.heard.get("slowest", 0))
+        for worker in event.heard.get("waiting", ()):
+            self.clocks.leave(WorkerId(worker))
+        arguments = {name: decode(value) for name, value in event.arguments.items()}
+        result = getattr(self, event.method)(**arguments, now=event.time)
+        if event.task != getattr(result, "id", 0):
+            raise LookupError(f"now the answer is {result}")
+
+
+def _make_recorded(name: str, worth: Callable[..., bool] | None) -> None:
+    method = getattr(Job, name)
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def call(self: RecordedJob, *arguments: Any, **named: Any) -> Any:
+        bound = signature.bind(self, *arguments, **named).arguments
+        return self._recorded(method, worth, bound)
+
+    setattr(RecordedJob, name, call)
+
+
+for _name, _worth in _RECORDED.items():
+    _make_recorded(_name, _worth)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Log nothing below a warning: what is done again was logged the first time."""
+    loggers = [logging.getLogger(name) for name in ("shoal.master.record", "shoal.master.flow")]
+    levels = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)

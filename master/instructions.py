@@ -1,0 +1,62 @@
+"""What a job says: instructions to whoever runs it, and answers to its workers.
+
+Values only. When each is given is job.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.master.ids import Start, WorkerId
+
+
+@dataclass(frozen=True)
+class StartProcess:
+    """Start this process."""
+
+    start: Start
+
+
+@dataclass(frozen=True)
+class KillProcess:
+    """End this process at once; it was taken for dead."""
+
+    start: Start
+
+
+@dataclass(frozen=True)
+class FenceWorker:
+    """Have every server refuse this worker's pushes, then call `Job.fenced`."""
+
+    worker: WorkerId
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class AdoptProcess:
+    """Find this process again, which an earlier master started or was about to start."""
+
+    start: Start
+
+
+Instruction = StartProcess | AdoptProcess | KillProcess | FenceWorker
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do yet; ask again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Nothing more to do at all."""
+
+
+@dataclass(frozen=True)
+class HeartbeatAnswer:
+    """stop: the job has ended. abandon_task: the task is no longer the worker's."""
+
+    stop: bool
+    abandon_task: bool

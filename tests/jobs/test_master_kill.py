@@ -1,0 +1,96 @@
+"""The master is killed: the next one goes on, and nobody else notices."""
+
+import os
+
+import pytest
+
+from shoal.proto import faults
+from tests.jobs.running import RunningJob, until
+from tests.jobs.test_exactly_once import COUNTING, applied
+
+pytestmark = pytest.mark.job
+
+
+@pytest.fixture
+def points(tmp_path):
+    """Have a process die at a named point, once: points("before-journal") -> when it did."""
+    folder = tmp_path / "kill-at"
+    folder.mkdir()
+
+    def arm(name):
+        (folder / name).touch()
+        return lambda: not (folder / name).exists()
+
+    arm.environment = {faults.VARIABLE: str(folder)}
+    return arm
+
+
+def test_kills_of_the_master_cost_nothing(numbered, tmp_path, points):
+    """In the start of a process, between two tasks, around the journal, in evaluation."""
+    training, validation = numbered
+    gates = "record-100 record-205 evaluate-1085"
+    points("after-start")
+    with RunningJob(
+        "train",
+        tmp_path,
+        "masters",
+        environment={"GATES": gates, **points.environment},
+        training_data=training,
+        validation_data=validation,
+        output=tmp_path / "out",
+        num_minibatches_per_task=4,
+        num_workers=2,
+        num_ps=2,
+        relaunch_limit=9,
+        **COUNTING,
+    ) as job:
+        pids = {job.at_gate("record-100"), job.at_gate("record-205")}
+        job.kill("master")  # both tasks are under way, and stay leased
+        job.wait_status("the next master", lambda status: status.workers_alive == 2)
+        assert job.call_status().ledger.total == 480
+
+        died = points("before-journal")
+        job.open("record-100")
+        until("the death before the journal", died)
+        died = points("after-journal")
+        job.open("record-205")
+        until("the death after the journal", died)
+
+        pids.add(job.at_gate("evaluate-1085"))
+        job.kill("master")
+        job.open("evaluate-1085")
+        ended = job.ended().succeeded()
+        assert len(pids) == 2, "a worker was replaced"
+    assert ended.ledger["trained_once"] == 480
+    assert ended.result["workers"] == {"starts": 2, "deaths": 0}
+    assert sum("master was started again" in text for text in ended.result["messages"]) == 5
+    total, counts = applied(tmp_path / "out")
+    assert total == [480] * 2
+    assert set(counts.values()) == {1}
+    assert ended.result["metrics"]["seen"] == 160
+    assert ended.result["metrics"]["ids"] == sum(range(1000, 1160))
+
+
+def test_worker_and_master_die_together(numbered, tmp_path):
+    """What became of the worker's task is known from the servers, not from the dead."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "together",
+        environment={"GATES": "record-205"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_minibatches_per_task=4,
+        num_ps=2,
+        **COUNTING,
+    ) as job:
+        worker = job.at_gate("record-205")
+        master = job.pid("master")
+        os.kill(worker, 19)
+        os.kill(master, 9)
+        os.kill(worker, 9)
+        job.open("record-205")
+        ended = job.ended().succeeded()
+    assert ended.result["workers"] == {"starts": 2, "deaths": 1}
+    assert ended.ledger["trained_once"] == 480
+    assert applied(tmp_path / "out")[0] == [480] * 2

@@ -1,0 +1,194 @@
+"""Jobs that live through random events, and what of a job a new master must know."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import random
+from collections import deque
+from typing import Any
+
+from google.protobuf.message import Message
+
+from shoal.config import JobConfig
+from shoal.master import outcomes
+from shoal.master.events import Event, RecordedJob
+from shoal.master.failures import Failure
+from shoal.master.ids import ServerId, Start, WorkerId
+from shoal.master.instructions import FenceWorker, KillProcess, StartProcess
+from shoal.master.membership import START_TIMEOUT_SECONDS, ProcessState
+from shoal.master.tasks import AppliedPush
+from shoal.master.work import Source, Task
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from tests.master.strategies import exited
+
+HEARD_AGAIN = {
+    *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
+    *("staleness", "age", "started", "_instructions", "_next_id"),
+    *("_note", "_inside", "_progressed", "_stepped", "_waiting", "_told_version"),
+}
+"""What a new master learns by itself, by the names of the fields."""
+
+
+def state(value: Any, *, skip: frozenset[str] = frozenset()) -> Any:
+    """All that `value` is made of, as plain values to be compared."""
+    if isinstance(value, Message):
+        return value.SerializeToString(deterministic=True)
+    if isinstance(value, dict):
+        return {str(key): state(each, skip=skip) for key, each in value.items()}
+    if isinstance(value, (list, tuple, deque)):
+        return [state(each, skip=skip) for each in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(str(each) for each in value)
+    if hasattr(value, "__dict__") and not isinstance(value, enum.Enum) and not callable(value):
+        return {
+            name: state(each, skip=skip)
+            for name, each in vars(value).items()
+            if name not in HEARD_AGAIN | skip
+        }
+    return repr(value)
+
+
+def differences(left: Any, right: Any, path: str = "job") -> list[str]:
+    """Where two values of `state` differ."""
+    if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+        pairs = [(f"{path}.{key}", left[key], right[key]) for key in left]
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        pairs = [(f"{path}[{i}]", a, b) for i, (a, b) in enumerate(zip(left, right, strict=True))]
+    else:
+        return [] if left == right else [f"{path}: {left} is not {right}"]
+    return [each for name, a, b in pairs for each in differences(a, b, name)]
+
+
+class RandomJob:
+    """A job and its world: processes that start, speak, lie silent, die, and are fenced."""
+
+    def __init__(self, config: JobConfig, seed: int) -> None:
+        self.events: list[Event] = []
+        self.job = RecordedJob(config, self.events.append)
+        self.draw = random.Random(seed)
+        self.now = 1.0
+        self.running: set[Start] = set()
+        self.fences: list[FenceWorker] = []
+        self.done: dict[WorkerId, int] = {}
+        self.version = 0
+        self.clock: dict[WorkerId, int] = {}
+
+    def step(self) -> None:
+        """One thing happens; a call that is refused is among the things."""
+        self.now += self.draw.random()
+        if self.job.members.workers[WorkerId(0)].state == ProcessState.PLANNED:
+            self.job.begin(self.now)
+        else:
+            with contextlib.suppress(WireError):
+                self.draw.choice(self._CHOICES)(self)
+        for each in self.job.take_instructions():
+            if isinstance(each, StartProcess):
+                self.running.add(each.start)
+            elif isinstance(each, FenceWorker):
+                self.fences.append(each)
+            elif isinstance(each, KillProcess) and each.start in self.running:
+                self._exit(each.start)
+
+    def _any_worker(self) -> tuple[WorkerId, int]:
+        workers = [s for s in self.running if isinstance(s.process, WorkerId)]
+        if not workers or self.draw.random() < 0.02:
+            return WorkerId(self.draw.randrange(3)), self.draw.randrange(3)
+        start = self.draw.choice(sorted(workers, key=str))
+        assert isinstance(start.process, WorkerId)
+        return start.process, start.incarnation
+
+    def _register(self) -> None:
+        start = self.draw.choice(sorted(self.running, key=str) or [Start(WorkerId(9), 0)])
+        if isinstance(start.process, ServerId):
+            self.job.server_registered(start.process, start.incarnation, f"host:{start}", self.now)
+        else:
+            self.job.worker_registered(start.process, start.incarnation, self.now)
+
+    def _ask(self) -> None:
+        worker, incarnation = self._any_worker()
+        task = self.job.task_wanted(worker, incarnation, self.now)
+        if isinstance(task, Task):
+            self.done[worker] = 0
+
+    def _beat(self) -> None:
+        worker, incarnation = self._any_worker()
+        self.version += self.draw.randrange(3)
+        task = self.job.held(worker)
+        if task is not None:
+            self.done[worker] = self.draw.randint(self.done.get(worker, 0), task.records)
+        self.clock[worker] = self.clock.get(worker, 0) + self.draw.randrange(3)
+        self.job.clock_reported(worker, incarnation, self.clock[worker], self.now)
+        beat = outcomes.Heartbeat(
+            task.id if task else 0, self.done.get(worker, 0), self.version, 0.5, 1
+        )
+        self.job.heartbeat(worker, incarnation, beat, self.now)
+
+    def _report(self) -> None:
+        worker, incarnation = self._any_worker()
+        task = self.job.held(worker)
+        outcome: outcomes.Outcome = outcomes.Done()
+        if task is not None and task.kind == pb.DESCRIBE_DATA:
+            outcome = outcomes.DataDescribed(*[(Source("s", 25), Source("t", 8))] * 3)
+        elif task is not None and task.kind == pb.EVALUATE:
+            variable = pb.DoubleArray(shape=[2], values=[1.0, 2.0])
+            metric = pb.MetricState(name="m", variables=[variable])
+            outcome = outcomes.StatesComputed(pb.MetricStates(metrics=[metric]))
+        elif task is not None and task.kind == pb.FINISH_EVALUATION:
+            outcome = outcomes.MetricsComputed({"m": 0.5})
+        if self.draw.random() < 0.05:
+            kind = pb.USER_CODE if self.draw.random() < 0.1 else pb.INTERNAL
+            outcome = Failure(kind, "trouble\nof a kind", "Traceback")
+        task_id = task.id if task is not None else self.draw.randrange(9)
+        self.job.task_reported(worker, incarnation, task_id, outcome, self.version, self.now)
+
+    def _exit(self, start: Start) -> None:
+        self.running.discard(start)
+        self.job.process_exited(exited(start.process, start.incarnation), self.now)
+
+    def _worker_dies(self) -> None:
+        if self.draw.random() < 0.3:
+            worker, incarnation = self._any_worker()
+            if Start(worker, incarnation) in self.running:
+                self._exit(Start(worker, incarnation))
+
+    def _fence(self) -> None:
+        if not self.fences:
+            return
+        fence = self.fences.pop(0)
+        task = self.job.held(fence.worker)
+        pushes = [
+            None
+            if self.draw.random() < 0.1
+            else AppliedPush(1, task.id if task else 0, self.draw.randint(0, 10))
+            for _ in self.job.members.servers
+        ]
+        self.job.fenced(fence.worker, fence.incarnation, pushes, self.now)
+
+    def _wait(self) -> None:
+        if self.draw.random() < 0.05:
+            self.now += self.draw.choice((31.0, START_TIMEOUT_SECONDS / 2))
+        self.job.tick(self.now)
+
+    def _process_failed(self) -> None:
+        if self.draw.random() < 0.1:
+            worker, incarnation = self._any_worker()
+            failure = Failure.internal("no more", "Traceback")
+            self.job.process_failed(Start(worker, incarnation), failure, self.now)
+
+    def _end(self) -> None:
+        if self.draw.random() < 0.01:
+            self.job.stop("enough", self.now)
+
+    _CHOICES = (
+        *[_register] * 3,
+        *[_ask] * 5,
+        *[_beat] * 4,
+        *[_report] * 5,
+        _worker_dies,
+        *[_fence] * 3,
+        _wait,
+        _process_failed,
+        _end,
+    )
