@@ -181,9 +181,11 @@ def _spec_of_inputs(config: JobConfig, module: Any) -> Any:
     """The specs of a functional model's inputs, of any number of records; or None."""
     import tensorflow as tf
 
+    from shoal.layers import lookup_with
     from shoal.worker.keras_embeddings import tables_above
+    from shoal.worker.lookups import RecordLookup, Refusals
 
-    with tables_above(config.embedding_threshold):
+    with tables_above(config.embedding_threshold), lookup_with(RecordLookup(Refusals())):
         model = module.build_model()
     inputs = getattr(model, "_inputs_struct", None)
     if inputs is None:

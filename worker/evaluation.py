@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.losses import output_name, part_of
 from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import Batch
@@ -44,6 +45,15 @@ class FunctionMetric(keras.metrics.Mean):
         return super().update_state(tf.reduce_mean(tf.reshape(values, [size, -1]), axis=1))
 
 
+def _is_known(metric: Any) -> bool:
+    return isinstance(metric, FunctionMetric) or type(metric).__module__.startswith("keras.")
+
+
+def _name(metric: Any) -> str:
+    name: str = getattr(metric, "name", None) or getattr(metric, "__name__", type(metric).__name__)
+    return name
+
+
 class Evaluator:
     """The metrics of one worker."""
 
@@ -52,35 +62,112 @@ class Evaluator:
         self._model = model
         self._module = module
         self._metrics: list[Any] = [FunctionMetric(model.loss, LOSS)]
+        # The output that a metric is about, by the metric's name; none: all of them.
+        self._outputs: dict[str, Any] = {}
+        self._metrics += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
+        self._what = module.describe("eval_metrics_fn")
         if module.eval_metrics_fn is not None:
-            with user_code(module.describe("eval_metrics_fn")):
+            with user_code(self._what):
                 metrics = module.eval_metrics_fn()
-            self._metrics += self._checked(metrics)
+            self._add_all(metrics)
         self._update = tf.function(self._update_all, reduce_retracing=True)
+        # Keras's own have additive states. Of the user's it is seen at the first batch.
+        self._unproven = [each for each in self._metrics if not _is_known(each)]
 
-    def _checked(self, metrics: Any) -> list[Any]:
-        what = self._module.describe("eval_metrics_fn")
+    def _add_all(self, metrics: Any) -> None:
+        """Take the metrics of a dict; within it, a dict or list is of one output."""
         if not isinstance(metrics, Mapping):
-            raise UserError(f"{what} returned {type(metrics).__name__}, not a dict of metrics")
-        checked = []
+            raise UserError(
+                f"{self._what} returned {type(metrics).__name__}, not a dict of metrics"
+            )
         for name, metric in metrics.items():
             if name == LOSS:
-                raise UserError(f"{what}: {LOSS!r} is the loss, which is always reported")
-            if isinstance(metric, keras.metrics.Metric):
-                metric.name = name
-                checked.append(metric)
-            elif callable(metric):
-                checked.append(FunctionMetric(metric, name))
+                raise UserError(f"{self._what}: {LOSS!r} is the loss, which is always reported")
+            if isinstance(metric, Mapping):
+                of_output = list(metric.items())
+            elif isinstance(metric, list | tuple):
+                of_output = [(_name(each), each) for each in metric]
             else:
-                raise UserError(
-                    f"{what}: metric {name!r} is a {type(metric).__name__}; it must be a "
-                    "keras.metrics.Metric or a function of labels and predictions"
-                )
-        return checked
+                self._metrics.append(self._checked(name, metric))
+                continue
+            for inner, each in of_output:
+                full = f"{output_name(name)}_{inner}"
+                self._metrics.append(self._checked(full, each))
+                self._outputs[full] = name
+
+    def _checked(self, name: str, metric: Any) -> Any:
+        if any(each.name == name for each in self._metrics):
+            raise UserError(f"{self._what}: there are two metrics of the name {name!r}")
+        if isinstance(metric, keras.metrics.Metric):
+            metric.name = name
+            return metric
+        if callable(metric):
+            return FunctionMetric(metric, name)
+        raise UserError(
+            f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be a "
+            "keras.metrics.Metric or a function of labels and predictions"
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the metrics; one of several numbers has them numbered in a report."""
+        return [metric.name for metric in self._metrics]
 
     def _update_all(self, labels: Any, predictions: Any) -> None:
         for metric in self._metrics:
+            self._update_one(metric, labels, predictions)
+
+    def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
+        key = self._outputs.get(metric.name)
+        if key is None:
             metric.update_state(labels, predictions)
+            return
+        metric.update_state(part_of(labels, key), part_of(predictions, key))
+
+    def _check_outputs(self, predictions: Any) -> None:
+        """Raises UserError for a metric of an output that the model does not give."""
+        known: list[Any] = []
+        if isinstance(predictions, Mapping):
+            known = list(predictions)
+        elif isinstance(predictions, list | tuple):
+            known = list(range(len(predictions)))
+        for key in self._outputs.values():
+            if key not in known:
+                raise UserError(
+                    f"{self._what}: there are metrics of output {key!r}, but the model gives "
+                    + (f"outputs {', '.join(map(repr, known))}" if known else "a single output")
+                )
+
+    def _prove_additive(self, labels: Any, predictions: Any) -> None:
+        """Raises UserError for a metric whose states cannot be added up.
+
+        Its state after two halves of a batch must be the sum of its states after each.
+        """
+        size = int(tf.nest.flatten(predictions)[0].shape[0])
+        if size < 2 or not self._unproven:
+            return
+        halves = [
+            tf.nest.map_structure(lambda each, part=part: each[part], (labels, predictions))
+            for part in (slice(0, size // 2), slice(size // 2, size))
+        ]
+        for metric in self._unproven:
+            before = [np.asarray(each) for each in metric.variables]
+            after = []
+            for parts in (halves[:1], halves[1:], halves):
+                metric.reset_state()
+                for part in parts:
+                    self._update_one(metric, *part)
+                after.append([np.asarray(each, np.float64) for each in metric.variables])
+            for variable, value in zip(metric.variables, before, strict=False):
+                variable.assign(value)
+            for first, second, both in zip(*after, strict=True):
+                if not np.allclose(first + second, both, rtol=1e-4, atol=1e-5):
+                    raise UserError(
+                        f"{self._what}: the states of metric {metric.name!r} "
+                        f"({type(metric).__name__}) do not add up over batches, so workers could "
+                        "not be merged exactly: keep sums and counts in its variables"
+                    )
+        self._unproven = []
 
     def build(self, labels_spec: Any) -> None:
         """Make the states of metrics that would wait for a batch to know their shapes.
@@ -102,6 +189,8 @@ class Evaluator:
         """Evaluate a batch with the servers' present values."""
         predictions = self._model.predict_batch(batch.features)
         with user_code(f"the metrics of {self._module.path.name}"):
+            self._check_outputs(predictions)
+            self._prove_additive(batch.labels, predictions)
             self._update(batch.labels, predictions)
 
     def states(self) -> pb.MetricStates:

@@ -33,6 +33,7 @@ from shoal.worker.keras_embeddings import (
     vocabulary,
 )
 from shoal.worker.lookups import RecordLookup, Refusals, sharing_refused
+from shoal.worker.losses import Losses
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import Batch
 from shoal.worker.servers import Pulled, Push, ServerGroup
@@ -85,16 +86,18 @@ class ServedModel:
         self._modulate_rate = config.lr_staleness_modulation
         self.features_spec = features_spec
         self.embedding_threshold = config.embedding_threshold
+        self._refusals = Refusals()
         keras.utils.set_random_seed(config.seed)
-        with tables_above(config.embedding_threshold):
+        # A functional model runs layers of the user's own to learn the shape of their outputs.
+        with tables_above(config.embedding_threshold), lookup_with(RecordLookup(self._refusals)):
             self.model = module.build_model()
         check_model(self.model, self.file)
         check_text(self.model, features_spec, module.describe(module.feed_name))
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()
         self.optimizer = specs.ServedOptimizer(optimizer, module.describe("optimizer"))
+        self.loss = Losses(module.loss, module.loss_weights, self.file, self._refusals.refuse)
         self._ids = tf.function(self._trace_ids, input_signature=[features_spec])
-        self._refusals = Refusals()
         self._calls: list[str] = []
         self.tables: dict[str, Any] = {}
         self._frozen: set[str] = set()
@@ -301,10 +304,6 @@ class ServedModel:
             records_done=batch.records_done,
             modulate_rate=self._modulate_rate,
         )
-
-    def loss(self, labels: Any, predictions: Any) -> tf.Tensor:
-        """The user's loss as a scalar: a loss per record is averaged."""
-        return tf.reduce_mean(tf.cast(self._module.loss(labels, predictions), tf.float32))
 
     def push(self, push: Push) -> None:
         """Send gradients to all servers; returns when each has applied its part."""

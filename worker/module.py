@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,13 +77,14 @@ class UserModule:
 
     path: Path
     custom_model: Callable[[], Any]
-    loss: Callable[[Any, Any], Any]
+    loss: Any
     optimizer: Callable[[], Any]
     feed: Callable[[Any, str, Any], Any] | None
     feed_batch: Callable[[Any, str, Any], Any] | None
     eval_metrics_fn: Callable[[], Any] | None
     custom_data_reader: Callable[..., Any] | None
     prediction_outputs_processor: Callable[[], Any] | None
+    loss_weights: Any = None
 
     @property
     def feed_name(self) -> str:
@@ -123,7 +124,8 @@ def load_module(model_zoo: str, model_def: str) -> UserModule:
 
     def find(name: str) -> Any:
         found = getattr(module, name, None)
-        if found is not None and not callable(found):
+        several = name == "loss" and isinstance(found, str | dict | list | tuple)
+        if found is not None and not callable(found) and not several:
             raise UserError(f"{name} in {path} must be a function, not {type(found).__name__}")
         return found
 
@@ -137,12 +139,13 @@ def load_module(model_zoo: str, model_def: str) -> UserModule:
         )
     if find("callbacks") is not None:
         logger.warning("%s: callbacks() is not called in this version", path.name)
-    return UserModule(
+    found = UserModule(
         path,
         find(function),
         *(find(name) for name in MODULE_FUNCTIONS),
         *(find(name) for name in OPTIONAL),
     )
+    return replace(found, loss_weights=getattr(module, "loss_weights", None))
 
 
 def _import(path: Path, name: str, model_zoo: str) -> ModuleType:

@@ -92,12 +92,15 @@ def served(module, server_group):
         worker=0,
         labels_spec=LABELS_SPEC,
         config=CONFIG,
+        loss=keras.losses.binary_crossentropy,
+        loss_weights=None,
     ):
         keras.utils.clear_session()  # names count anew, as in a worker's own process
         loaded = module()
         object.__setattr__(loaded, "custom_model", build or (lambda: network(served_embedding)))
         object.__setattr__(loaded, "optimizer", optimizer or (lambda: keras.optimizers.SGD(0.5)))
-        object.__setattr__(loaded, "loss", keras.losses.binary_crossentropy)
+        object.__setattr__(loaded, "loss", loss)
+        object.__setattr__(loaded, "loss_weights", loss_weights)
         group = group or server_group(servers=servers)
         made = ServedModel(config, loaded, group, spec, labels_spec, worker, Progress())
         made.register()

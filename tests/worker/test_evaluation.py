@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.evaluation import Evaluator
+from shoal.worker.lookups import Refusals
+from shoal.worker.losses import Losses
 from shoal.worker.pipeline import Batch
 
 
@@ -22,8 +24,7 @@ class Passing:
     def predictions_spec(self):
         return tf.TensorSpec([None, 1])
 
-    def loss(self, labels, predictions):
-        return tf.reduce_mean(keras.losses.binary_crossentropy(labels, predictions))
+    loss = Losses(keras.losses.binary_crossentropy, None, "model.py", Refusals().refuse)
 
 
 @pytest.fixture
@@ -122,3 +123,80 @@ def test_a_worker_that_evaluated_nothing_can_finish(evaluator):
 def test_metrics_that_cannot_be_used_are_told(evaluator, metrics, words):
     with pytest.raises(UserError, match=words):
         evaluator(metrics)
+
+
+class Largest(keras.metrics.Metric):
+    """The largest prediction: a state that cannot be added up."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.value = self.add_variable((), "zeros", name="value")
+
+    def update_state(self, labels, predictions, sample_weight=None):
+        self.value.assign(tf.maximum(self.value, tf.reduce_max(predictions)))
+
+    def result(self):
+        return self.value
+
+
+def test_a_metric_whose_states_do_not_add_up_is_refused(evaluator):
+    made = evaluator(lambda: {"largest": Largest()})
+    with pytest.raises(UserError, match=r"states of metric 'largest' \(Largest\) do not add up"):
+        made.add(batch([0, 1, 1], [0.1, 0.9, 0.8]))
+
+
+class TwoHeads(Passing):
+    """Outputs by name, as its features are."""
+
+    loss = Losses(
+        {"a": "mse", "b": keras.losses.MeanAbsoluteError()},
+        {"b": 10.0},
+        "model.py",
+        Refusals().refuse,
+    )
+
+
+def test_metrics_and_losses_of_several_outputs(module):
+    loaded = module()
+    metrics = {"a": {"auc": keras.metrics.AUC()}, "b": [keras.metrics.MeanSquaredError(name="mse")]}
+    object.__setattr__(loaded, "eval_metrics_fn", lambda: metrics)
+    made = Evaluator(TwoHeads(), loaded)
+    labels = {"a": tf.constant([[0.0], [1.0]]), "b": tf.constant([[3.0], [5.0]])}
+    outputs = {"a": tf.constant([[0.25], [0.75]]), "b": tf.constant([[3.0], [6.0]])}
+    made.add(Batch(outputs, labels, 2, 0, 0))
+    found = made.finish(made.states())
+    expected = {
+        "loss": 0.0625 + 10 * 0.5,
+        "a_loss": 0.0625,
+        "b_loss": 0.5,
+        "a_auc": 1,
+        "b_mse": 0.5,
+    }
+    assert found == pytest.approx(expected)
+    object.__setattr__(loaded, "eval_metrics_fn", lambda: {"c": {"auc": keras.metrics.AUC()}})
+    with pytest.raises(
+        UserError, match="metrics of output 'c', but the model gives outputs 'a', 'b'"
+    ):
+        Evaluator(TwoHeads(), loaded).add(Batch(outputs, labels, 2, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("loss", "weights", "words"),
+    [
+        ("no_such_loss", None, "model.py: loss: .*no_such_loss"),
+        (3, None, "model.py: loss is a int"),
+        ({"a": 3}, None, "loss of output 'a' is a int"),
+        ("mse", {"a": 1}, "loss_weights needs a loss for each output"),
+        ({"a": "mse"}, {"b": 1}, "loss_weights names 'b', which has no loss; there are 'a'"),
+        (
+            {"outptu": "mse"},
+            None,
+            "a loss for 'outptu' .did you mean 'output'.*gives outputs 'output'",
+        ),
+    ],
+)
+def test_losses_that_do_not_fit_are_refused_by_name(loss, weights, words):
+    with pytest.raises(UserError, match=words):
+        Losses(loss, weights, "model.py", Refusals().refuse)(
+            {"output": tf.zeros([1, 1])}, {"output": tf.zeros([1, 1])}
+        )

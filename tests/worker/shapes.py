@@ -1,0 +1,207 @@
+"""Models of many shapes, each built of shoal's embedding layers or of Keras's own."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+COUNT = 10
+LAYERS = keras.layers
+
+
+def inputs(*names, shape=(3,)):
+    return [keras.Input(shape, dtype="int64", name=name) for name in names]
+
+
+def flat(rows):
+    return LAYERS.Flatten()(rows)
+
+
+def dense(units=1, **arguments):
+    return LAYERS.Dense(units, **arguments)
+
+
+def dict_inputs(table):
+    a, b = inputs("a", "b")
+    hidden = keras.ops.concatenate([flat(table(4, "x")(a)), flat(table(2, "y")(b))], axis=1)
+    return keras.Model({"a": a, "b": b}, dense(activation="sigmoid")(hidden))
+
+
+def list_inputs(table):
+    given = inputs("a", "b")
+    rows = [flat(table(4, f"table_{i}")(each)) for i, each in enumerate(given)]
+    return keras.Model(given, dense(activation="sigmoid")(LAYERS.Multiply()(rows)))
+
+
+def tuple_inputs(table):
+    a, b = inputs("a", "b")
+    rows = [flat(table(4, f"table_{i}")(each)) for i, each in enumerate((a, b))]
+    return keras.Model((a, b), dense(activation="sigmoid")(LAYERS.Subtract()(rows)))
+
+
+def sequential(table):
+    return keras.Sequential(
+        [keras.Input((3,), dtype="int64"), table(4, "x"), LAYERS.Flatten(), dense(3), dense()]
+    )
+
+
+class Subclassed(keras.Model):
+    def __init__(self, table):
+        super().__init__()
+        self.rows = table(4, "x")
+        self.first = table(1, "wide")
+        self.out = dense(activation="tanh")
+
+    def call(self, features, training=False):
+        deep = self.out(tf.reshape(self.rows(features["a"]), [-1, 12]))
+        return tf.sigmoid(deep + tf.reduce_sum(self.first(features["b"]), axis=1))
+
+
+def called_twice(table):
+    a, b = inputs("a", "b")
+    rows = table(4, "x")
+    left, right = (LAYERS.GlobalAveragePooling1D()(rows(each)) for each in (a, b))
+    return keras.Model({"a": a, "b": b}, keras.ops.sigmoid(LAYERS.Dot(1)([left, right])))
+
+
+def nested_tower(table):
+    """One tower, a model of its own, called on two inputs."""
+    (ids,) = inputs("ids")
+    tower = keras.Model(ids, dense(3, activation="tanh")(flat(table(4, "x")(ids))), name="tower")
+    a, b = inputs("a", "b")
+    both = LAYERS.Dot(1)([tower(a), tower(b)])
+    return keras.Model({"a": a, "b": b}, keras.ops.sigmoid(both))
+
+
+class Bag(LAYERS.Layer):
+    """A layer of the user's own around a table and a weight."""
+
+    def __init__(self, table, **kwargs):
+        super().__init__(**kwargs)
+        self.rows = table(4, "x")
+        self.scale = self.add_weight(shape=(4,), initializer="ones", name="scale")
+
+    def call(self, ids):
+        return tf.reduce_sum(self.rows(ids), axis=1) * self.scale
+
+
+def custom_layer(table):
+    (ids,) = inputs("a")
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(Bag(table, name="bag")(ids)))
+
+
+def masked_recurrent(table):
+    (ids,) = inputs("a")
+    hidden = LAYERS.GRU(3)(table(4, "x", mask_zero=True)(ids))
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
+
+
+def batch_normalization(table):
+    (ids,) = inputs("a")
+    hidden = LAYERS.BatchNormalization(momentum=0.5)(flat(table(4, "x")(ids)))
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
+
+
+def dropout(table):
+    (ids,) = inputs("a")
+    hidden = LAYERS.Dropout(0.5, seed=3)(flat(table(4, "x")(ids)))
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
+
+
+def frozen_layers(table):
+    (ids,) = inputs("a")
+    hidden = dense(3, trainable=False)(flat(table(4, "x")(ids)))
+    hidden = LAYERS.BatchNormalization(trainable=False)(hidden)
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
+
+
+def added_losses(table):
+    (ids,) = inputs("a")
+    hidden = dense(3, kernel_regularizer="l2", activity_regularizer="l1")(flat(table(4, "x")(ids)))
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
+
+
+def attention(table):
+    (ids,) = inputs("a")
+    rows = table(4, "x")(ids)
+    hidden = LAYERS.LayerNormalization()(rows + LAYERS.MultiHeadAttention(2, 2)(rows, rows))
+    hidden = LAYERS.GlobalMaxPooling1D()(hidden)
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
+
+
+def two_heads(table):
+    (ids,) = inputs("a")
+    hidden = flat(table(4, "x")(ids))
+    return keras.Model(ids, [dense(activation="sigmoid")(hidden), dense(2)(hidden)])
+
+
+def named_heads(table):
+    (ids,) = inputs("a")
+    hidden = flat(table(4, "x")(ids))
+    heads = {"click": dense(activation="sigmoid", name="click")(hidden), "time": dense()(hidden)}
+    return keras.Model({"a": ids}, heads)
+
+
+def computed_ids(table):
+    """Ids that the model makes of its features."""
+    a, b = inputs("a", "b")
+    crossed = (3 * a + b) % COUNT
+    return keras.Model({"a": a, "b": b}, dense(activation="sigmoid")(flat(table(4, "x")(crossed))))
+
+
+SINGLE = {"loss": "binary_crossentropy"}
+SHAPES = {
+    "functional, dict of inputs": (dict_inputs, SINGLE),
+    "functional, list of inputs": (list_inputs, SINGLE),
+    "functional, tuple of inputs": (tuple_inputs, SINGLE),
+    "sequential": (sequential, {"loss": "mse"}),
+    "subclassed": (Subclassed, SINGLE),
+    "called twice": (called_twice, SINGLE),
+    "nested tower": (nested_tower, SINGLE),
+    "custom layer": (custom_layer, SINGLE),
+    "masked recurrent": (masked_recurrent, SINGLE),
+    "batch normalization": (batch_normalization, SINGLE),
+    "dropout": (dropout, SINGLE),
+    "frozen layers": (frozen_layers, SINGLE),
+    "losses of layers": (added_losses, SINGLE),
+    "attention": (attention, SINGLE),
+    "two outputs, list of losses": (
+        two_heads,
+        {"loss": ["binary_crossentropy", keras.losses.Huber()], "loss_weights": [1.0, 0.25]},
+    ),
+    "two outputs, dict of losses": (
+        named_heads,
+        {
+            "loss": {"click": "binary_crossentropy", "time": "mae"},
+            "loss_weights": {"click": 1.0, "time": 3.0},
+        },
+    ),
+    "computed ids": (computed_ids, SINGLE),
+}
+"""Name -> a function of a factory of tables, and the losses."""
+
+
+def batches(model, loss):
+    """Two batches of (features, labels) for a model of `SHAPES`; every id is in each."""
+    rng = np.random.default_rng(7)
+    for _ in range(2):
+        ids = {}
+        for name in ("a", "b"):
+            every = np.concatenate([np.arange(COUNT), rng.integers(0, COUNT, 8)])
+            ids[name] = tf.constant(rng.permutation(every).reshape(6, 3), tf.int64)
+        wanted = getattr(model, "_inputs_struct", {"a": 0, "b": 0})
+        if isinstance(model, keras.Sequential):
+            wanted = None
+        if isinstance(wanted, dict):
+            features = {name: ids[name] for name in wanted}
+        elif isinstance(wanted, list | tuple):
+            features = type(wanted)([ids["a"], ids["b"]])
+        else:
+            features = ids["a"]
+        clicks = tf.constant(rng.integers(0, 2, (6, 1)), tf.float32)
+        times = tf.constant(rng.normal(size=(6, 2)), tf.float32)
+        if isinstance(loss, dict):
+            yield features, {"click": clicks, "time": times[:, :1]}
+        elif isinstance(loss, list):
+            yield features, [clicks, times]
+        else:
+            yield features, clicks
