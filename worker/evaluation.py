@@ -50,8 +50,7 @@ def _is_known(metric: Any) -> bool:
 
 
 def _name(metric: Any) -> str:
-    name: str = getattr(metric, "name", None) or getattr(metric, "__name__", type(metric).__name__)
-    return name
+    return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
 
 
 class Evaluator:
