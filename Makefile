@@ -6,8 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-kubernetes lint bench bench-native bench-readers bench-parity bench-end-to-end annotate \
-  sanitize proto clean build/tree
+.PHONY: demo test test-kubernetes lint bench-server bench-native bench-readers bench-parity \
+  bench-end-to-end annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -59,12 +59,9 @@ lint: build/extensions build/tree
 	cd build/tree && PYTHONPATH=. ../../$(BIN)/lint-imports --config ../../pyproject.toml
 	cd build/tree && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml
 
-# Rows per second of one server, in process and over gRPC, per optimizer.
-bench: build/extensions
-	mkdir -p build/bench
-	$(BIN)/python -m pytest benchmarks/test_server_throughput.py --benchmark-enable \
-	  --benchmark-only --benchmark-columns=median,iqr,rounds \
-	  --benchmark-json=build/bench/server_throughput.json
+# Rows a second of one server over gRPC, against what its parts allow: build/bench/server.json.
+bench-server: build/extensions
+	$(BIN)/python benchmarks/server/run.py
 
 # The row store against the machine's limit and other systems, which are installed in an
 # environment of their own: build/bench/native.json.

@@ -17,6 +17,7 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import Message
 
+from shoal.proto import parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import STATUS_CODES, PeerUnavailableError, WireError
 from shoal.proto.methods import Method, Reply, Request
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 MAXIMUM_MESSAGE_BYTES = 1 << 30
 """Largest frame, bytes: far above a batch's rows, far below protobuf's own 2 GiB."""
+
+PARTS_SUFFIX = "Parts"
+"""Of the name of a method whose request comes in parts (proto/parts.py)."""
 
 ERROR_METADATA = "shoal-error-bin"
 
@@ -149,6 +153,19 @@ def _guard(
     return stream if method.streaming else unary
 
 
+def _joined(handler: Callable[[bytes, grpc.ServicerContext], bytes]) -> Callable[..., bytes]:
+    """The form of a guarded handler that takes its request in parts."""
+
+    def joined(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        try:
+            request = parts.join(requests, MAXIMUM_MESSAGE_BYTES)
+        except WireError as error:
+            _abort(context, error)
+        return handler(request, context)
+
+    return joined
+
+
 def serve(
     handlers: Handlers, address: str, threads: int, name: str = ""
 ) -> tuple[grpc.Server, int]:
@@ -163,17 +180,22 @@ def serve(
     Raises OSError if the address cannot be bound.
     """
     services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
+    guarded: Callable[..., Any]
     for method, handler in handlers.items():
         make = (
             grpc.unary_stream_rpc_method_handler
             if method.streaming
             else grpc.unary_unary_rpc_method_handler
         )
-        services.setdefault(method.service, {})[method.name] = make(
-            _guard(method, handler, name),
+        own = services.setdefault(method.service, {})
+        guarded = _guard(method, handler, name)
+        own[method.name] = make(
+            guarded,
             request_deserializer=_deserializer(method.request),
             response_serializer=_serialize,
         )
+        if method.request is bytes and not method.streaming:
+            own[method.name + PARTS_SUFFIX] = grpc.stream_unary_rpc_method_handler(_joined(guarded))
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="rpc"), options=SERVER_OPTIONS
     )
@@ -243,6 +265,16 @@ class Connection:
             self._stubs = {}
             self.address = address
 
+    def _send(self, method: Method[Request, Reply], request: Request, deadline: float) -> Any:
+        """Send a request, in parts if it is large; returns the call."""
+        if not isinstance(request, bytes) or len(request) <= parts.WHOLE_BYTES:
+            return self._stub(method).future(request, timeout=deadline, metadata=self._metadata)
+        path = method.path + PARTS_SUFFIX
+        stub = self._stubs.get(path)
+        if stub is None:
+            stub = self._stubs[path] = self._channel.stream_unary(path)
+        return stub.future(parts.cut(request), timeout=deadline, metadata=self._metadata)
+
     def _stub(self, method: Method[Request, Reply]) -> Any:
         with self._moving:
             channel, stubs = self._channel, self._stubs
@@ -283,9 +315,7 @@ class Connection:
         Raises PeerUnavailableError if the connection is closed.
         """
         try:
-            future = self._stub(method).future(
-                request, timeout=deadline or self.deadline, metadata=self._metadata
-            )
+            future = self._send(method, request, deadline or self.deadline)
         except ValueError as error:  # gRPC's for a closed channel
             raise PeerUnavailableError(self.address, method.name, str(error)) from error
         return cast("Future[Reply]", future)

@@ -183,18 +183,22 @@ class InitializeDenseReply(_message.Message):
     def __init__(self, initialized: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("routing_epoch", "tables", "dense_version", "training", "arrays")
+    __slots__ = ("routing_epoch", "tables", "dense_version", "training", "ids_of", "value_type", "arrays")
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     DENSE_VERSION_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
+    IDS_OF_FIELD_NUMBER: _ClassVar[int]
+    VALUE_TYPE_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     routing_epoch: int
     tables: _containers.RepeatedScalarFieldContainer[int]
     dense_version: int
     training: bool
+    ids_of: _containers.RepeatedScalarFieldContainer[int]
+    value_type: DataType
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Union[DataType, str]] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullReply(_message.Message):
     __slots__ = ("version", "has_dense", "time", "arrays")
@@ -219,7 +223,7 @@ class PushIdentity(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "arrays")
+    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "ids_of", "arrays")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +234,7 @@ class PushRequest(_message.Message):
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
     PULLED_TIME_FIELD_NUMBER: _ClassVar[int]
     MODULATE_RATE_FIELD_NUMBER: _ClassVar[int]
+    IDS_OF_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     identity: PushIdentity
     routing_epoch: int
@@ -241,8 +246,9 @@ class PushRequest(_message.Message):
     records_done: int
     pulled_time: float
     modulate_rate: bool
+    ids_of: _containers.RepeatedScalarFieldContainer[int]
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("version", "applied", "staleness", "arrays")

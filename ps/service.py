@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native import values
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -98,25 +99,32 @@ class ParameterServer:
         request, arrays = frames.decode(frame, pb.PullRequest)
         model = self.model
         self._check_routing(request.routing_epoch)
-        ids = _exactly(arrays, len(request.tables))
-        check_owner(self.routing, self.server, ids)
+        check_owner(self.routing, self.server, arrays)
+        ids = _of_tables(arrays, request)
         # Read before the rows: a push that lands in between makes the caller count
         # one push too many as missed, never one too few.
         version = model.version
         dense = None
         if request.dense_version != -2:
             dense = model.dense_since(request.dense_version)
+        dtype = _value_dtype(request.value_type)
         writer = frames.FrameWriter(
             pb.PullReply(version=version, has_dense=dense is not None, time=model.time()),
             [
-                (FLOAT32, (each.size, model.dim(position)))
+                (dtype, (each.size, model.dim(position)))
                 for position, each in zip(request.tables, ids, strict=True)
             ]
             + [(FLOAT32, part.shape) for part in dense or ()],
         )
         targets = iter(writer.arrays)
         for position, each in zip(request.tables, ids, strict=True):
-            model.lookup(position, each, next(targets), training=request.training)
+            target = next(targets)
+            if dtype == FLOAT32:
+                model.lookup(position, each, target, training=request.training)
+            else:
+                rows = np.empty(target.shape, np.float32)
+                model.lookup(position, each, rows, training=request.training)
+                values.encode(rows, target)
         for part in dense or ():
             np.copyto(next(targets), part)
         self._pulls += 1
@@ -127,11 +135,18 @@ class ParameterServer:
         request, arrays = frames.decode(frame, pb.PushRequest)
         model = self.model
         self._check_routing(request.routing_epoch)
-        parts = _exactly(arrays, 2 * len(request.tables) + 2 * request.has_dense)
-        pairs = {
-            position: (parts[2 * i], parts[2 * i + 1]) for i, position in enumerate(request.tables)
-        }
-        check_owner(self.routing, self.server, [ids for ids, _ in pairs.values()])
+        given = len(request.tables) + 2 * request.has_dense
+        parts = arrays[-given:] if given else []
+        distinct = arrays[: len(arrays) - given]
+        ids = _of_tables(distinct, request)
+        try:
+            pairs = {
+                position: (ids[i], values.decode(parts[i]))
+                for i, position in enumerate(request.tables)
+            }
+        except TypeError as error:
+            raise WireError(pb.BAD_REQUEST, f"gradients: {error}") from error
+        check_owner(self.routing, self.server, distinct)
         gradients = Gradients(
             tables=pairs,
             dense=(parts[-2], parts[-1]) if request.has_dense else None,
@@ -223,6 +238,27 @@ def _exactly(arrays: list[Array], count: int) -> list[Array]:
     if len(arrays) != count:
         raise WireError(pb.BAD_REQUEST, f"the frame holds {len(arrays)} arrays instead of {count}")
     return arrays
+
+
+def _of_tables(arrays: list[Array], request: pb.PullRequest | pb.PushRequest) -> list[Array]:
+    """The ids of each table that a request names."""
+    if len(request.ids_of) != len(request.tables) or any(
+        place >= len(arrays) for place in request.ids_of
+    ):
+        raise WireError(
+            pb.BAD_REQUEST,
+            f"{len(arrays)} arrays of ids for {len(request.tables)} tables, placed as "
+            f"{list(request.ids_of)}",
+        )
+    return [arrays[place] for place in request.ids_of]
+
+
+def _value_dtype(value_type: pb.DataType) -> np.dtype[Any]:
+    if value_type == pb.DATA_TYPE_UNSPECIFIED:
+        return FLOAT32
+    if value_type not in (pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16):
+        raise WireError(pb.BAD_REQUEST, f"rows cannot travel as type {value_type}")
+    return frames.DTYPES[value_type]
 
 
 def _difference(ours: pb.ModelSpec, theirs: pb.ModelSpec) -> str:

@@ -34,6 +34,7 @@ CHECK_FLAGS = (
 )
 """The fields that are flags of `shoal check`, which starts no job."""
 
+WIRE_DTYPES = ("float32", "bfloat16", "float16")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 PATHS = (
@@ -136,6 +137,12 @@ class JobConfig(KubernetesOptions):
         0,
         commands="train",
     )
+    wire_dtype: str = _option(
+        "How rows and their gradients travel between workers and servers: float32, bfloat16 or "
+        "float16. The 16-bit types halve the bytes and round each value; servers always hold "
+        "float32.",
+        "float32",
+    )
     staleness_bound: int = _option(
         "A worker more than this many training steps ahead of the slowest one that trains "
         "waits for it. 0: all go step by step together. -1: nobody waits.",
@@ -178,6 +185,10 @@ class JobConfig(KubernetesOptions):
         if self.log_level not in LOG_LEVELS:
             raise UserError(
                 f"--log-level must be one of {', '.join(LOG_LEVELS)}, not {self.log_level!r}"
+            )
+        if self.wire_dtype not in WIRE_DTYPES:
+            raise UserError(
+                f"--wire-dtype must be one of {', '.join(WIRE_DTYPES)}, not {self.wire_dtype!r}"
             )
         for name, least in (
             ("num_epochs", 1),

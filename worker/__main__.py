@@ -74,6 +74,7 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
         return
     from shoal.worker.loop import Worker, failure_of
     from shoal.worker.module import load_module
+    from shoal.worker.requests import VALUE_TYPES
     from shoal.worker.servers import ServerGroup
 
     servers = None
@@ -93,6 +94,7 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
             progress.stopped,
             token=job.token,
             patience=job.server_patience_seconds,
+            value_type=VALUE_TYPES[job.wire_dtype],
         )
         heartbeat.start()
         module = load_module(job.model_zoo, job.model_def)

@@ -12,15 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from shoal.errors import UserError
-from shoal.native import ids as native_ids
-from shoal.proto.routing import Routing
-
-Int64 = npt.NDArray[np.int64]
 
 
 class Refusals:
@@ -125,27 +119,3 @@ class RowsLookup:
         if not layer.trainable:
             shaped = tf.stop_gradient(shaped)
         return tf.cast(shaped, layer.compute_dtype)
-
-
-@dataclass(frozen=True)
-class TableIds:
-    """What one batch needs of one table.
-
-    unique: int64 [u], grouped by server.
-    offsets: int64 [servers + 1]; server s gets unique[offsets[s]:offsets[s+1]].
-    inverses: one a call of the table's layers, int32, positions in `unique`.
-    """
-
-    unique: Int64
-    offsets: Int64
-    inverses: list[npt.NDArray[np.int32]]
-
-
-def group_ids(calls: Sequence[Int64], routing: Routing) -> TableIds:
-    """Deduplicate the ids of all calls of one table and group them by server."""
-    joined = calls[0] if len(calls) == 1 else np.concatenate(calls)
-    unique, inverse, offsets, _ = native_ids.unique_by_server(
-        joined, routing.owners, routing.servers
-    )
-    ends = np.cumsum([call.size for call in calls])
-    return TableIds(unique, offsets, np.split(inverse, ends[:-1]))

@@ -7,11 +7,11 @@ proto/circuit.py's; the sequence of a step is model.py's.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ from shoal.proto.circuit import Circuit
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
 from shoal.proto.rpc import DEFAULT_PATIENCE, Connection, peer_name
-from shoal.worker.lookups import TableIds, group_ids
+from shoal.worker.ids import TableIds, group_tables
+from shoal.worker.requests import PullPlan, push_frame
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -83,8 +84,13 @@ class ServerGroup:
         *,
         token: str = "",
         patience: float = DEFAULT_PATIENCE,
+        value_type: pb.DataType = pb.FLOAT32,
     ) -> None:
-        """token: of the job. patience: seconds that a server may be away until calls fail."""
+        """token: of the job. patience: seconds that a server may be away until calls fail.
+
+        value_type: how rows and their gradients travel.
+        """
+        self._value_type = value_type
         self._master = master
         self._worker = worker
         self._incarnation = incarnation
@@ -161,40 +167,39 @@ class ServerGroup:
         """
         while True:
             routing = self.routing
-            ids = [group_ids(each, routing) for each in calls]
             try:
-                return self._pull(ids, routing, training)
+                return self.fetch(group_tables(calls, routing), routing, training=training)
             except WireError as error:
                 self._follow_routing(error, routing)
 
-    def _pull(self, ids: list[TableIds], routing: Routing, training: bool) -> Pulled:
-        tables = range(len(ids))
-        requests = []
-        for server in range(len(self)):
-            header = pb.PullRequest(
-                routing_epoch=routing.epoch,
-                tables=tables,
-                dense_version=self._dense_versions[server],
-                training=training,
+    def fetch(self, ids: list[TableIds], routing: Routing, *, training: bool) -> Pulled:
+        """As `pull`, of ids that were grouped by `routing`.
+
+        Raises WireError (`ROUTING_ERRORS`) if that is old.
+        """
+        plan = PullPlan(ids, self._dims, len(self), self._value_type)
+        requests = [
+            (
+                part.server,
+                plan.request(part, routing.epoch, self._dense_versions[part.server], training),
             )
-            parts = [each.unique[each.offsets[server] : each.offsets[server + 1]] for each in ids]
-            requests.append(frames.encode(header, parts))
-        pieces: list[list[Float32]] = [[] for _ in tables]
+            for part in plan.parts
+        ]
         dense: dict[int, tuple[Float32, Float32]] = {}
-        versions, times = [], []
-        for server, frame in enumerate(self._call_all(methods.PULL, requests)):
+        # Parts of one server may be of different moments: what they are counted as is
+        # the oldest.
+        versions = [2**62] * len(self)
+        times = [math.inf] * len(self)
+        for part, frame in zip(plan.parts, self._call_all(methods.PULL, requests), strict=True):
             reply, arrays = frames.decode(frame, pb.PullReply)
-            for table in tables:
-                pieces[table].append(arrays[table])
+            plan.take(part, arrays)
             if reply.has_dense:
-                dense[server] = arrays[-2], arrays[-1]
-                self._dense_versions[server] = reply.version
-            versions.append(reply.version)
-            times.append(reply.time)
+                dense[part.server] = arrays[-2], arrays[-1]
+                self._dense_versions[part.server] = reply.version
+            versions[part.server] = min(versions[part.server], reply.version)
+            times[part.server] = min(times[part.server], reply.time)
         self.version = max(self.version, *versions)
-        # Ids are grouped by server, so the rows in the order of the answers are the
-        # rows in the order of the ids: one copy, none for a single server.
-        rows = [each[0] if len(each) == 1 else np.concatenate(each) for each in pieces]
+        rows = plan.rows()
         if dense:
             slices = {server: pair[0] for server, pair in dense.items()}
             self._trainable = self._merged(self._trainable, slices)
@@ -276,20 +281,27 @@ class ServerGroup:
             }
         parts: list[dict[int, tuple[Int64, Float32]]] = [{} for _ in range(len(self))]
         owners: dict[int, Int64] = {}
+        places: list[slice | Int64] = []
+        cut: list[Int64] = []
+        last: Int64 | None = None
         for table, (ids, gradients) in tables.items():
-            owner = routing.owners[native_ids.slot_of(ids)].astype(np.int64)
+            if ids is not last:  # tables that share ids share their parts, too
+                last = ids
+                owner = routing.owners[native_ids.slot_of(ids)].astype(np.int64)
+                places = self._places(owner)
+                cut = [ids[place] for place in places]
             owners[table] = owner
-            # Ids of a pull are grouped by server already: then each part is a view.
-            if (np.diff(owner) >= 0).all():
-                ends = np.searchsorted(owner, np.arange(len(self) + 1))
-                for server in range(len(self)):
-                    own = slice(ends[server], ends[server + 1])
-                    parts[server][table] = ids[own], gradients[own]
-            else:
-                for server in range(len(self)):
-                    positions = np.flatnonzero(owner == server)
-                    parts[server][table] = ids[positions], gradients[positions]
+            for server, place in enumerate(places):
+                parts[server][table] = cut[server], gradients[place]
         return parts, owners
+
+    def _places(self, owner: Int64) -> list[slice | Int64]:
+        """Where the ids of each server are, of which `owner` says whose they are."""
+        # Ids of a pull are grouped by server already: then each part is a view.
+        if (np.diff(owner) >= 0).all():
+            ends = np.searchsorted(owner, np.arange(len(self) + 1))
+            return [slice(ends[server], ends[server + 1]) for server in range(len(self))]
+        return [np.flatnonzero(owner == server) for server in range(len(self))]
 
     def _push_frame(
         self,
@@ -304,8 +316,6 @@ class ServerGroup:
                 worker=self._worker, incarnation=self._incarnation, sequence=self._sequence
             ),
             routing_epoch=epoch,
-            tables=list(part),
-            has_dense=dense is not None,
             learning_rate=push.learning_rate,
             pulled_version=push.versions[server],
             pulled_time=push.times[server],
@@ -313,10 +323,7 @@ class ServerGroup:
             task=push.task,
             records_done=push.records_done,
         )
-        arrays: list[npt.NDArray[Any]] = [array for pair in part.values() for array in pair]
-        if dense is not None:
-            arrays += dense
-        return frames.encode(header, arrays)
+        return push_frame(header, part, dense, self._value_type)
 
     # ------------------------------------------------------------ whole tables
 
@@ -333,9 +340,11 @@ class ServerGroup:
             routing = self.routing
             parts, _ = self._split({table: (ids, rows)}, routing)
             header = pb.AssignRowsRequest(routing_epoch=routing.epoch, table=table)
-            requests = [frames.encode(header, part[table]) for part in parts]
+            requests = [
+                (server, frames.encode(header, part[table])) for server, part in enumerate(parts)
+            ]
             try:
-                self._call_all(methods.ASSIGN_ROWS, requests)
+                list(self._call_all(methods.ASSIGN_ROWS, requests))
             except WireError as error:
                 self._follow_routing(error, routing)
             else:
@@ -343,16 +352,13 @@ class ServerGroup:
 
     # ------------------------------------------------------------ calls
 
-    def _call_all(self, method: methods.Method[bytes, bytes], requests: list[bytes]) -> list[bytes]:
-        """Call every server at once; the answers in the servers' order."""
-        answers = [
-            circuit.start(method, request)
-            for circuit, request in zip(self._circuits, requests, strict=True)
-        ]
-        return [
-            circuit.finish(method, request, answer)
-            for circuit, request, answer in zip(self._circuits, requests, answers, strict=True)
-        ]
+    def _call_all(
+        self, method: methods.Method[bytes, bytes], requests: Sequence[tuple[int, bytes]]
+    ) -> Iterator[bytes]:
+        """Make calls, each (server, frame), at the same time; the answers in their order."""
+        answers = [self._circuits[server].start(method, frame) for server, frame in requests]
+        for (server, frame), answer in zip(requests, answers, strict=True):
+            yield self._circuits[server].finish(method, frame, answer)
 
     def _follow_routing(self, error: WireError, used: Routing) -> None:
         """Fetch the routing table if `error` says that `used` is old; else raise it."""

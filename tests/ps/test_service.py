@@ -58,6 +58,7 @@ class Caller:
             tables=range(len(ids)) if tables is None else tables,
             dense_version=dense_version,
             training=training,
+            ids_of=range(len(ids)),
         )
         arrays = [np.asarray(each, np.int64) for each in ids]
         return frames.decode(
@@ -80,6 +81,7 @@ class Caller:
             identity=pb.PushIdentity(sequence=sequence, **identity),
             routing_epoch=self.epoch,
             tables=[0],
+            ids_of=[0],
             has_dense=dense is not None,
             learning_rate=rate,
             pulled_version=pulled,

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import frames, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.worker.lookups import group_ids
+from shoal.worker.ids import group_ids, group_tables
+from shoal.worker.requests import PullPlan
 from shoal.worker.servers import Push
 
 SGD = OptimizerSpec("sgd").to_json()
@@ -152,6 +154,117 @@ def test_a_push_waits_for_a_server_that_comes_back_at_another_address(registered
     pusher.start()
     made.start(1)
     pusher.join(60)
+    assert [server.model.version for server in made.servers] == [1, 1, 1]
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 200),
+    st.sampled_from([pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16]),
+)
+def test_a_split_pull_gives_every_row_once_and_no_answer_beyond_the_limit(
+    tables, servers, limit, value_type
+):
+    """Rows that tell their table and id; answers made as a server would."""
+    dims = [1 + i % 3 for i in range(len(tables))]
+    calls = [[np.array(ids, np.int64)] for ids in tables]
+    ids = group_tables(calls, Routing.even(servers))
+    plan = PullPlan(ids, dims, servers, value_type, limit)
+    assert sum(part.first for part in plan.parts) == servers
+    widest = 0
+    for part in plan.parts:
+        request, arrays = frames.decode(plan.request(part, 1, 7, True), pb.PullRequest)
+        assert request.dense_version == (7 if part.first else -2)
+        rows = [
+            np.repeat(arrays[place][:, None] + 100 * table, dims[table], axis=1)
+            for table, place in zip(request.tables, request.ids_of, strict=True)
+        ]
+        answer = [each.astype(np.float32) for each in rows]
+        for each in answer:
+            each.setflags(write=False)  # as views of a frame are
+        plan.take(part, answer)
+        width = frames.DTYPES[value_type].itemsize
+        row = sum(dims[table] for table in request.tables) * width
+        widest = max(widest, sum(each.size for each in rows) * width)
+        assert sum(each.size for each in rows) * width <= max(limit, row)
+    for table, (grouped, rows) in enumerate(zip(ids, plan.rows(), strict=True)):
+        np.testing.assert_array_equal(rows[:, 0], grouped.unique + 100 * table)
+        assert rows.shape == (grouped.unique.size, dims[table])
+
+
+def test_tables_with_the_same_ids_share_them():
+    routing = Routing.even(2)
+    ids, others = np.arange(100), np.arange(100)
+    other = np.arange(100)
+    other[99] = 5
+    grouped = group_tables([[ids], [others], [other], [ids[:50], ids[50:]]], routing)
+    assert grouped[0] is grouped[1]
+    assert len({id(each) for each in grouped}) == 3
+
+
+@pytest.mark.parametrize("value_type", [pb.BFLOAT16, pb.FLOAT16])
+def test_16_bit_rows_are_the_nearest_and_gradients_are_rounded_once(cluster, connect, value_type):
+    """1. rows are assigned as float32; 2. pulled, they are the nearest 16-bit values;
+    3. a gradient arrives as its nearest 16-bit value; 4. the servers' rows stay float32."""
+    from shoal.worker.servers import ServerGroup
+
+    made = cluster(2)
+    group = ServerGroup(connect(made.master), 0, 0, threading.Event(), value_type=value_type)
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    rows[0] = [1e30, -70000.0]
+
+    def nearest(values):
+        if value_type == pb.FLOAT16:
+            return np.clip(values, -65504, 65504).astype(np.float16).astype(np.float32)
+        bits = values.view(np.uint32).astype(np.uint64)
+        bits += 0x7FFF + ((bits >> 16) & 1)  # to nearest, ties to even
+        return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+    group.assign_rows(0, IDS, rows)
+    pulled = group.pull([[IDS]], training=True)
+    found = pulled.rows[0][pulled.ids[0].inverses[0]]
+    np.testing.assert_array_equal(found, nearest(rows))
+    gradients = np.random.default_rng(1).normal(size=(100, 2)).astype(np.float32)
+    group.push(replace(push_of(pulled, 0.0), tables={0: (pulled.ids[0].unique, gradients)}))
+    after = {}
+    for ids, values in group.read_table(0):
+        after |= dict(zip(ids.tolist(), values, strict=True))
+    expected = dict(zip(IDS.tolist(), rows, strict=True))
+    for i, gradient in zip(pulled.ids[0].unique.tolist(), nearest(gradients), strict=True):
+        np.testing.assert_array_equal(after[i], expected[i] - gradient)
+    group.close()
+
+
+@pytest.mark.parametrize("value_type", [pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16])
+def test_rows_converge_whatever_type_travels(cluster, connect, value_type):
+    """Rows that follow the gradient of a squared distance come to their aims, as near as
+    the type can tell."""
+    from shoal.worker.servers import ServerGroup
+
+    made = cluster(1)
+    group = ServerGroup(connect(made.master), 0, 0, threading.Event(), value_type=value_type)
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    aims = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    for _ in range(40):
+        pulled = group.pull([[IDS]], training=True)
+        gradients = 0.5 * (pulled.rows[0] - aims)
+        group.push(replace(push_of(pulled, 0.0), tables={0: (pulled.ids[0].unique, gradients)}))
+    unit = {pb.FLOAT32: 2**-20, pb.BFLOAT16: 2**-7, pb.FLOAT16: 2**-10}[value_type]
+    rows = group.pull([[IDS]], training=True).rows[0]
+    np.testing.assert_allclose(rows, aims, rtol=unit, atol=unit / 10)
+    group.close()
+
+
+def test_a_push_above_the_limit_travels_in_parts(registered, monkeypatch):
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    monkeypatch.setattr(parts, "WHOLE_BYTES", 300)
+    monkeypatch.setattr(parts, "PART_BYTES", 128)
+    group.push(push_of(pulled, 1.0, dense=1.0))
     assert [server.model.version for server in made.servers] == [1, 1, 1]
     pulled = group.pull([[IDS]], training=True)
     np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))

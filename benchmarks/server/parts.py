@@ -1,0 +1,150 @@
+"""Processes for the server benchmark, and what one call of each kind is.
+
+    python benchmarks/server/parts.py
+
+serves a bare gRPC echo: raw bytes in, bytes of the wanted length out, no array and no row
+store behind it. `Echo` and `Server` are the two peers as the client process sees them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from shoal.config import JobConfig
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.native.rowstore import RowStore
+from shoal.proto import methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.memory import keep_freed_memory
+from shoal.proto.routing import Routing
+from shoal.worker.ids import TableIds
+from shoal.worker.servers import Push, ServerGroup
+
+ROWS = 1_000_000
+IDS = 65_536
+RATE = 0.001
+UNLIMITED = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+]
+"""All that a bare gRPC needs for messages of this size; everything else is its default."""
+
+
+class Echo:
+    """A bare gRPC server in a process of its own, and a channel to it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline().strip()
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED)
+        self._call = self._channel.unary_unary("/bare/Echo")
+
+    def exchange(self, sent: bytes) -> bytes:
+        """Send bytes, of which the first eight say how many are to come back."""
+        answer: bytes = self._call(sent)
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def message(sent: int, received: int) -> bytes:
+    """What `Echo.exchange` sends for so many bytes each way."""
+    return received.to_bytes(8, "little") + bytes(sent - 8)
+
+
+class Server:
+    """A parameter server process with one filled table, and a worker's view of it."""
+
+    def __init__(self, folder: Path, dim: int, optimizer: str = "adagrad") -> None:
+        config = folder / "job.json"
+        config.write_text(JobConfig(model_def="none.none", training_data="none").to_json())
+        command = [sys.executable, "-m", "shoal.ps", "--config", str(config), "--index", "0"]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        address = self.process.stdout.readline().strip()
+        reply = pb.RegisterWorkerReply(routing=Routing.even(1).to_message(), servers=[address])
+        self._master, port = rpc.serve({methods.REGISTER_WORKER: lambda _: reply}, LOCAL, 1)
+        self._to_master = rpc.Connection(f"127.0.0.1:{port}")
+        self.group = ServerGroup(self._to_master, 0, 0, threading.Event())
+        rule = OptimizerSpec(optimizer).to_json()
+        table = pb.TableSpec(
+            name="items",
+            dim=dim,
+            optimizer=rule,
+            initializer=InitializerSpec("uniform").to_json(),
+        )
+        none = np.zeros(0, np.float32)
+        self.group.register(pb.ModelSpec(tables=[table], dense_optimizer=rule), none, none)
+        for first in range(0, ROWS, IDS):
+            some = np.arange(first, min(first + IDS, ROWS))
+            self.push(some, np.zeros((some.size, dim), np.float32))
+
+    def pull(self, ids: np.ndarray) -> np.ndarray:
+        """Rows of distinct ids, as a worker gets them."""
+        grouped = TableIds(ids, np.array([0, ids.size]), [])
+        rows: np.ndarray = self.group.fetch([grouped], self.group.routing, training=True).rows[0]
+        return rows
+
+    def push(self, ids: np.ndarray, gradients: np.ndarray) -> None:
+        """Gradients of distinct ids, as a worker sends them."""
+        none = np.zeros(0, np.float32)
+        self.group.push(Push({0: (ids, gradients)}, (none, none), RATE, [0], [0.0], 0, 0))
+
+    def close(self) -> None:
+        """End the process."""
+        self.group.close()
+        self._to_master.close()
+        self._master.stop(None)
+        self.process.kill()
+        self.process.wait()
+
+
+LOCAL = "127.0.0.1:0"
+
+
+def filled(dim: int, optimizer: str) -> RowStore:
+    """The row store that such a server has, in this process."""
+    store = RowStore(dim, OptimizerSpec(optimizer), InitializerSpec("uniform"), 0)
+    store.insert(np.arange(ROWS))
+    return store
+
+
+def serve_echo() -> None:
+    keep_freed_memory()
+    answers: dict[int, bytes] = {}
+
+    def answer(sent: bytes, _: Any) -> bytes:
+        size = int.from_bytes(sent[:8], "little")
+        return answers.setdefault(size, bytes(size))
+
+    server = grpc.server(futures.ThreadPoolExecutor(8), options=UNLIMITED)
+    handler = grpc.unary_unary_rpc_method_handler(answer)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("bare", {"Echo": handler}),)
+    )
+    port = server.add_insecure_port(LOCAL)
+    server.start()
+    print(port, flush=True)
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    serve_echo()

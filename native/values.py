@@ -1,0 +1,46 @@
+"""Values on the wire: float32 as it is, or rounded to 16 bits; the array's dtype says which.
+
+float32; float16; and bfloat16 as its bits, uint16, since NumPy has no type for it. Rounding
+is to the nearest, ties to even. What float16 cannot hold becomes its largest number: an
+infinity would ruin the row for good.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.native.gradients import from_bfloat16, from_float16, to_bfloat16, to_float16
+
+LARGEST_FLOAT16 = np.float32(65504)
+
+Float32 = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
+
+
+def encode(values: Float32, out: Array) -> None:
+    """Write `values` to `out`, contiguous and of the same shape, as out's dtype has it."""
+    if out.dtype == np.float32:
+        np.copyto(out, values)
+    elif out.dtype == np.uint16:
+        to_bfloat16(np.ascontiguousarray(values), out)
+    elif out.dtype == np.float16:
+        to_float16(np.clip(values, -LARGEST_FLOAT16, LARGEST_FLOAT16), out.view(np.uint16))
+    else:
+        raise TypeError(f"values do not travel as {out.dtype}")
+
+
+def decode(values: Array, out: Float32 | None = None) -> Float32:
+    """`values` as float32: in `out`, or where None in a new array unless they are float32."""
+    if values.dtype == np.float32:
+        if out is None:
+            return values
+        np.copyto(out, values)
+        return out
+    if values.dtype == np.uint16:
+        return from_bfloat16(values, out)
+    if values.dtype == np.float16:
+        return from_float16(values.view(np.uint16), out)
+    raise TypeError(f"values do not travel as {values.dtype}")

@@ -1,0 +1,170 @@
+"""The frames of pulls and pushes: what goes to which server, and rows from the answers.
+
+Owns the layout of both hot calls on the worker's side, and how a pull is split so that no
+answer is larger than a limit. Sending them is servers.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.native import values
+from shoal.proto import frames
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.worker.ids import TableIds
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+PULLED_BYTES = 4 << 20
+"""Most bytes of rows in one answer. A larger pull is split: the server gathers one part
+while gRPC copies another. See docs/benchmarks.md."""
+
+VALUE_TYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLOAT16}
+"""By the value of --wire-dtype."""
+
+
+@dataclass
+class PullPart:
+    """One call of a pull: some rows of some tables of one server.
+
+    slices: by position in the list of distinct TableIds, the rows asked for.
+    tables: the tables whose rows come, in the order of the answer's arrays.
+    """
+
+    server: int
+    first: bool
+    slices: dict[int, slice] = field(default_factory=dict)
+    tables: list[int] = field(default_factory=list)
+
+
+class PullPlan:
+    """How a pull of `ids`, one TableIds a table, is cut into calls.
+
+    dims: length of a row of each table. value_type: how the rows travel.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[TableIds],
+        dims: Sequence[int],
+        servers: int,
+        value_type: pb.DataType = pb.FLOAT32,
+        limit: int = PULLED_BYTES,
+    ) -> None:
+        self._ids = ids
+        self._dims = dims
+        self._value_type = value_type
+        self._distinct: list[TableIds] = []
+        self._tables: list[list[int]] = []
+        for table, each in enumerate(ids):
+            known = next((i for i, one in enumerate(self._distinct) if one is each), None)
+            if known is None:
+                self._distinct.append(each)
+                self._tables.append([table])
+            else:
+                self._tables[known].append(table)
+        width = frames.DTYPES[value_type].itemsize
+        self._row_bytes = [sum(dims[t] for t in tables) * width for tables in self._tables]
+        self.parts = [part for server in range(servers) for part in self._cut(server, limit)]
+        self._targets: dict[int, Float32] = {}
+
+    def _cut(self, server: int, limit: int) -> list[PullPart]:
+        """The calls to one server; one at least, which brings the dense slices."""
+        part = PullPart(server, first=True)
+        parts, room = [part], limit
+        for position, each in enumerate(self._distinct):
+            start, end = int(each.offsets[server]), int(each.offsets[server + 1])
+            row = self._row_bytes[position]
+            while True:
+                if part.slices and room < min(end - start, 1) * row:
+                    part = PullPart(server, first=False)
+                    parts.append(part)
+                    room = limit
+                taken = min(end - start, max(1, room // row))
+                part.slices[position] = slice(start, start + taken)
+                part.tables += self._tables[position]
+                start += taken
+                room -= taken * row
+                if start == end:
+                    break
+        return parts
+
+    def request(self, part: PullPart, epoch: int, dense_version: int, training: bool) -> bytes:
+        """The frame of one call; dense_version is asked for by a server's first one only."""
+        order = {position: i for i, position in enumerate(part.slices)}
+        header = pb.PullRequest(
+            routing_epoch=epoch,
+            tables=part.tables,
+            ids_of=[order[p] for p in part.slices for _ in self._tables[p]],
+            dense_version=dense_version if part.first else -2,
+            training=training,
+            value_type=self._value_type,
+        )
+        arrays = [self._distinct[position].unique[some] for position, some in part.slices.items()]
+        return frames.encode(header, arrays)
+
+    def take(self, part: PullPart, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        """Put the rows of an answer in their places."""
+        places = [some for p, some in part.slices.items() for _ in self._tables[p]]
+        for table, some, rows in zip(part.tables, places, arrays, strict=False):
+            count = self._ids[table].unique.size
+            if rows.shape != (some.stop - some.start, self._dims[table]):
+                raise WireError(pb.BAD_REQUEST, f"the server gave rows of shape {rows.shape}")
+            if some.stop - some.start == count:
+                # All of the table's in one answer: not even a copy.
+                self._targets[table] = values.decode(rows)
+            elif some.stop > some.start:
+                target = self._targets.get(table)
+                if target is None:
+                    target = np.empty((count, self._dims[table]), np.float32)
+                    self._targets[table] = target
+                values.decode(rows, target[some])
+
+    def rows(self) -> list[Float32]:
+        """The rows of each table, in the order of its ids, once every answer was taken."""
+        return [self._targets[table] for table in range(len(self._ids))]
+
+
+def push_frame(
+    header: pb.PushRequest,
+    tables: dict[int, tuple[Int64, Float32]],
+    dense: tuple[Float32, Float32] | None,
+    value_type: pb.DataType = pb.FLOAT32,
+) -> bytes:
+    """The frame of a push to one server. Gradients are copied once, rounded if they are to be.
+
+    tables: position -> (ids, gradients); ids that are one object travel once.
+    """
+    distinct: list[Int64] = []
+    for table, (ids, _) in tables.items():
+        known = next((i for i, one in enumerate(distinct) if one is ids), None)
+        if known is None:
+            known = len(distinct)
+            distinct.append(ids)
+        header.tables.append(table)
+        header.ids_of.append(known)
+    gradients = [gradient for _, gradient in tables.values()]
+    header.has_dense = dense is not None
+    dtype = frames.DTYPES[value_type]
+    float32 = frames.DTYPES[pb.FLOAT32]
+    writer = frames.FrameWriter(
+        header,
+        [(frames.DTYPES[pb.INT64], ids.shape) for ids in distinct]
+        + [(dtype, gradient.shape) for gradient in gradients]
+        + [(float32, part.shape) for part in dense or ()],
+    )
+    targets = iter(writer.arrays)
+    for ids in distinct:
+        np.copyto(next(targets), ids)
+    for gradient in gradients:
+        values.encode(gradient, next(targets))
+    for part in dense or ():
+        np.copyto(next(targets), part)
+    return writer.frame
