@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.checkpoints.storage import LocalStorage
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import write_share
+from shoal.ps.checkpoint import cut, write_share
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 
@@ -43,7 +44,8 @@ def filled():
 
 def save(model, folder):
     folder.mkdir()
-    write_share(folder, 0, Routing.even(1), model, PushRegister())
+    at = cut(model, PushRegister())
+    write_share(LocalStorage(folder), 0, Routing.even(1), model, at)
 
 
 def lookups(model, ended):

@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 
 from shoal.config import JobConfig
 from shoal.errors import UserError
-from shoal.master import failures, ids, outcomes, tasks, work
+from shoal.master import checkpoints, failures, ids, outcomes, tasks, work
 from shoal.master.ids import WorkerId
 from shoal.master.instructions import Finished, HeartbeatAnswer, Wait
 from shoal.master.job import Job
@@ -44,6 +44,7 @@ _VALUES: dict[str, type] = {
         work.Span,
         work.Source,
         tasks.AppliedPush,
+        checkpoints.Taken,
         outcomes.Done,
         outcomes.DataDescribed,
         outcomes.StatesComputed,
@@ -114,6 +115,8 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "task_wanted": None,
     "task_reported": None,
     "version_seen": lambda job, version: job.flow.starts_round(version),
+    "checkpoint_taken": None,
+    "checkpoint_failed": None,
     "fail": lambda job, failure: not job.ended,  # noqa: ARG005
     "stop": lambda job, reason: not job.ended,  # noqa: ARG005
 }

@@ -68,6 +68,7 @@ class Flow:
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
         self.version = 0
+        self._saved = False
 
     # ------------------------------------------------------------ reading
 
@@ -140,9 +141,16 @@ class Flow:
     def _work_done(self) -> bool:
         if self.phase == Phase.TRAINING:
             return self._board is not None and self._board.finished
+        if self.phase == Phase.SAVING:
+            return self._saved
         if self.phase == Phase.EVALUATING:
             return self._evaluations is not None and self._evaluations.idle
         return self._queue is not None and self._queue.finished
+
+    def saved(self, now: float) -> None:
+        """The last checkpoint is there, or cannot be had."""
+        self._saved = True
+        self.advance(now)
 
     def servers_ready(self, now: float) -> None:
         """All servers have registered: the work can begin."""

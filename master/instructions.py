@@ -39,7 +39,26 @@ class AdoptProcess:
     start: Start
 
 
-Instruction = StartProcess | AdoptProcess | KillProcess | FenceWorker
+@dataclass(frozen=True)
+class TakeCheckpoint:
+    """Take a checkpoint, then call `Job.checkpoint_taken` or `Job.checkpoint_failed`.
+
+    final: it is that of the end of training, as these are to be told.
+    """
+
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class RemoveCheckpoints:
+    """Remove these checkpoints, by number."""
+
+    numbers: tuple[int, ...]
+
+
+Instruction = (
+    StartProcess | AdoptProcess | KillProcess | FenceWorker | TakeCheckpoint | RemoveCheckpoints
+)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from shoal.config import JobConfig
 from shoal.master import outcomes, supervisor
+from shoal.master.checkpoints import Checkpoints, Taken
 from shoal.master.clocks import Clocks
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
@@ -54,6 +55,9 @@ class Job:
         self.clocks = Clocks()
         self._held: dict[WorkerId, Task] = {}
         self._instructions: list[Instruction] = []
+        self.checkpoints = Checkpoints(
+            config, self.flow, self.record, self.members, self._instructions
+        )
 
     @property
     def ended(self) -> bool:
@@ -67,7 +71,8 @@ class Job:
 
     def take_instructions(self) -> list[Instruction]:
         """What is to be done since the last call, in order."""
-        taken, self._instructions = self._instructions, []
+        taken = list(self._instructions)
+        self._instructions.clear()
         return taken
 
     def begin(self, now: float) -> None:
@@ -81,6 +86,7 @@ class Job:
     def master_restarted(self, now: float) -> None:
         """A new master goes on with this job: its processes are found again."""
         self.record.note(now, "the master was started again")
+        self.checkpoints.master_restarted()
         for server in self.members.servers.values():
             if server.state in (ProcessState.STARTING, ProcessState.ALIVE):
                 server.started = now
@@ -114,6 +120,15 @@ class Job:
             self.taken_for_dead(worker.id, worker.incarnation, reason, now)
         for server in self.members.late_servers(now):
             self.fail(Failure.internal(f"{server.id} did not get ready in time; see its log"), now)
+        self.checkpoints.tick(now)
+
+    def checkpoint_taken(self, taken: Taken, final: bool, now: float) -> None:
+        """A checkpoint is complete."""
+        self.checkpoints.taken(taken, final, now)
+
+    def checkpoint_failed(self, reason: str, final: bool, now: float) -> None:
+        """A checkpoint could not be taken; the job goes on without it."""
+        self.checkpoints.failed(reason, final, now)
 
     # ------------------------------------------------------------ members
 
@@ -354,3 +369,4 @@ class Job:
         # First: if this is the end of training, the last round begins at this version.
         self.flow.version_seen(version)
         self.flow.settle(task, outcome, str(worker), now)
+        self.checkpoints.tick(now)

@@ -1,8 +1,9 @@
 """The phases of a job: which there are, which may follow which, and a job's own plan.
 
-    starting -> describing -> [loading] -> training -> [evaluating] -> [exporting] -> succeeded
-                                        -> evaluating ------------------------------> succeeded
-                                        -> predicting -> finishing -----------------> succeeded
+    starting -> describing -> [loading] -> training -> [saving] -> [evaluating] -> [exporting]
+                                        -> evaluating
+                                        -> predicting -> finishing
+    and from each of these, in the end, -> succeeded
 
 From every phase before the end a job may go to failed or stopped. What happens on
 entering a phase is job.py's.
@@ -25,6 +26,7 @@ class Phase(enum.Enum):
     LOADING = "starting, loading the model"
 
     TRAINING = "training"
+    SAVING = "saving"  # the checkpoint at the end of training
     EVALUATING = "evaluating"  # the last round; rounds within training are TRAINING
     PREDICTING = "predicting"
     FINISHING = "predicting, completing the output"
@@ -50,7 +52,8 @@ _FORWARD: dict[Phase, frozenset[Phase]] = {
         {Phase.LOADING, Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}
     ),
     Phase.LOADING: frozenset({Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}),
-    Phase.TRAINING: frozenset({Phase.EVALUATING, Phase.EXPORTING, Phase.SUCCEEDED}),
+    Phase.TRAINING: frozenset({Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.SUCCEEDED}),
+    Phase.SAVING: frozenset({Phase.EVALUATING, Phase.EXPORTING, Phase.SUCCEEDED}),
     Phase.EVALUATING: frozenset({Phase.EXPORTING, Phase.SUCCEEDED}),
     Phase.PREDICTING: frozenset({Phase.FINISHING}),
     Phase.FINISHING: frozenset({Phase.SUCCEEDED}),
@@ -88,6 +91,8 @@ def plan(config: JobConfig) -> list[Phase]:
         phases.append(Phase.LOADING)
     if config.command == "train":
         phases.append(Phase.TRAINING)
+        if config.checkpoint_steps or config.checkpoint_seconds:
+            phases.append(Phase.SAVING)
         if config.validation_data:
             phases.append(Phase.EVALUATING)
         if config.output:

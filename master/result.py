@@ -56,6 +56,13 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "training_seconds": training_seconds,
         "samples_per_second": ledger.trained / training_seconds if training_seconds else 0.0,
         "versions": {str(slot.id): slot.version for slot in job.members.servers.values()},
+        "checkpoints": {
+            "folder": job.config.checkpoint_dir,
+            "taken": job.checkpoints.count,
+            "failed": job.checkpoints.failures,
+            "last_failure": job.checkpoints.last_failure or None,
+            "kept": [dataclasses.asdict(each) for each in job.checkpoints.kept],
+        },
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
         "stage_seconds": record.stage_seconds(
             [slot.stage_seconds for slot in job.members.workers.values()]

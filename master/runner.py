@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, assert_never
 
+from shoal.master.checkpoints import Checkpoints
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, WorkerId
 from shoal.master.instructions import (
@@ -24,12 +25,16 @@ from shoal.master.instructions import (
     FenceWorker,
     Instruction,
     KillProcess,
+    RemoveCheckpoints,
     StartProcess,
+    TakeCheckpoint,
 )
 from shoal.master.job import Job
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.phases import Phase
 from shoal.master.servers import ServerConnections
+from shoal.master.snapshots import CheckpointTaker, TakingError
+from shoal.master.status import position
 from shoal.master.tasks import AppliedPush
 from shoal.proto import shoal_pb2 as pb
 
@@ -90,6 +95,7 @@ class Runner:
         self._lock = threading.Lock()
         self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
         self._servers = ServerConnections(job.config.token)
+        self._taker = CheckpointTaker(job.config, self._servers)
         self._ending = threading.Event()
 
     def post(self, event: LauncherEvent) -> None:
@@ -117,22 +123,23 @@ class Runner:
 
         again: an earlier master has begun it.
         """
-        fences = ThreadPoolExecutor(4, thread_name_prefix="fence")
+        threads = ThreadPoolExecutor(5, thread_name_prefix="calls")
         poller = threading.Thread(target=self._guarded, args=(self._poll,), name="poll-servers")
         try:
             if again:
                 self.apply(lambda job, now: job.master_restarted(now))
             else:
                 self.apply(lambda job, now: job.begin(now))
+            self._find_checkpoints()
             poller.start()
-            self._guarded(lambda: self._loop(launcher, fences))
+            self._guarded(lambda: self._loop(launcher, threads))
             self._ending.set()
             self._guarded(lambda: self._farewell(launcher))
         finally:
             self._ending.set()
             self._servers.give_up_waiting()
             launcher.end(launcher.running(), GRACE_SECONDS)
-            fences.shutdown(cancel_futures=True)
+            threads.shutdown(cancel_futures=True)
             if poller.ident is not None:
                 poller.join()
             self._servers.close()
@@ -149,7 +156,7 @@ class Runner:
         # Changes nothing once the job has ended, which is when work may return.
         self.apply(lambda job, now: job.fail(failure, now))
 
-    def _loop(self, launcher: Launcher, fences: ThreadPoolExecutor) -> None:
+    def _loop(self, launcher: Launcher, threads: ThreadPoolExecutor) -> None:
         while True:
             with self._lock:
                 self._job.tick(self._clock())
@@ -159,7 +166,7 @@ class Runner:
             for instruction in instructions:
                 # A job that has ended starts nothing, but ends what another master started.
                 if not ended or isinstance(instruction, AdoptProcess):
-                    self._execute(instruction, launcher, fences)
+                    self._execute(instruction, launcher, threads)
             if ended:
                 return
             try:
@@ -185,7 +192,7 @@ class Runner:
                 assert_never(event)
 
     def _execute(
-        self, instruction: Instruction, launcher: Launcher, fences: ThreadPoolExecutor
+        self, instruction: Instruction, launcher: Launcher, threads: ThreadPoolExecutor
     ) -> None:
         match instruction:
             case StartProcess(start):
@@ -195,9 +202,30 @@ class Runner:
             case KillProcess(start):
                 launcher.kill(start)
             case FenceWorker(worker, incarnation):
-                fences.submit(self._fence, worker, incarnation)
+                threads.submit(self._fence, worker, incarnation)
+            case TakeCheckpoint(final):
+                threads.submit(self._take_checkpoint, final)
+            case RemoveCheckpoints(numbers):
+                threads.submit(self._taker.remove, numbers)
             case _:
                 assert_never(instruction)
+
+    def _take_checkpoint(self, final: bool) -> None:
+        try:
+            taken = self._taker.take(self._addresses(), lambda: self.apply(position))
+        except Exception as error:
+            if not isinstance(error, TakingError):
+                logger.exception("taking a checkpoint failed")
+            reason = str(error) or type(error).__name__
+            self.apply(lambda job, now: job.checkpoint_failed(reason, final, now))
+        else:
+            logger.info("took %s", taken)
+            self.apply(lambda job, now: job.checkpoint_taken(taken, final, now))
+
+    def _find_checkpoints(self) -> None:
+        if Checkpoints.enabled(self._job.config):
+            found = self._taker.found()
+            self.apply(lambda job, _: job.checkpoints.found(found))
 
     def _addresses(self) -> dict[ServerId, str]:
         """The servers that have registered, and where."""

@@ -23,6 +23,12 @@ STATUS_DEADLINE = 2.0
 FENCE_DEADLINE = 10.0
 """Seconds; a fence waits for the push under way."""
 
+BEGIN_DEADLINE = 60.0
+"""Seconds; a server fixes its rows between two pushes, and ends an older writing first."""
+
+WRITE_DEADLINE = 3600.0
+"""Seconds for a server's share of a checkpoint; a server that dies ends the call at once."""
+
 SHUTDOWN_DEADLINE = 2.0
 """Seconds; a server that does not answer gets a signal."""
 
@@ -86,6 +92,43 @@ class ServerConnections:
             logger.warning("%s could not be told that %s is dead: %s", server, worker, error)
             return None
         return AppliedPush(reply.sequence, reply.task, reply.records_done)
+
+    def begin_checkpoint(self, server: ServerId, address: str, number: int) -> None:
+        """Have a server fix what it holds. Raises WireError, PeerUnavailableError."""
+        self._connection(server, address).call(
+            methods.BEGIN_CHECKPOINT,
+            pb.BeginCheckpointRequest(number=number),
+            deadline=BEGIN_DEADLINE,
+            patience=0.0,
+        )
+
+    def write_share(self, server: ServerId, address: str, number: int, root: str) -> str:
+        """Have a server write what it fixed; returns JSON for the manifest.
+
+        Raises WireError, PeerUnavailableError.
+        """
+        return (
+            self._connection(server, address)
+            .call(
+                methods.WRITE_SHARE,
+                pb.WriteShareRequest(number=number, root=root),
+                deadline=WRITE_DEADLINE,
+                patience=0.0,
+            )
+            .share
+        )
+
+    def drop_checkpoint(self, server: ServerId, address: str, number: int) -> None:
+        """Have a server give a checkpoint up; one that does not answer does so by itself."""
+        try:
+            self._connection(server, address).call(
+                methods.DROP_CHECKPOINT,
+                pb.DropCheckpointRequest(number=number),
+                deadline=SHUTDOWN_DEADLINE,
+                patience=0.0,
+            )
+        except (PeerUnavailableError, WireError) as error:
+            logger.debug("%s was not told to drop checkpoint %d: %s", server, number, error)
 
     def shut_down(self, server: ServerId, address: str, reason: str) -> None:
         """Ask a server to end; one that does not answer is left to the launcher."""

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from shoal.master.job import Job
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
+
+
+def position(job: Job, now: float) -> dict[str, Any]:
+    """Where the job is, as the manifest of a checkpoint keeps it. JSON.
+
+    held: training tasks under way, by worker: their records, and how many of them all
+        servers have acknowledged.
+    """
+    del now  # a checkpoint has a time of its own
+    held = {}
+    for worker in job.members.workers:
+        task = job.held(worker)
+        if task is not None and (span := task.span) is not None and task.kind == pb.TRAIN:
+            acknowledged = job.flow.done(task)
+            held[str(worker)] = asdict(span) | {"task": task.id, "acknowledged": acknowledged}
+    return {
+        "phase": job.flow.phase.state,
+        "epoch": job.flow.epoch,
+        "version": job.flow.version,
+        "records": asdict(job.flow.ledger),
+        "held": held,
+    }
 
 
 def staleness(job: Job) -> Distribution:

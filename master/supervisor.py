@@ -50,7 +50,7 @@ def after_server_death(slot: ServerSlot, exited: Exited) -> GiveUp:
     return GiveUp(
         Failure.internal(
             f"parameter server {slot.id} died ({exited.cause}). Its share of the model was in "
-            "its memory only and is lost: this version of shoal takes no checkpoints, so the "
+            "its memory only and is lost: no job restores a checkpoint yet, so the "
             f"job has to be run again.{_log(exited)}"
         )
     )

@@ -20,6 +20,7 @@ STATUS_CODES: dict[pb.ErrorKind, grpc.StatusCode] = {
     pb.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
     pb.UNKNOWN_TASK: grpc.StatusCode.FAILED_PRECONDITION,
     pb.WRONG_PEER: grpc.StatusCode.PERMISSION_DENIED,
+    pb.CHECKPOINT_FAILED: grpc.StatusCode.ABORTED,
     # UNAVAILABLE on purpose: the client's retry policy covers it.
     pb.NOT_READY: grpc.StatusCode.UNAVAILABLE,
 }

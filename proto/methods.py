@@ -48,6 +48,11 @@ PUSH = Method(SERVER, "Push", bytes, bytes)
 READ_TABLE = Method(SERVER, "ReadTable", pb.ReadTableRequest, bytes, streaming=True)
 ASSIGN_ROWS = Method(SERVER, "AssignRows", bytes, bytes)
 FENCE = Method(SERVER, "Fence", pb.FenceRequest, pb.FenceReply)
+BEGIN_CHECKPOINT = Method(
+    SERVER, "BeginCheckpoint", pb.BeginCheckpointRequest, pb.BeginCheckpointReply
+)
+WRITE_SHARE = Method(SERVER, "WriteShare", pb.WriteShareRequest, pb.WriteShareReply)
+DROP_CHECKPOINT = Method(SERVER, "DropCheckpoint", pb.DropCheckpointRequest, pb.DropCheckpointReply)
 SET_ROUTING = Method(SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply)
 STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus)
 SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply)

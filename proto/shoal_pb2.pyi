@@ -29,6 +29,7 @@ class ErrorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNKNOWN_TASK: _ClassVar[ErrorKind]
     NOT_READY: _ClassVar[ErrorKind]
     WRONG_PEER: _ClassVar[ErrorKind]
+    CHECKPOINT_FAILED: _ClassVar[ErrorKind]
 
 class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -66,6 +67,7 @@ BAD_REQUEST: ErrorKind
 UNKNOWN_TASK: ErrorKind
 NOT_READY: ErrorKind
 WRONG_PEER: ErrorKind
+CHECKPOINT_FAILED: ErrorKind
 TASK_KIND_UNSPECIFIED: TaskKind
 DESCRIBE_DATA: TaskKind
 TRAIN: TaskKind
@@ -359,6 +361,42 @@ class ServerStatus(_message.Message):
     staleness: Distribution
     age: Distribution
     def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
+
+class BeginCheckpointRequest(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class BeginCheckpointReply(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class WriteShareRequest(_message.Message):
+    __slots__ = ("number", "root")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    root: str
+    def __init__(self, number: _Optional[int] = ..., root: _Optional[str] = ...) -> None: ...
+
+class WriteShareReply(_message.Message):
+    __slots__ = ("share",)
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    share: str
+    def __init__(self, share: _Optional[str] = ...) -> None: ...
+
+class DropCheckpointRequest(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class DropCheckpointReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class SetRoutingReply(_message.Message):
     __slots__ = ()

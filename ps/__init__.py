@@ -3,7 +3,7 @@
     tables.py     the model's share: row stores, dense slice, versions
     pushes.py     which push was applied last, worker by worker; fencing
     checkpoint.py a share to files and back
-    manifests.py  which files belong to a checkpoint, sizes and checksums
+    shares.py     the calls that take a checkpoint
     service.py    frames and messages to calls of the two above
     __main__.py   the process
 

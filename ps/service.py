@@ -21,6 +21,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import Handlers
 from shoal.ps.pushes import PushRegister
+from shoal.ps.shares import Shares
 from shoal.ps.tables import Gradients, ServerModel, check_owner
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class ParameterServer:
         self._register_lock = threading.Lock()
         self._pushes = PushRegister()
         self._pulls = 0
+        self._shares = Shares(server, lambda: self.model, lambda: self.routing, self._pushes)
 
     def handlers(self) -> Handlers:
         """The table of calls for `rpc.serve`."""
@@ -53,6 +55,9 @@ class ParameterServer:
             methods.READ_TABLE: self.read_table,
             methods.ASSIGN_ROWS: self.assign_rows,
             methods.FENCE: self.fence,
+            methods.BEGIN_CHECKPOINT: self._shares.begin,
+            methods.WRITE_SHARE: self._shares.write,
+            methods.DROP_CHECKPOINT: self._shares.drop,
             methods.SET_ROUTING: self.set_routing,
             methods.STATUS: self.status,
             methods.SHUTDOWN: self.shutdown,

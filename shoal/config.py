@@ -161,6 +161,26 @@ class JobConfig(KubernetesOptions):
         0,
         commands="train",
     )
+    checkpoint_dir: str = _option(
+        "Folder for checkpoints: a path, or a URL such as gs://bucket/folder. Default: "
+        "checkpoints in the job folder.",
+        "",
+        commands="train",
+    )
+    checkpoint_steps: int = _option(
+        "Take a checkpoint every this many model versions (pushes per server). 0: not by steps.",
+        0,
+        commands="train",
+    )
+    checkpoint_seconds: float = _option(
+        "Take a checkpoint every this many seconds of training, and one at its end. 0: not by "
+        "time; with --checkpoint-steps 0 too there are none at all.",
+        300.0,
+        commands="train",
+    )
+    keep_checkpoint_max: int = _option(
+        "How many checkpoints are kept; older ones are removed.", 3, commands="train"
+    )
     seed: int = _option("Seed of initial values and of the order of tasks.", 0)
     relaunch_limit: int = _option(
         "How often one worker is started again after a failure before the job fails.", 3
@@ -200,6 +220,9 @@ class JobConfig(KubernetesOptions):
             ("pipeline_depth", 0),
             ("staleness_bound", -1),
             ("evaluation_steps", 0),
+            ("checkpoint_steps", 0),
+            ("checkpoint_seconds", 0.0),
+            ("keep_checkpoint_max", 1),
             ("relaunch_limit", 0),
         ):
             if getattr(self, name) < least:
@@ -257,6 +280,9 @@ class JobConfig(KubernetesOptions):
             token = self.token or secrets.token_hex(8)
             return dataclasses.replace(self, job_name=name, token=token, **changes)
         job_dir = self.job_dir or os.path.join("shoal-jobs", name)
+        checkpoints = self.checkpoint_dir or os.path.join(os.path.abspath(job_dir), "checkpoints")
+        if "://" not in checkpoints:
+            checkpoints = os.path.abspath(checkpoints)
         paths = {
             key: os.path.abspath(value)
             for key in PATHS
@@ -267,6 +293,7 @@ class JobConfig(KubernetesOptions):
             self,
             job_name=name,
             job_dir=os.path.abspath(job_dir),
+            checkpoint_dir=checkpoints,
             token=self.token or secrets.token_hex(8),
             **paths,
         )

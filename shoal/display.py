@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -222,6 +222,21 @@ def ledger_text(ledger: dict[str, int]) -> str:
     return f"{total:,} = {text}" + (f" + {left:,} not reached" if left else "")
 
 
+def checkpoints_text(checkpoints: Mapping[str, Any]) -> str:
+    """How many checkpoints were taken, and which the newest is; empty without any."""
+    kept, failed = checkpoints.get("kept"), checkpoints.get("failed")
+    if not kept and not failed:
+        return ""
+    text = f"{checkpoints['taken']} taken"
+    if failed:
+        text += f", {failed} FAILED ({checkpoints['last_failure']})"
+    if kept:
+        newest = kept[-1]
+        where = shown_path(checkpoints["folder"])
+        text += f"; newest number {newest['number']}, version {newest['version']:,}, in {where}"
+    return text
+
+
 def report(result: JobResult) -> Table:
     """The final report's table."""
     styles = {"succeeded": "bold green", "failed": "bold red"}
@@ -246,6 +261,8 @@ def report(result: JobResult) -> Table:
         table.add_row(
             "worker starts", f"{result.workers['starts']} ({result.workers['deaths']} died)"
         )
+    if text := checkpoints_text(result.checkpoints):
+        table.add_row("checkpoints", Text(text))
     if result.output and result.state == "succeeded":
         table.add_row("output", Text(shown_path(result.output)))
     table.add_row("job folder", Text(f"{shown_path(result.job_dir)} (logs/, result.json)"))

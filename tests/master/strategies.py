@@ -28,6 +28,7 @@ def config(**changes: Any) -> JobConfig:
         "training_data": "train.csv",
         "minibatch_size": 5,
         "num_minibatches_per_task": 2,
+        "checkpoint_seconds": 0.0,
     }
     return JobConfig(**(values | changes))
 

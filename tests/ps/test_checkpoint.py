@@ -3,18 +3,22 @@
 import random
 import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from shoal.checkpoints import manifests
+from shoal.checkpoints.folders import Checkpoint, complete, folder_name, newest_good, numbers
+from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps import checkpoint, manifests
-from shoal.ps.checkpoint import Checkpoint, complete, folder_of, newest_good, write_share
+from shoal.ps.checkpoint import cut, restore, write_share
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import Gradients, ServerModel
 
@@ -63,14 +67,15 @@ class Group:
                     model.apply(Gradients({0: (own, gradients)}, (dense, change), 0.1, 0, 0))
 
     def save(self, root, number):
-        folder = folder_of(root, number)
-        folder.mkdir(parents=True)
+        """Returns the checkpoint's folder."""
+        folder = open_storage(str(root)).child(folder_name(number))
+        folder.make()
         shares = [
-            write_share(folder, server, self.routing, model, self.pushes[server])
+            write_share(folder, server, self.routing, model, cut(model, self.pushes[server]))
             for server, model in enumerate(self.models)
         ]
-        complete(folder, number, shares, {"position": number})
-        return folder
+        complete(folder, number, "job", shares, {"position": number})
+        return root / folder_name(number) if isinstance(root, Path) else None
 
     def content(self):
         """Rows with slots and headers by id, then the dense vectors with theirs."""
@@ -88,11 +93,11 @@ class Group:
         return rows, np.concatenate(trainable, axis=1).tolist(), state.tolist()
 
 
-def restored(folder, servers):
+def restored(root, number, servers):
     group = Group(servers)
-    opened = Checkpoint(folder)
+    opened = Checkpoint(open_storage(str(root)), number)
     group.models = [
-        opened.restore(server, group.routing, group.pushes[server]) for server in range(servers)
+        restore(opened, server, group.routing, group.pushes[server]) for server in range(servers)
     ]
     return group
 
@@ -102,8 +107,8 @@ def test_every_row_slot_and_header_comes_back_on_any_number_of_servers(tmp_path,
     group = Group(before)
     for sequence in (1, 2, 3):
         group.push(sequence, IDS[sequence:].copy())
-    folder = group.save(tmp_path, 1)
-    again = restored(folder, after)
+    group.save(tmp_path, 1)
+    again = restored(tmp_path, 1, after)
     rows, *dense = again.content()
     expected, *expected_dense = group.content()
     assert rows == expected
@@ -121,7 +126,8 @@ def test_a_restored_server_knows_which_pushes_it_has(tmp_path):
     group = Group(2)
     group.push(1)
     group.pushes[0].fence(5, 2)
-    again = restored(group.save(tmp_path, 1), 2)
+    group.save(tmp_path, 1)
+    again = restored(tmp_path, 1, 2)
     before = again.content()
     again.push(1)
     assert again.content() == before
@@ -153,16 +159,17 @@ def test_a_share_is_of_one_moment_while_pushes_go_on(tmp_path):
     for thread in threads:
         thread.start()
     try:
-        folders = [group.save(tmp_path, number) for number in range(1, 6)]
+        for number in range(1, 6):
+            group.save(tmp_path, number)
     finally:
         done.set()
         for thread in threads:
             thread.join()
-    for folder in folders:
-        again = restored(folder, 1)
+    for number in range(1, 6):
+        again = restored(tmp_path, number, 1)
         # Each push updates every row once: all rows have had exactly the pushes named.
         uses = {row[-1] for row in again.content()[0].values()}
-        (share,) = Checkpoint(folder).shares
+        (share,) = Checkpoint(LocalStorage(tmp_path), number).shares
         sequences = {each["worker"]: each["sequence"] for each in share["pushes"]}
         named = sequences[0] + max(0, sequences.get(1, 1) - 1)
         assert uses == {named} == {share["version"]}
@@ -198,7 +205,7 @@ def test_every_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_taken
     second = group.save(root, 2)
     whole = tmp_path / "whole"
     shutil.copytree(second, whole)
-    assert newest_good(root)[0].number == 2
+    assert newest_good(LocalStorage(root))[0].number == 2
     chance = random.Random(17)
     mutations = 0
     while mutations < 500:
@@ -206,20 +213,20 @@ def test_every_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_taken
         if path is None:
             continue
         mutations += 1
-        found, refused = newest_good(root)
+        found, refused = newest_good(LocalStorage(root))
         assert found.number == 1
         (error,) = refused
         assert str(path) in str(error)
         shutil.copy(whole / path.name, path)
-    assert newest_good(root)[0].number == 2
+    assert newest_good(LocalStorage(root))[0].number == 2
 
 
 def test_a_checkpoint_without_its_manifest_or_in_anothers_place_is_none(tmp_path):
     group = Group(1)
     folder = group.save(tmp_path, 1)
-    shutil.copytree(folder, folder_of(tmp_path, 2))
+    shutil.copytree(folder, tmp_path / folder_name(2))
     (folder / manifests.MANIFEST).unlink()
-    found, refused = newest_good(tmp_path)
+    found, refused = newest_good(LocalStorage(tmp_path))
     assert found is None
     assert [manifests.MANIFEST in str(error) for error in refused] == [True, True]
 
@@ -227,8 +234,41 @@ def test_a_checkpoint_without_its_manifest_or_in_anothers_place_is_none(tmp_path
 def test_a_failed_write_leaves_the_model_as_it_was(tmp_path):
     group = Group(1)
     group.push(1)
+    (model,), (pushes,) = group.models, group.pushes
+    gone, at = LocalStorage(tmp_path / "gone"), cut(model, pushes)
     with pytest.raises(OSError, match="No such file"):
-        write_share(tmp_path / "gone", 0, group.routing, group.models[0], group.pushes[0])
+        write_share(gone, 0, group.routing, model, at)
     group.push(2)
-    assert checkpoint.newest_good(tmp_path) == (None, [])
-    assert restored(group.save(tmp_path, 1), 1).content() == group.content()
+    assert newest_good(LocalStorage(tmp_path)) == (None, [])
+    group.save(tmp_path, 1)
+    assert restored(tmp_path, 1, 1).content() == group.content()
+
+
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+def test_a_checkpoint_behind_a_url(tmp_path, scheme):
+    root = f"{scheme}://{tmp_path}/remote"
+    group = Group(2)
+    group.push(1)
+    group.save(root, 1)
+    group.push(2)
+    group.save(root, 2)
+    storage = open_storage(root)
+    assert numbers(storage) == [1, 2]
+    found, refused = newest_good(storage)
+    assert (found.number, found.ledger, refused) == (2, {"position": 2}, [])
+    assert restored(root, 2, 2).content() == group.content()
+    last = storage.child(folder_name(2))
+    with last.write("server-0001.table-0000.arrow") as file:
+        file.write(b"something else")
+    found, (error,) = newest_good(storage)
+    assert found.number == 1
+    assert f"{root}/checkpoint-00000002/server-0001.table-0000.arrow" in str(error)
+    storage.child(folder_name(1)).remove()
+    assert numbers(storage) == [2]
+
+
+def test_what_cannot_be_opened_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(OSError, match="nowhere://a"):
+        open_storage("nowhere://a")
+    with pytest.raises(CheckpointError, match=r"checkpoint-00000007/manifest.json: No such file"):
+        Checkpoint(open_storage(str(tmp_path)), 7)

@@ -1,0 +1,134 @@
+"""When a checkpoint is taken, which are kept, and what the job knows of them: pure decisions.
+
+Owns the policy of --checkpoint-steps, --checkpoint-seconds and --keep-checkpoint-max.
+Taking one is snapshots.py's; what is in a share is the servers'. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal.config import JobConfig
+from shoal.master.flow import Flow
+from shoal.master.instructions import Instruction, RemoveCheckpoints, TakeCheckpoint
+from shoal.master.membership import Membership
+from shoal.master.phases import Phase
+from shoal.master.record import JobRecord
+
+FINAL_ATTEMPTS = 2
+"""Of the checkpoint at the end of training: the first may have met a server's death."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A checkpoint that is complete. bytes: of all its files. seconds: it took."""
+
+    number: int
+    version: int
+    bytes: int
+    seconds: float
+
+
+class Checkpoints:
+    """The checkpoints of one job.
+
+    kept: those that are there, oldest first. count: how many were taken. failures: how many
+    could not be. last_failure: why, of the last of them.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        flow: Flow,
+        record: JobRecord,
+        members: Membership,
+        instructions: list[Instruction],
+    ) -> None:
+        """instructions: what is to be done is appended."""
+        self._flow = flow
+        self._record = record
+        self._members = members
+        self._instructions = instructions
+        self._steps = config.checkpoint_steps
+        self._seconds = config.checkpoint_seconds
+        self._keep = config.keep_checkpoint_max
+        # The rows of --restore-from are in no checkpoint until the first one.
+        self._needs_first = self._wanted = bool(config.restore_from)
+        self._under_way = False
+        self._version: int | None = None
+        self._time = 0.0
+        self._final_failures = 0
+        self.kept: list[Taken] = []
+        self.count = 0
+        self.failures = 0
+        self.last_failure = ""
+
+    @staticmethod
+    def enabled(config: JobConfig) -> bool:
+        """Whether the job takes checkpoints at all."""
+        return config.command == "train" and bool(
+            config.checkpoint_steps or config.checkpoint_seconds
+        )
+
+    def found(self, kept: Sequence[Taken]) -> None:
+        """Checkpoints that the job took before its master was started, oldest first."""
+        self.kept = list(kept)
+
+    def master_restarted(self) -> None:
+        """What was under way is not any more, and the time since the last is not known."""
+        self._under_way = False
+        self._wanted = self._needs_first and not self.count
+        self._version = None
+
+    def tick(self, now: float) -> None:
+        """Have a checkpoint taken if one is due, and all servers are there to take it."""
+        if self._under_way or not self._members.servers_ready or not self._due(now):
+            return
+        self._under_way = True
+        self._wanted = False
+        self._version, self._time = self._newest, now
+        # Only one that is begun after training has all that was trained.
+        self._instructions.append(TakeCheckpoint(final=self._flow.phase == Phase.SAVING))
+
+    @property
+    def _newest(self) -> int:
+        slots = self._members.servers.values()
+        return max(self._flow.version, *(slot.version for slot in slots))
+
+    def _due(self, now: float) -> bool:
+        if self._flow.phase == Phase.SAVING:
+            return True
+        if self._flow.phase != Phase.TRAINING or not (self._steps or self._seconds):
+            return False
+        if self._version is None:
+            self._version, self._time = self._newest, now
+        by_steps = self._steps and self._newest // self._steps > self._version // self._steps
+        by_time = self._seconds and now - self._time >= self._seconds
+        return bool(self._wanted or by_steps or by_time)
+
+    def taken(self, taken: Taken, final: bool, now: float) -> None:
+        """A checkpoint is complete; the surplus of older ones goes."""
+        self._under_way = False
+        self.count += 1
+        self.kept.append(taken)
+        surplus, self.kept = self.kept[: -self._keep], self.kept[-self._keep :]
+        if surplus:
+            self._instructions.append(RemoveCheckpoints(tuple(each.number for each in surplus)))
+        if final:
+            self._flow.saved(now)
+        self.tick(now)
+
+    def failed(self, reason: str, final: bool, now: float) -> None:
+        """The checkpoint under way could not be taken; the job goes on without it."""
+        self._under_way = False
+        self.failures += 1
+        self._final_failures += final
+        self.last_failure = reason
+        newest = f"number {self.kept[-1].number}" if self.kept else "none"
+        self._record.note(
+            now, f"warning: a checkpoint could not be taken: {reason}; the newest is {newest}"
+        )
+        if self._final_failures >= FINAL_ATTEMPTS:
+            self._flow.saved(now)
+        self.tick(now)

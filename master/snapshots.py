@@ -1,0 +1,127 @@
+"""Taking a checkpoint: the calls to the servers, the manifest, and the files' removal.
+
+Owns the order that makes a checkpoint whole or none: all servers fix what they hold, all
+write it, and only then is the manifest written. When, and what follows, is checkpoints.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from shoal.checkpoints import folders, manifests
+from shoal.checkpoints.folders import folder_name
+from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.storage import Storage, open_storage
+from shoal.config import JobConfig
+from shoal.master.checkpoints import Taken
+from shoal.master.ids import ServerId
+from shoal.master.servers import ServerConnections
+from shoal.proto.errors import PeerUnavailableError, WireError
+
+logger = logging.getLogger(__name__)
+
+
+class TakingError(Exception):
+    """A checkpoint could not be taken; the message says why."""
+
+
+class CheckpointTaker:
+    """Takes the checkpoints of one job, one at a time, on a thread of the caller's."""
+
+    def __init__(self, config: JobConfig, servers: ServerConnections) -> None:
+        self._root = config.checkpoint_dir
+        self._job = config.token or config.job_name
+        self._servers = servers
+        self._last = 0
+
+    def found(self) -> list[Taken]:
+        """The checkpoints of this job that are there already, oldest first."""
+        found = []
+        try:
+            root = open_storage(self._root)
+            for number in folders.numbers(root):
+                try:
+                    checkpoint = folders.Checkpoint(root, number)
+                except CheckpointError as error:
+                    logger.warning("checkpoint %d is not counted: %s", number, error)
+                    continue
+                if checkpoint.job == self._job:
+                    found.append(Taken(number, checkpoint.version, checkpoint.bytes, 0.0))
+        except OSError as error:
+            logger.warning("looking for checkpoints: %s", error)
+        return found
+
+    def take(
+        self, addresses: Mapping[ServerId, str], ledger: Callable[[], dict[str, Any]]
+    ) -> Taken:
+        """Take a checkpoint.
+
+        addresses: of all servers. ledger: gives the master's position, asked for when all
+            servers have fixed theirs.
+        Raises TakingError; then nothing of it is left, as far as that can be removed.
+        """
+        began = time.monotonic()
+        folder = None
+        number = 0
+        try:
+            root = open_storage(self._root)
+            root.make()
+            number = self._last = max([self._last, *folders.numbers(root)]) + 1
+            folder = root.child(folder_name(number))
+            folder.make()
+            content = self._write(folder, number, addresses, ledger)
+        except (OSError, WireError, PeerUnavailableError) as error:
+            for server, address in addresses.items():
+                self._servers.drop_checkpoint(server, address, number)
+            if folder is not None:
+                self._remove(folder)
+            raise TakingError(_reason(error, self._root)) from error
+        seconds = time.monotonic() - began
+        return Taken(number, content["version"], content["bytes"], seconds)
+
+    def _write(
+        self,
+        folder: Storage,
+        number: int,
+        addresses: Mapping[ServerId, str],
+        ledger: Callable[[], dict[str, Any]],
+    ) -> dict[str, Any]:
+        def of_all(call: Callable[[ServerId, str], Any]) -> list[Any]:
+            return list(threads.map(call, addresses.keys(), addresses.values()))
+
+        with ThreadPoolExecutor(len(addresses), thread_name_prefix="checkpoint") as threads:
+            of_all(lambda server, at: self._servers.begin_checkpoint(server, at, number))
+            position = ledger()
+            shares = of_all(
+                lambda server, at: self._servers.write_share(server, at, number, self._root)
+            )
+        return folders.complete(
+            folder, number, self._job, [json.loads(share) for share in shares], position
+        )
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove checkpoints that are not wanted any more; what cannot be removed stays."""
+        for number in numbers:
+            self._remove(open_storage(self._root).child(folder_name(number)))
+
+    @staticmethod
+    def _remove(folder: Storage) -> None:
+        try:
+            # First: half removed, it must not pass for a whole one.
+            folder.discard(manifests.MANIFEST)
+            folder.remove()
+        except OSError as error:
+            logger.warning("%s could not be removed: %s", folder.location, error)
+
+
+def _reason(error: Exception, root: str) -> str:
+    if isinstance(error, WireError):
+        return error.message
+    if isinstance(error, OSError):
+        return f"{error.filename or root}: {manifests.reason(error)}"
+    return str(error)

@@ -1,0 +1,156 @@
+"""The calls that take a checkpoint: begin, write, drop.
+
+Owns what is under way: at most one checkpoint, begun or being written. What is in a share
+is checkpoint.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shoal.checkpoints import manifests
+from shoal.checkpoints.folders import folder_name
+from shoal.checkpoints.storage import open_storage
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from shoal.ps.checkpoint import Cut, cut, write_share
+from shoal.ps.pushes import PushRegister
+from shoal.ps.tables import ServerModel
+
+logger = logging.getLogger(__name__)
+
+BEGUN_SECONDS = 120.0
+"""How long rows stay fixed for a master that does not come back to have them written:
+each row changed meanwhile costs the memory of a copy."""
+
+
+WRITER_END_SECONDS = 20.0
+"""For a writer to notice that it is not wanted: it looks after each piece of rows."""
+
+
+class _DroppedError(Exception):
+    """The checkpoint that is being written is not wanted any more."""
+
+
+@dataclass
+class _UnderWay:
+    number: int
+    model: ServerModel
+    at: Cut
+    timer: threading.Timer
+    writing: bool = False
+    dropped: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def go_on(self) -> None:
+        """Between two pieces of rows."""
+        if self.dropped.is_set():
+            raise _DroppedError
+
+
+class Shares:
+    """Takes the shares of server `server`.
+
+    model, routing: the present ones.
+    """
+
+    def __init__(
+        self,
+        server: int,
+        model: Callable[[], ServerModel],
+        routing: Callable[[], Routing],
+        pushes: PushRegister,
+    ) -> None:
+        self._server = server
+        self._model = model
+        self._routing = routing
+        self._pushes = pushes
+        self._lock = threading.Lock()
+        self._under_way: _UnderWay | None = None
+
+    def begin(self, request: pb.BeginCheckpointRequest) -> pb.BeginCheckpointReply:
+        """Fix what is there now; a repeated call changes nothing, another number replaces."""
+        with self._lock:
+            under_way = self._under_way
+            if under_way is None or under_way.number != request.number:
+                if under_way is not None:
+                    self._drop(under_way)
+                model = self._model()
+                timer = threading.Timer(BEGUN_SECONDS, self._expire, (request.number,))
+                timer.daemon = True
+                try:
+                    at = cut(model, self._pushes)
+                except MemoryError as error:
+                    raise WireError(pb.CHECKPOINT_FAILED, "no memory for it") from error
+                under_way = _UnderWay(request.number, model, at, timer)
+                timer.start()
+                self._under_way = under_way
+            return pb.BeginCheckpointReply(version=under_way.at.dense.version)
+
+    def write(self, request: pb.WriteShareRequest) -> pb.WriteShareReply:
+        """Write what `begin` fixed. Raises WireError(CHECKPOINT_FAILED)."""
+        with self._lock:
+            under_way = self._under_way
+            if under_way is None or under_way.number != request.number or under_way.writing:
+                raise WireError(
+                    pb.CHECKPOINT_FAILED,
+                    f"checkpoint {request.number} is not waiting to be written",
+                )
+            under_way.writing = True
+            under_way.timer.cancel()
+        try:
+            folder = open_storage(request.root).child(folder_name(request.number))
+            share = write_share(
+                folder,
+                self._server,
+                self._routing(),
+                under_way.model,
+                under_way.at,
+                under_way.go_on,
+            )
+        except OSError as error:
+            # The file's name where the system gives one.
+            where = error.filename or request.root
+            raise WireError(pb.CHECKPOINT_FAILED, f"{where}: {manifests.reason(error)}") from error
+        except MemoryError as error:
+            raise WireError(
+                pb.CHECKPOINT_FAILED, "no memory for the rows that changed while it was written"
+            ) from error
+        except _DroppedError as error:
+            raise WireError(pb.CHECKPOINT_FAILED, "it was given up") from error
+        finally:
+            # Also where the storage could not even be opened.
+            under_way.model.thaw()
+            under_way.ended.set()
+            with self._lock:
+                if self._under_way is under_way:
+                    self._under_way = None
+        logger.info("share of checkpoint %d written: %d bytes", request.number, share["bytes"])
+        return pb.WriteShareReply(share=json.dumps(share))
+
+    def drop(self, request: pb.DropCheckpointRequest) -> pb.DropCheckpointReply:
+        """Give up a checkpoint, if it is under way."""
+        self._expire(request.number)
+        return pb.DropCheckpointReply()
+
+    def _expire(self, number: int) -> None:
+        with self._lock:
+            if self._under_way is not None and self._under_way.number == number:
+                self._drop(self._under_way)
+
+    def _drop(self, under_way: _UnderWay) -> None:
+        """Under the lock. Raises WireError(NOT_READY) if the writer does not end in time."""
+        under_way.timer.cancel()
+        under_way.dropped.set()
+        if not under_way.writing:
+            under_way.model.thaw()
+        elif not under_way.ended.wait(WRITER_END_SECONDS):
+            raise WireError(
+                pb.NOT_READY, f"checkpoint {under_way.number} is being written, and does not end"
+            )
+        self._under_way = None

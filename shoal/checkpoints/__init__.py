@@ -1,0 +1,10 @@
+"""The form of checkpoints on disk, which servers, master and command line share.
+
+    storage.py    folders of files: of this machine, or behind a URL
+    manifests.py  sizes and checksums: what makes a file count as damaged
+    folders.py    which checkpoints there are, opening and completing one
+    arrow.py      the files of rows and vectors
+
+Decides nothing: when a checkpoint is taken is the master's to say, what is in a share
+the server's. Only arrow.py needs pyarrow.
+"""

@@ -1,0 +1,232 @@
+"""Folders of files: of this machine, or of what fsspec knows by URL (gs://, s3://, ...).
+
+Owns how a file gets there whole or not at all. Knows nothing of checkpoints. Every
+failure is an OSError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+
+class Storage(ABC):
+    """A folder. location: its path or URL, as the user knows it."""
+
+    location: str
+
+    @abstractmethod
+    def child(self, name: str) -> Storage:
+        """A folder in this one, which need not exist."""
+
+    @abstractmethod
+    def make(self) -> None:
+        """Have the folder exist, and those that it is in."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Names of the files and folders in it, sorted; none if it does not exist."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+
+    @abstractmethod
+    def read(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file, opened for reading."""
+
+    @abstractmethod
+    def write(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file to be written: in place, and kept through a crash of the machine, on leaving.
+
+        If the body raises, the file is as it was before.
+        """
+
+    @abstractmethod
+    def discard(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+
+    def path(self, name: str) -> str:
+        """Where a file is, for messages."""
+        return f"{self.location.rstrip('/')}/{name}"
+
+    def local_path(self, name: str) -> Path | None:
+        """The path of a file of this machine; None for one behind a URL."""
+        del name
+        return None
+
+
+def open_storage(location: str) -> Storage:
+    """The folder at a path or URL.
+
+    Raises OSError if nothing installed knows the kind of URL.
+    """
+    if "://" not in location:
+        return LocalStorage(location)
+    # Late: a job on one machine needs none of it.
+    import fsspec
+
+    try:
+        filesystem, path = fsspec.core.url_to_fs(location)
+    except (ImportError, ValueError) as error:
+        raise OSError(f"{location}: {error}") from error
+    return RemoteStorage(filesystem, str(path), location)
+
+
+class LocalStorage(Storage):
+    """A folder of this machine."""
+
+    def __init__(self, location: str | Path) -> None:
+        self.location = str(location)
+        self._folder = Path(location)
+
+    def child(self, name: str) -> LocalStorage:
+        """See Storage."""
+        return LocalStorage(self._folder / name)
+
+    def make(self) -> None:
+        """See Storage."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """See Storage."""
+        try:
+            return sorted(os.listdir(self._folder))
+        except FileNotFoundError:
+            return []
+
+    def size(self, name: str) -> int:
+        """See Storage."""
+        return (self._folder / name).stat().st_size
+
+    def read(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """See Storage."""
+        return (self._folder / name).open("rb")
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[BinaryIO]:
+        """See Storage: a temporary name, synced and renamed."""
+        temporary = self._folder / f"{name}.tmp"
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._folder / name)
+            _sync(self._folder)
+        except OSError as error:
+            # A full disk does not say which file it was about.
+            error.filename = error.filename or str(temporary)
+            raise
+
+    def discard(self, name: str) -> None:
+        """See Storage."""
+        (self._folder / name).unlink(missing_ok=True)
+        _sync(self._folder)
+
+    def remove(self) -> None:
+        """See Storage."""
+        shutil.rmtree(self._folder)
+
+    def local_path(self, name: str) -> Path | None:
+        """See Storage."""
+        return self._folder / name
+
+
+def _sync(folder: Path) -> None:
+    """Have the folder's entries on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class RemoteStorage(Storage):
+    """A folder of an fsspec file system. Object stores show a file only when it is whole."""
+
+    def __init__(self, filesystem: Any, path: str, location: str) -> None:
+        self._filesystem = filesystem
+        self._path = path.rstrip("/")
+        self.location = location.rstrip("/")
+
+    def child(self, name: str) -> RemoteStorage:
+        """See Storage."""
+        return RemoteStorage(self._filesystem, f"{self._path}/{name}", f"{self.location}/{name}")
+
+    def make(self) -> None:
+        """See Storage."""
+        with _as_os_error(self.location):
+            self._filesystem.makedirs(self._path, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """See Storage."""
+        with _as_os_error(self.location):
+            # Another process may have written there since it was last listed.
+            self._filesystem.invalidate_cache()
+            try:
+                found = self._filesystem.ls(self._path, detail=False)
+            except FileNotFoundError:
+                return []
+        return sorted(str(each).rstrip("/").rpartition("/")[2] for each in found)
+
+    def size(self, name: str) -> int:
+        """See Storage."""
+        with _as_os_error(self.path(name)):
+            return int(self._filesystem.size(f"{self._path}/{name}"))
+
+    @contextmanager
+    def read(self, name: str) -> Iterator[BinaryIO]:
+        """See Storage."""
+        with (
+            _as_os_error(self.path(name)),
+            self._filesystem.open(f"{self._path}/{name}", "rb") as file,
+        ):
+            yield cast(BinaryIO, file)
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[BinaryIO]:
+        """See Storage."""
+        with _as_os_error(self.path(name)):
+            file = self._filesystem.open(f"{self._path}/{name}", "wb", autocommit=False)
+            try:
+                yield cast(BinaryIO, file)
+                file.close()
+            except BaseException:
+                file.discard()
+                raise
+            file.commit()
+
+    def discard(self, name: str) -> None:
+        """See Storage."""
+        with _as_os_error(self.path(name)), contextlib.suppress(FileNotFoundError):
+            self._filesystem.rm_file(f"{self._path}/{name}")
+
+    def remove(self) -> None:
+        """See Storage."""
+        with _as_os_error(self.location):
+            self._filesystem.rm(self._path, recursive=True)
+
+
+@contextmanager
+def _as_os_error(path: str) -> Iterator[None]:
+    """Whatever a cloud's library raises, as one kind of error that names the file."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        # Errors of our own writers pass through here too, which are no file's fault.
+        if type(error).__module__.startswith(("shoal.", "pyarrow.")):
+            raise
+        raise OSError(f"{path}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,100 @@
+"""Checkpoints of real jobs: what is in them, and that trouble with them stops no job."""
+
+import json
+import shutil
+
+import pytest
+
+from shoal.checkpoints import arrow
+from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
+from shoal.checkpoints.storage import LocalStorage
+from tests.jobs.running import RunningJob, until
+from tests.jobs.test_exactly_once import COUNTING, applied
+
+pytestmark = pytest.mark.job
+
+
+def counted(checkpoint):
+    """(records by the dense weight, {id: times}) of a checkpoint of zoo/counting.py."""
+    counts, total = {}, []
+    for share in checkpoint.shares:
+        for columns in arrow.read(checkpoint.folder, share["files"][0]):
+            counts.update(zip(columns["id"].tolist(), columns["values"][:, 0], strict=True))
+        for columns in arrow.read(checkpoint.folder, share["files"][-2]):
+            total += columns["values"].tolist()
+    return total, counts
+
+
+def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_path):
+    training, validation = numbered
+    root = LocalStorage(tmp_path / "saved")
+    with RunningJob(
+        "train",
+        tmp_path,
+        "saving",
+        environment={"GATES": "step-20"},
+        training_data=training,
+        validation_data=validation,
+        output=tmp_path / "out",
+        num_ps=2,
+        checkpoint_steps=5,
+        checkpoint_dir=tmp_path / "saved",
+        keep_checkpoint_max=2,
+        num_minibatches_per_task=4,
+        **COUNTING,
+    ) as job:
+        job.at_gate("step-20")
+        # Pushes stand still at 19, of which the master hears within a second.
+        job.wait_status("a checkpoint", lambda _: newest_good(root)[0] is not None)
+        early, refused = newest_good(root)
+        assert refused == []
+        total, counts = counted(early)
+        # Both servers have had the same pushes of the only worker.
+        assert total[0] == total[1] == 10 * early.version == sum(counts.values())
+        assert early.shares[0]["pushes"][0]["sequence"] == early.version
+        job.open("step-20")
+        ended = job.ended().succeeded()
+    found = numbers(root)
+    assert len(found) == 2
+    assert [each["number"] for each in ended.result["checkpoints"]["kept"]] == found
+    assert ended.result["checkpoints"]["failed"] == 0
+    last = Checkpoint(root, found[-1])
+    last.verify()
+    assert last.ledger["records"]["trained_once"] == 480
+    assert counted(last) == applied(tmp_path / "out")
+    assert f"newest number {found[-1]}, version 48" in ended.out
+
+
+def test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnings(
+    numbered, tmp_path
+):
+    with RunningJob(
+        "train",
+        tmp_path,
+        "vanished",
+        environment={"GATES": "step-10 step-20"},
+        training_data=numbered[0],
+        checkpoint_steps=5,
+        **COUNTING,
+    ) as job:
+        folder = job.folder.path / "checkpoints"
+
+        def taken(at_gate):
+            job.at_gate(at_gate)
+            return until("a checkpoint", lambda: newest_good(LocalStorage(folder))[0])
+
+        first = taken("step-10")
+        assert first.job == json.loads(job.folder.config.read_text())["token"]
+        shutil.rmtree(folder)
+        job.open("step-10")
+        assert taken("step-20").number > first.number
+        shutil.rmtree(folder)
+        folder.write_text("not a folder")
+        job.open("step-20")
+        ended = job.ended().succeeded()
+    checkpoints = ended.result["checkpoints"]
+    assert checkpoints["taken"] >= 2
+    assert checkpoints["failed"] >= 2
+    assert "vanished/checkpoints: " in checkpoints["last_failure"]
+    assert "warning: a checkpoint could not be taken" in ended.out
+    assert " FAILED " in ended.out

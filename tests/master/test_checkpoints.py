@@ -1,0 +1,152 @@
+"""When a job takes checkpoints, which it keeps, and what a failed one means. No I/O."""
+
+from shoal.master.checkpoints import Taken
+from shoal.master.events import RecordedJob
+from shoal.master.ids import ServerId
+from shoal.master.instructions import RemoveCheckpoints, TakeCheckpoint
+from shoal.master.outcomes import DataDescribed, Done
+from shoal.master.phases import Phase
+from shoal.master.result import result_of
+from shoal.master.status import position
+from shoal.master.work import Source
+from shoal.proto import shoal_pb2 as pb
+from tests.master.strategies import begun, config, finish_next, take, w
+
+TRAINING = DataDescribed(training=(Source("t", 40),))
+
+
+def orders(job):
+    return [i for i in job.take_instructions() if isinstance(i, TakeCheckpoint | RemoveCheckpoints)]
+
+
+def at_version(job, version, now):
+    job.server_status(ServerId(0), pb.ServerStatus(version=version))
+    job.tick(now)
+    return orders(job)
+
+
+def taken(number):
+    return Taken(number, version=number * 10, bytes=100, seconds=0.1)
+
+
+def test_by_steps_one_at_a_time():
+    job = begun(TRAINING, checkpoint_steps=10)
+    assert at_version(job, 9, 1.0) == []
+    assert at_version(job, 12, 2.0) == [TakeCheckpoint()]
+    assert at_version(job, 25, 3.0) == []  # one is under way
+    job.checkpoint_taken(taken(1), False, 4.0)
+    assert orders(job) == [TakeCheckpoint()]  # as soon as it has ended
+    job.checkpoint_taken(taken(2), False, 5.0)
+    assert at_version(job, 29, 6.0) == []
+
+
+def test_by_time_and_again_after_a_failure():
+    job = begun(TRAINING, checkpoint_seconds=30.0)
+    job.tick(30.0)  # training began at 1
+    assert orders(job) == []
+    job.tick(31.0)
+    assert orders(job) == [TakeCheckpoint()]
+    job.checkpoint_failed("/x: No space left on device", False, 33.0)
+    job.tick(60.0)
+    assert orders(job) == []
+    job.tick(61.0)
+    assert orders(job) == [TakeCheckpoint()]
+    checkpoints = result_of(job, 62.0)["checkpoints"]
+    assert (checkpoints["failed"], checkpoints["kept"]) == (1, [])
+    assert checkpoints["last_failure"] == "/x: No space left on device"
+    assert any("warning" in text and "No space" in text for text in job.record.messages)
+
+
+def test_the_newest_are_kept_and_those_of_an_earlier_master_count():
+    job = begun(TRAINING, checkpoint_steps=1, keep_checkpoint_max=2)
+    job.checkpoints.found([taken(3), taken(5)])
+    job.checkpoint_taken(taken(6), False, 1.0)
+    assert orders(job)[0] == RemoveCheckpoints((3,))
+    assert [each.number for each in job.checkpoints.kept] == [5, 6]
+
+
+def test_the_values_of_restore_from_are_saved_first():
+    job = begun(checkpoint_seconds=30.0, restore_from="r")
+    finish_next(job, w(0), TRAINING)
+    assert orders(job) == []
+    finish_next(job, w(0), Done())  # the values are loaded
+    assert job.flow.phase == Phase.TRAINING
+    assert orders(job) == [TakeCheckpoint()]
+
+
+def test_the_last_checkpoint_is_of_all_that_was_trained():
+    job = begun(TRAINING, checkpoint_steps=10)
+    assert at_version(job, 10, 1.0) == [TakeCheckpoint()]
+    for _ in range(4):
+        finish_next(job, w(0), Done())
+    assert job.flow.phase == Phase.SAVING
+    # The one under way was begun before the end.
+    job.checkpoint_taken(taken(1), False, 2.0)
+    assert job.flow.phase == Phase.SAVING
+    assert orders(job) == [TakeCheckpoint(final=True)]
+    assert position(job, 2.0)["records"]["trained_once"] == 40
+    job.checkpoint_taken(taken(2), True, 3.0)
+    assert job.flow.phase == Phase.SUCCEEDED
+
+
+def test_a_job_ends_well_without_its_last_checkpoint():
+    job = begun(TRAINING, checkpoint_seconds=1.0)
+    for _ in range(4):
+        finish_next(job, w(0), Done())
+    for now in (2.0, 3.0):
+        assert orders(job) == [TakeCheckpoint(final=True)]
+        job.checkpoint_failed("the disk is full", True, now)
+    assert job.flow.phase == Phase.SUCCEEDED
+    assert orders(job) == []
+
+
+def test_a_new_master_takes_again_what_the_old_one_had_under_way():
+    events = []
+    job = RecordedJob(config(checkpoint_steps=10), events.append)
+    job.begin(0.0)
+    job.server_registered(ServerId(0), 0, "host:0", 0.0)
+    job.worker_registered(w(0), 0, 0.0)
+    finish_next(job, w(0), TRAINING)
+    at_version(job, 10, 1.0)
+    for _ in range(4):
+        finish_next(job, w(0), Done())
+    job.checkpoint_taken(taken(1), False, 2.0)
+    for phase in (Phase.SAVING, Phase.SUCCEEDED):
+        again = RecordedJob(config(checkpoint_steps=10), lambda _: None)
+        again.replay(list(events))
+        assert again.flow.phase == job.flow.phase == phase
+        again.master_restarted(3.0)
+        again.tick(3.0)
+        assert orders(again) == [TakeCheckpoint(final=True)] * (phase == Phase.SAVING)
+        if phase == Phase.SAVING:
+            job.checkpoint_taken(taken(2), True, 4.0)
+
+
+def test_none_where_none_are_wanted():
+    job = begun(TRAINING, checkpoint_seconds=0.0, checkpoint_steps=0)
+    assert at_version(job, 1000, 20.0) == []
+    for _ in range(4):
+        finish_next(job, w(0), Done())
+    assert job.flow.phase == Phase.SUCCEEDED
+
+
+def test_the_position_names_what_is_under_way():
+    job = begun(TRAINING, checkpoint_steps=10)
+    finish_next(job, w(0), Done())
+    task = take(job, w(0))
+    job.flow.progress(task, 4)
+    assert position(job, 1.0) == {
+        "phase": "training",
+        "epoch": 0,
+        "version": 0,
+        "records": {"total": 40, "trained_once": 14, "repeated": 0, "failed": 0, "pending": 26},
+        "held": {
+            "worker-0": {
+                "task": task.id,
+                "source": "t",
+                "start": task.span.start,
+                "end": task.span.end,
+                "acknowledged": 4,
+            }
+        },
+    }
