@@ -82,12 +82,20 @@ bench-readers: build/extensions
 bench-parity: build/extensions
 	$(BIN)/python benchmarks/parity.py
 
-# A job on a synthetic click stream against its own compiled step and plain Keras:
-# build/bench/end_to_end.json.
-bench-end-to-end: build/extensions
-	mkdir -p build/bench
+# A job on a synthetic click stream against its own compiled step, plain Keras and
+# TensorFlow's ParameterServerStrategy: build/bench/end_to_end.json.
+bench-end-to-end: build/bench/tf_keras/installed
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 10000000
+	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000 --processes 2
+
+# The strategy needs Keras 2, which is of the same version as TensorFlow and lies in a
+# folder of its own: only that one peer sees it.
+build/bench/tf_keras/installed: build/extensions
+	mkdir -p build/bench
+	$(BIN)/pip install --quiet --no-deps --upgrade --target build/bench/tf_keras \
+	  "tf_keras~=$$($(BIN)/python -c 'import tensorflow as tf; print(tf.__version__)' 2>/dev/null | cut -d. -f1,2).0"
+	touch $@
 
 # Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
 annotate: $(VENV)/installed

@@ -1,15 +1,17 @@
-"""Samples a second of a whole job, against its own compiled step and plain Keras.
+"""Samples a second of a whole job, against its compiled step, Keras and TensorFlow's strategy.
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D]
+        [--processes N] [--systems shoal ceiling keras strategy]
 
-DeepFM on a SYNTHETIC stream (stream.py), batch 4096, one server and one worker. The systems
+DeepFM on a SYNTHETIC stream (stream.py), batch 4096, one server and one worker, or with
+--processes N as many of each (then only against TensorFlow's strategy). The systems
 take turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
 A round of shoal is a whole `shoal train` that reads Parquet files, observed from its
 20th step on and then stopped; the peers have their data in memory. CPU seconds a
 million samples are of all processes that train (for shoal worker and server).
 
 Prints a table and writes build/bench/end_to_end.json in the form of native.json; results
-for another number of ids that stand there are kept.
+for another number of ids or of processes that stand there are kept.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ from shoal.proto.rpc import Connection, peer_name
 HERE = Path(__file__).parent
 BENCH = Path("build/bench")
 OUTPUT = BENCH / "end_to_end.json"
+TF_KERAS = BENCH / "tf_keras"
+"""Where `make bench-end-to-end` installs tf_keras, for the strategy alone."""
+SYSTEMS = ("shoal", "ceiling", "keras", "strategy")
 WARM_STEPS = 20
 START_SECONDS = 120
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -45,11 +50,13 @@ Measured = dict[str, float]
 
 
 class Peer:
-    """A process of peers.py."""
+    """A process that trains when told to."""
 
-    def __init__(self, kind: str, folder: Path, ids: int) -> None:
+    def __init__(self, *command: str) -> None:
+        path = os.pathsep.join([str(TF_KERAS.resolve()), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "peers.py"), kind, str(folder), str(ids)],
+            [sys.executable, *command],
+            env=os.environ | {"PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -79,9 +86,11 @@ class Peer:
 class Shoal:
     """A `shoal train` a round."""
 
-    def __init__(self, folder: Path, depth: int) -> None:
+    def __init__(self, folder: Path, depth: int, processes: int, flags: list[str]) -> None:
         self._folder = folder
         self._depth = depth
+        self._processes = processes
+        self._flags = flags
         self._job = (BENCH / "end-to-end-job").resolve()
 
     def measure(self, seconds: float) -> Measured:
@@ -93,6 +102,8 @@ class Shoal:
             *("--training-data", str(self._folder / "train.parquet")),
             *("--minibatch-size", str(stream.BATCH), "--num-minibatches-per-task", "64"),
             *("--num-epochs", "1000", "--pipeline-depth", str(self._depth)),
+            *("--num-workers", str(self._processes), "--num-ps", str(self._processes)),
+            *self._flags,
         ]
         (self._job / "master.json").unlink(missing_ok=True)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -155,8 +166,8 @@ class Shoal:
         """Nothing is left of a round."""
 
 
-def results(ids: int, rounds: dict[str, list[Measured]]) -> list[dict[str, Any]]:
-    """Lines of end_to_end.json."""
+def results(ids: int, processes: int, rounds: dict[str, list[Measured]]) -> list[dict[str, Any]]:
+    """Lines of end_to_end.json; "threads" are the workers, each with a server."""
     rates = {
         name: statistics.median(each["samples"] / each["seconds"] for each in measured)
         for name, measured in rounds.items()
@@ -165,13 +176,15 @@ def results(ids: int, rounds: dict[str, list[Measured]]) -> list[dict[str, Any]]
         name: statistics.median(each["cpu_seconds"] / each["samples"] * 1e6 for each in measured)
         for name, measured in rounds.items()
     }
-    common = {"operation": "train", "dim": 16, "ids": ids, "threads": os.cpu_count()}
+    common = {"operation": "train", "dim": 16, "ids": ids, "threads": processes}
     lines = [
         {"name": name, **common, "value": round(rate), "unit": "samples/s", "against": ""}
         | {"ratio": None, "cpu_seconds_per_million_samples": round(cpu[name], 2)}
         for name, rate in rates.items()
     ]
-    ours = lines[0]
+    if "shoal" not in rates:
+        return lines
+    ours = next(line for line in lines if line["name"] == "shoal")
     return lines + [
         ours | {"against": name, "ratio": round(rates["shoal"] / rate, 3)}
         for name, rate in rates.items()
@@ -186,17 +199,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each system a round")
     parser.add_argument("--depth", type=int, default=1, help="shoal's --pipeline-depth")
+    parser.add_argument("--processes", type=int, default=1, help="workers, and servers")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS)
+    parser.add_argument("--shoal", default="", help="more flags for shoal train, in one argument")
     options = parser.parse_args()
     # So that the job and the peers end with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = (BENCH / f"criteo-{options.ids}").resolve()
     described = stream.prepared(folder, options.ids, options.records)
     print(f"synthetic stream of {options.ids:,} ids, best AUC {described['best_auc']:.4f}")
-    systems: dict[str, Any] = {"shoal": Shoal(folder, options.depth)}
-    rounds: dict[str, list[Measured]] = {name: [] for name in ("shoal", "ceiling", "keras")}
+    several = options.processes > 1
+    wanted = options.systems or (("shoal", "strategy") if several else SYSTEMS)
+    systems: dict[str, Any] = {}
+    rounds: dict[str, list[Measured]] = {name: [] for name in wanted}
+    given = str(folder), str(options.ids)
+    count = str(options.processes)
     try:
-        for kind in ("ceiling", "keras"):
-            systems[kind] = Peer(kind, folder, options.ids)
+        for kind in wanted:
+            if kind == "shoal":
+                flags = options.shoal.split()
+                systems[kind] = Shoal(folder, options.depth, options.processes, flags)
+            elif kind == "strategy":
+                systems[kind] = Peer(str(HERE / "parameter_server.py"), *given, count, count)
+            else:
+                systems[kind] = Peer(str(HERE / "peers.py"), kind, *given)
         for number in range(options.rounds):
             for name, system in systems.items():
                 measured = system.measure(options.seconds)
@@ -206,8 +232,10 @@ def main() -> None:
     finally:
         for system in systems.values():
             system.close()
-    made = results(options.ids, rounds)
-    table = Table(title=f"DeepFM, synthetic stream, {options.ids:,} ids, depth {options.depth}")
+    made = results(options.ids, options.processes, rounds)
+    each = f"{count} worker and server" if not several else f"{count} workers and servers"
+    title = f"DeepFM, synthetic stream, {options.ids:,} ids, depth {options.depth}, {each}"
+    table = Table(title=title)
     for heading in ("system", "samples/s", "CPU s a million samples", "shoal against it"):
         table.add_column(heading, justify="left" if heading == "system" else "right")
     ratios = {line["against"]: f"{line['ratio']:.2f}" for line in made if line["against"]}
@@ -217,7 +245,8 @@ def main() -> None:
             table.add_row(line["name"], f"{line['value']:,}", cpu, ratios.get(line["name"], ""))
     Console(width=120).print(table)
     kept = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else []
-    kept = [line for line in kept if line["ids"] != options.ids]
+    same = {"ids": options.ids, "threads": options.processes}
+    kept = [line for line in kept if any(line[key] != same[key] for key in same)]
     OUTPUT.write_text(json.dumps(kept + made, indent=1) + "\n")
     print(f"written to {OUTPUT}")
 

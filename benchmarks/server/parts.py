@@ -32,6 +32,7 @@ from shoal.worker.servers import Push, ServerGroup
 ROWS = 1_000_000
 IDS = 65_536
 RATE = 0.001
+LOCAL = "127.0.0.1:0"
 UNLIMITED = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -68,20 +69,30 @@ def message(sent: int, received: int) -> bytes:
     return received.to_bytes(8, "little") + bytes(sent - 8)
 
 
+def start_server(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """A parameter server process that serves alone, and its address."""
+    config = folder / "job.json"
+    config.write_text(JobConfig(model_def="none.none", training_data="none").to_json())
+    command = [sys.executable, "-m", "shoal.ps", "--config", str(config), "--index", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def master_of(address: str) -> tuple[grpc.Server, int]:
+    """Answers workers as the master of a job with that one server would; and its port."""
+    reply = pb.RegisterWorkerReply(routing=Routing.even(1).to_message(), servers=[address])
+    return rpc.serve({methods.REGISTER_WORKER: lambda _: reply}, LOCAL, 1)
+
+
 class Server:
     """A parameter server process with one filled table, and a worker's view of it."""
 
     def __init__(self, folder: Path, dim: int, optimizer: str = "adagrad") -> None:
-        config = folder / "job.json"
-        config.write_text(JobConfig(model_def="none.none", training_data="none").to_json())
-        command = [sys.executable, "-m", "shoal.ps", "--config", str(config), "--index", "0"]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self.process.stdout is not None
-        address = self.process.stdout.readline().strip()
-        reply = pb.RegisterWorkerReply(routing=Routing.even(1).to_message(), servers=[address])
-        self._master, port = rpc.serve({methods.REGISTER_WORKER: lambda _: reply}, LOCAL, 1)
+        self.process, address = start_server(folder)
+        self._master, port = master_of(address)
         self._to_master = rpc.Connection(f"127.0.0.1:{port}")
         self.group = ServerGroup(self._to_master, 0, 0, threading.Event())
         rule = OptimizerSpec(optimizer).to_json()
@@ -115,9 +126,6 @@ class Server:
         self._master.stop(None)
         self.process.kill()
         self.process.wait()
-
-
-LOCAL = "127.0.0.1:0"
 
 
 def filled(dim: int, optimizer: str) -> RowStore:
