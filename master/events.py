@@ -215,9 +215,8 @@ class RecordedJob(Job):
             self._told_version = self.flow.version
         return time
 
-    def _replay(self, event: Event) -> None:
-        if event.method not in _RECORDED:
-            raise AttributeError(event.method)
+    def hear(self, event: Event) -> None:
+        """Take what was heard before an event that is to be done again."""
         self.flow.version = event.heard.get("version", self.flow.version)
         for task, done in event.heard.get("records", {}).items():
             self.flow.progress_of(int(task), done)
@@ -226,6 +225,11 @@ class RecordedJob(Job):
         self.clocks.allowed(event.heard.get("slowest", 0))
         for worker in event.heard.get("waiting", ()):
             self.clocks.leave(WorkerId(worker))
+
+    def _replay(self, event: Event) -> None:
+        if event.method not in _RECORDED:
+            raise AttributeError(event.method)
+        self.hear(event)
         arguments = {name: decode(value) for name, value in event.arguments.items()}
         result = getattr(self, event.method)(**arguments, now=event.time)
         if event.task != getattr(result, "id", 0):

@@ -7,6 +7,7 @@ of the user's own code, or of a bug of ours. What runs is client.py's.
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -138,6 +139,18 @@ def evaluate(**values: Any) -> None:
 def predict(**values: Any) -> None:
     """Predict --prediction-data with the output of a training job."""
     _run("predict", values)
+
+
+@main.command()
+@click.argument("job_dir", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def audit(job_dir: str, as_json: bool) -> None:
+    """Say what became of every record of the job in JOB_DIR; exit 1 if one is unaccounted for.
+
+    Reads the job's journal; the job may be running, have ended or have been killed.
+    """
+    command = [sys.executable, "-m", "shoal.master.audit", job_dir]
+    sys.exit(subprocess.call([*command, "--json"] if as_json else command))
 
 
 @main.command()

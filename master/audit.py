@@ -1,0 +1,278 @@
+"""`python -m shoal.master.audit JOB_DIR`: what became of every record of a job.
+
+Computed from the journal alone: its events are done again, and each lease, report and
+fence is noted as an interval of records. The intervals are then added up and compared
+with the ledger that the master kept. What is printed is report-like and for people, or
+JSON; the exit code is 0 if everything is accounted for, 1 if not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.config import JobFolder
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.master import outcomes
+from shoal.master.events import RecordedJob, decode
+from shoal.master.failures import Failure
+from shoal.master.ids import ProcessId
+from shoal.master.journal import Entry, read
+from shoal.master.membership import ProcessState
+from shoal.master.phases import Phase
+from shoal.master.spans import Coverage, Fate, Interval
+from shoal.master.tasks import applied_heads
+from shoal.master.work import Span, Task
+from shoal.proto import shoal_pb2 as pb
+
+
+@dataclass
+class Death:
+    """One end of a process that nobody had asked for.
+
+    at: wall-clock seconds; of a master, when it was last known to live. recovered: seconds
+    until its successor was at work; None if there was none.
+    """
+
+    who: str
+    at: float
+    cause: str
+    recovered: float | None = None
+
+
+@dataclass
+class Report:
+    """What `shoal audit` says. problems: what is unaccounted for, in words."""
+
+    job: str
+    state: str
+    epochs: int
+    records: dict[str, int]
+    updates: dict[str, int]
+    deaths: list[Death]
+    problems: list[str] = field(default_factory=list)
+
+
+class Auditor:
+    """Follows a job through its journal."""
+
+    def __init__(self, job: RecordedJob) -> None:
+        self._job = job
+        self._batch = job.config.minibatch_size
+        self._coverage = Coverage((), 0)
+        self._open: dict[ProcessId, Death] = {}
+        self._wall = 0.0
+        self.deaths: list[Death] = []
+        self.updates: Counter[str] = Counter({"acknowledged": 0, "repeated": 0, "lost": 0})
+
+    def follow(self, entry: Entry) -> None:
+        """Do the next event, and note what it makes of records and processes."""
+        event = entry.event
+        look = getattr(self, f"_{event.method}", None)
+        arguments = {name: decode(value) for name, value in event.arguments.items()}
+        # What was heard before the event belongs to the state that it met.
+        self._job.hear(event)
+        before = {
+            slot.id: slot.state
+            for slots in (self._job.members.workers, self._job.members.servers)
+            for slot in slots.values()
+        }
+        was_over = self._job.ended
+        if look is not None:
+            look(entry, **arguments)
+        self._job.replay([event])
+        if not was_over:
+            self._note_deaths(entry, before, arguments)
+        self._wall = entry.wall
+
+    # ------------------------------------------------------------ processes
+
+    def _note_deaths(
+        self, entry: Entry, before: dict[ProcessId, ProcessState], arguments: dict[str, Any]
+    ) -> None:
+        for slots in (self._job.members.workers, self._job.members.servers):
+            for slot in slots.values():
+                was = before.get(slot.id, ProcessState.PLANNED)
+                died = slot.state == ProcessState.DEAD and was != ProcessState.DEAD
+                if died:
+                    death = Death(str(slot.id), entry.wall, _cause(arguments))
+                    self._open[slot.id] = death
+                    self.deaths.append(death)
+                elif slot.state == ProcessState.ALIVE and slot.id in self._open:
+                    death = self._open.pop(slot.id)
+                    death.recovered = entry.wall - death.at
+
+    def _master_restarted(self, entry: Entry) -> None:
+        self.deaths.append(Death("master", self._wall, "ended", entry.wall - self._wall))
+
+    # ------------------------------------------------------------ records
+
+    def _task_reported(
+        self, entry: Entry, worker: Any, task_id: int, outcome: Any, **_: Any
+    ) -> None:
+        del entry
+        task = self._job.held(worker)
+        if task is None or task.id != task_id:
+            return
+        if isinstance(outcome, outcomes.DataDescribed) and self._job.config.command == "train":
+            self._coverage = Coverage(outcome.training, self._job.config.num_epochs)
+        elif task.kind == pb.TRAIN and isinstance(outcome, outcomes.Done):
+            self._add("trained", task, 0, task.records)
+        elif (
+            task.kind == pb.TRAIN
+            and isinstance(outcome, Failure)
+            and outcome.kind != pb.INTERNAL  # which another worker is to try again
+        ):
+            done = self._job.flow.done(task)
+            self._add("trained", task, 0, done)
+            self._add("failed", task, done, task.records)
+
+    def _fenced(self, entry: Entry, worker: Any, incarnation: int, pushes: Any, **_: Any) -> None:
+        del entry
+        slot = self._job.members.workers[worker]
+        task = self._job.held(worker)
+        if slot.incarnation != incarnation or slot.fenced or task is None:
+            return
+        if task.kind == pb.TRAIN:
+            by_all, by_any = applied_heads(task, pushes, self._job.flow.done(task))
+            by_all, by_any = min(by_all, task.records), min(by_any, task.records)
+            self._add("trained", task, 0, by_all)
+            self._add("touched", task, by_all, by_any)
+
+    def _add(self, kind: str, task: Task, start: int, end: int) -> None:
+        span = task.span
+        if span is None or end <= start:
+            return
+        part = Span(span.source, span.start + start, span.start + end)
+        self._coverage.add(Interval(kind, task.epoch, part))
+        updates = -(-(end - start) // self._batch)
+        self.updates["acknowledged" if kind == "trained" else "repeated"] += updates * (
+            kind in ("trained", "touched")
+        )
+
+    # ------------------------------------------------------------ the end
+
+    def report(self) -> Report:
+        """The sums, and what does not add up."""
+        job = self._job
+        phase = job.flow.phase
+        for worker in job.members.workers:
+            task = job.held(worker)
+            if task is not None and task.kind == pb.TRAIN:
+                self._add("trained", task, 0, job.flow.done(task))
+        counts: Counter[str] = Counter(once=0, more=0, never=0, failed=0)
+        problems = []
+        for fate in self._coverage.fates():
+            counts[_class_of(fate)] += len(fate.span)
+            problems += _problems_of(fate, phase)
+        ledger = job.flow.ledger
+        for name, counted, kept in (
+            ("trained exactly once", counts["once"], ledger.trained_once),
+            ("trained more than once", counts["more"], ledger.repeated),
+            ("failed", counts["failed"], ledger.failed),
+            ("never trained", counts["never"], ledger.pending),
+        ):
+            if counted != kept:
+                problems.append(f"{counted:,} records are {name}; the master's ledger has {kept:,}")
+        records = {"total": self._coverage.total, **counts}
+        return Report(
+            job.config.job_name,
+            phase.state,
+            job.config.num_epochs if job.config.command == "train" else 0,
+            records,
+            dict(self.updates),
+            self.deaths,
+            problems,
+        )
+
+
+def _cause(arguments: dict[str, Any]) -> str:
+    for name in ("exited", "cause", "failure", "outcome"):
+        if (value := arguments.get(name)) is not None:
+            text = getattr(value, "cause", None) or getattr(value, "message", None) or str(value)
+            return str(text).splitlines()[0]
+    return "taken for dead"
+
+
+def _class_of(fate: Fate) -> str:
+    trained, touched = fate.counts["trained"], fate.counts["touched"]
+    if fate.counts["failed"]:
+        return "failed"
+    if not trained:
+        return "never"
+    return "more" if trained + touched > 1 else "once"
+
+
+def _problems_of(fate: Fate, phase: Phase) -> list[str]:
+    where = f"{fate.span}, epoch {fate.epoch + 1}"
+    if fate.counts["trained"] > 1:
+        return [f"{where}: acknowledged {fate.counts['trained']} times"]
+    if fate.counts["trained"] and fate.counts["failed"]:
+        return [f"{where}: both trained and failed"]
+    if phase == Phase.SUCCEEDED and not fate.counts["trained"] and not fate.counts["failed"]:
+        return [f"{where}: never trained, though the job succeeded"]
+    return []
+
+
+def audit(folder: JobFolder) -> Report:
+    """Audit the job in a folder. Raises UserError if its journal cannot be read."""
+    config, entries = read(folder.journal)
+    auditor = Auditor(RecordedJob(config, lambda _: None))
+    for entry in entries:
+        auditor.follow(entry)
+    return auditor.report()
+
+
+def text_of(report: Report) -> str:
+    """The report for people."""
+    records, updates = report.records, report.updates
+    lines = [f"job {report.job}: {report.state}"]
+    if report.epochs:
+        lines += [
+            f"records: {records['total']:,} in {report.epochs} epochs",
+            f"  trained exactly once    {records['once']:>12,}",
+            f"  trained more than once  {records['more']:>12,}",
+            f"  never trained           {records['never']:>12,}",
+            f"  failed                  {records['failed']:>12,}",
+            "updates (minibatches):",
+            f"  acknowledged            {updates['acknowledged']:>12,}",
+            f"  lost                    {updates['lost']:>12,}",
+            f"  in part, and repeated   {updates['repeated']:>12,}",
+        ]
+    lines.append(f"deaths: {len(report.deaths)}")
+    for death in report.deaths:
+        at = datetime.fromtimestamp(death.at).isoformat(" ", "milliseconds")
+        recovered = (
+            "not replaced" if death.recovered is None else f"replaced after {death.recovered:.1f} s"
+        )
+        lines.append(f"  {at}  {death.who}: {death.cause}; {recovered}")
+    lines += [f"UNACCOUNTED FOR: {problem}" for problem in report.problems]
+    if not report.problems:
+        lines.append("everything is accounted for")
+    return "\n".join(lines)
+
+
+@click.command()
+@click.argument("job_dir", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(job_dir: Path, as_json: bool) -> None:
+    """Say what became of every record of the job in JOB_DIR."""
+    try:
+        report = audit(JobFolder(job_dir.absolute()))
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    click.echo(json.dumps(dataclasses.asdict(report), indent=2) if as_json else text_of(report))
+    sys.exit(EXIT_JOB_FAILED if report.problems else 0)
+
+
+if __name__ == "__main__":
+    main(prog_name="shoal audit")

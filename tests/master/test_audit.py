@@ -1,0 +1,149 @@
+"""The audit adds up for whatever happens to a job, and says so where it does not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.config import JobFolder
+from shoal.master.audit import Auditor, audit, text_of
+from shoal.master.events import RecordedJob
+from shoal.master.journal import Entry, Journal
+from shoal.master.outcomes import DataDescribed, Done
+from shoal.master.tasks import AppliedPush
+from shoal.master.work import Source
+from tests.master.random_jobs import RandomJob
+from tests.master.strategies import config, exited, finish_next, take, w
+
+
+def audited(configuration, events):
+    auditor = Auditor(RecordedJob(configuration, lambda _: None))
+    for number, event in enumerate(events):
+        auditor.follow(Entry(100.0 + number, event))
+    return auditor.report()
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 400))
+def test_every_job_adds_up_at_every_moment(seed, steps):
+    configuration = config(num_workers=3, num_ps=2, num_epochs=2, relaunch_limit=20)
+    world = RandomJob(configuration, seed)
+    for _ in range(steps):
+        world.step()
+    report = audited(configuration, world.events)
+    assert report.problems == []
+    counts = dict(report.records)
+    assert counts.pop("total") == sum(counts.values())
+    assert len([d for d in report.deaths if d.who.startswith("worker")]) == sum(
+        slot.deaths for slot in world.job.members.workers.values()
+    )
+
+
+def trained(note):
+    """A job of 40 records whose first task was half applied when its worker died."""
+    job = RecordedJob(config(num_workers=2), note)
+    job.begin(0.0)
+    for server in job.members.servers:
+        job.server_registered(server, 0, "host:1", 0.0)
+    for worker in job.members.workers:
+        job.worker_registered(worker, 0, 0.0)
+    finish_next(job, w(0), DataDescribed(training=(Source("t", 40),)))
+    task = take(job, w(0))
+    job.process_exited(exited(w(0)), 2.0)
+    job.fenced(w(0), 0, [AppliedPush(1, task.id, 5)], 3.0)
+    job.worker_registered(w(0), 1, 4.0)
+    return job
+
+
+def finish(job):
+    while not job.ended:
+        finish_next(job, w(1), Done(), now=5.0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a job that has ended."""
+    folder = JobFolder(tmp_path)
+    journal = Journal(folder.journal, config(num_workers=2))
+    finish(trained(journal.add))
+    journal.close()
+    return folder
+
+
+def run_audit(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "shoal", "audit", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_command(folder):
+    done = run_audit(folder.path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "trained exactly once              40" in done.stdout
+    assert "worker-0: signal 9, SIGKILL; replaced after" in done.stdout
+    assert done.stdout.endswith("everything is accounted for\n")
+    told = json.loads(run_audit(folder.path, "--json").stdout)
+    assert told["records"] == {"total": 40, "once": 40, "more": 0, "never": 0, "failed": 0}
+    assert [death["who"] for death in told["deaths"]] == ["worker-0"]
+
+
+def test_without_a_journal(tmp_path):
+    done = run_audit(tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"Error: there is no journal {tmp_path / 'journal.sqlite'}\n"
+
+
+def test_what_two_servers_have_differently_is_trained_more_than_once(folder):
+    events = []
+    job = RecordedJob(config(num_workers=1, num_ps=2), events.append)
+    job.begin(0.0)
+    for server in job.members.servers:
+        job.server_registered(server, 0, "host:1", 0.0)
+    job.worker_registered(w(0), 0, 0.0)
+    finish_next(job, w(0), DataDescribed(training=(Source("t", 10),)))
+    task = take(job, w(0))
+    job.process_exited(exited(w(0)), 2.0)
+    job.fenced(w(0), 0, [AppliedPush(1, task.id, 5), AppliedPush(2, task.id, 7)], 3.0)
+    finish_next(job, w(0), Done(), incarnation=1)
+    report = audited(job.config, events)
+    assert report.problems == []
+    assert (report.records["once"], report.records["more"]) == (8, 2)
+
+
+def test_a_ledger_that_is_wrong_is_told(monkeypatch, folder):
+    """The audit does not believe the master's own sums."""
+    from shoal.master import tasks
+
+    monkeypatch.setattr(
+        tasks.TaskBoard, "complete", lambda self, task_id: self._leases.pop(task_id)
+    )
+    report = audit(folder)
+    assert any("master's ledger has" in problem for problem in report.problems)
+    assert "UNACCOUNTED FOR" in text_of(report)
+
+
+def test_records_that_nobody_trained_are_told(monkeypatch, folder):
+    from shoal.master import tasks
+
+    credit = tasks.TaskBoard._credit
+
+    # The rest of a dead worker's task is forgotten, and counted as trained.
+    def forget(self, task_id, by_all, by_any):
+        lease = self._leases.pop(task_id)
+        credit(self, lease, lease.task.records)
+
+    monkeypatch.setattr(tasks.TaskBoard, "give_back", forget)
+    events = []
+    job = trained(events.append)
+    finish(job)
+    report = audited(job.config, events)
+    assert any("never trained, though the job succeeded" in text for text in report.problems)
