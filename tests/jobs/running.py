@@ -213,6 +213,18 @@ class RunningJob:
         return Ended(code, out, err, result)
 
 
+def audited(folder):
+    """What `shoal audit --json` says of a job, which must be that all is accounted for."""
+    done = subprocess.run(
+        [sys.executable, "-m", "shoal", "audit", str(folder.path), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
 def run(command, folder, name, **fields):
     """A job from start to end."""
     with RunningJob(command, folder, name, **fields) as job:

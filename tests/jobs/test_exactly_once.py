@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
-from tests.jobs.running import RunningJob, until
+from tests.jobs.running import RunningJob, audited, until
 
 pytestmark = pytest.mark.job
 
@@ -62,6 +62,10 @@ def test_kills_between_servers_of_all_workers_and_in_evaluation(numbered, tmp_pa
 
     ledger = ended.ledger
     assert ledger["total"] == 480
+    report = audited(job.folder)
+    assert report["records"]["more"] == ledger["repeated"]
+    assert len(report["deaths"]) == 4
+    assert all(death["recovered"] for death in report["deaths"])
     assert ended.result["workers"] == {"starts": 6, "deaths": 4}
     total, counts = applied(tmp_path / "out")
     assert min(counts.values()) >= 1

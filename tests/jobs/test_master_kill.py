@@ -5,7 +5,7 @@ import os
 import pytest
 
 from shoal.proto import faults
-from tests.jobs.running import RunningJob, until
+from tests.jobs.running import RunningJob, audited, until
 from tests.jobs.test_exactly_once import COUNTING, applied
 
 pytestmark = pytest.mark.job
@@ -64,6 +64,9 @@ def test_kills_of_the_master_cost_nothing(numbered, tmp_path, points):
     assert ended.ledger["trained_once"] == 480
     assert ended.result["workers"] == {"starts": 2, "deaths": 0}
     assert sum("master was started again" in text for text in ended.result["messages"]) == 5
+    report = audited(job.folder)
+    assert report["records"] == {"total": 480, "once": 480, "more": 0, "never": 0, "failed": 0}
+    assert [death["who"] for death in report["deaths"]] == ["master"] * 5
     total, counts = applied(tmp_path / "out")
     assert total == [480] * 2
     assert set(counts.values()) == {1}
