@@ -18,6 +18,7 @@ from shoal.master.evaluation import EvaluationResult, Evaluations, MetricMismatc
 from shoal.master.failures import Failure
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
+from shoal.master.rules import Rules, UnknownMetricError
 from shoal.master.tasks import AppliedPush, Ledger, TaskBoard, applied_heads
 from shoal.master.work import Source, Task, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
@@ -59,6 +60,7 @@ class Flow:
         self._record = record
         self._plan = phases.plan(config)
         self._ids = itertools.count(1)
+        self._rules = Rules()
         self._prediction: tuple[Source, ...] = ()
         self._queue: TaskQueue | None = None  # of the phases without board or rounds
         self._predictions: TaskQueue | None = None
@@ -186,10 +188,33 @@ class Flow:
             if self._evaluations is not None:
                 task = self._evaluations.take()
             if task is None and self.phase == Phase.TRAINING and self._board is not None:
-                task = self._board.take()
+                task = self._take_training(self._board)
         elif self._queue is not None:
             task = self._queue.take()
         return task
+
+    def _take_training(self, board: TaskBoard) -> Task | None:
+        epoch = board.epoch
+        task = board.take()
+        # A rule that watches evaluations gets one an epoch where none were asked for.
+        watched = self._rules.early_stopping and not self._config.evaluation_steps
+        if watched and board.epoch > epoch and self._evaluations is not None:
+            self._evaluations.request(self.version, epoch)
+        return task
+
+    def _stop_training(self, reason: str | None, now: float) -> None:
+        """Give out no more training tasks, if there is a reason."""
+        if reason and self.phase == Phase.TRAINING and self._board is not None:
+            if not self._board.all_leased:
+                self._record.note(now, f"training ends early: {reason}")
+            self._board.stop()
+
+    def _follow_rules(self, now: float) -> None:
+        """End training if the evaluations so far say so."""
+        try:
+            self._stop_training(self._rules.reason(self.evaluation_results), now)
+        except UnknownMetricError as error:
+            self.fail(Failure.of_user(str(error)), now)
 
     def give_back(self, task: Task) -> None:
         """Take a leased task, not of training, from a worker that will not finish it."""
@@ -265,17 +290,20 @@ class Flow:
             case outcomes.Done() if task.kind == pb.TRAIN:
                 assert self._board is not None
                 self._board.complete(task.id)
+                self._stop_training(outcome.stop, now)
             case outcomes.StatesComputed(states):
                 assert self._evaluations is not None
                 try:
                     self._evaluations.states_in(task, states, worker)
                 except MetricMismatchError as error:
                     self.fail(Failure.internal(str(error)), now)
-            case outcomes.MetricsComputed(metrics):
+            case outcomes.MetricsComputed(metrics, stop):
                 assert self._evaluations is not None
                 result = self._evaluations.metrics_in(task, metrics, self.version, self.epoch)
                 numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
                 logger.info("evaluation at version %d: %s", result.version, numbers)
+                self._stop_training(stop, now)
+                self._follow_rules(now)
             case outcomes.Done() | outcomes.DataDescribed():
                 assert self._queue is not None
                 self._queue.complete(task.id)
@@ -296,12 +324,15 @@ class Flow:
                 self.fail(Failure.of_user(f"{flag(name)} {given} holds no records"), now)
                 return
         self._prediction = data.prediction
+        self._rules = Rules.from_message(data.rules)
         if config.command == "train":
             self._board = TaskBoard(
                 data.training,
                 records_per_task=config.records_per_task,
                 epochs=config.num_epochs,
                 seed=config.seed,
+                max_steps=self._rules.max_steps,
+                minibatch_size=config.minibatch_size,
                 next_id=self._next_id,
             )
         if config.command != "predict" and config.validation_data:

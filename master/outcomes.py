@@ -14,16 +14,22 @@ from shoal.proto import shoal_pb2 as pb
 
 @dataclass(frozen=True)
 class Done:
-    """TRAIN, PREDICT, FINISH_PREDICTION, EXPORT, LOAD: all of it is done."""
+    """TRAIN, PREDICT, FINISH_PREDICTION, EXPORT, LOAD: all of it is done.
+
+    stop: TRAIN: why a callback of the user's asks for training to end; empty if none does.
+    """
+
+    stop: str = ""
 
 
 @dataclass(frozen=True)
 class DataDescribed:
-    """DESCRIBE_DATA: what there is to read."""
+    """DESCRIBE_DATA: what there is to read, and when training ends before it."""
 
     training: tuple[Source, ...] = ()
     validation: tuple[Source, ...] = ()
     prediction: tuple[Source, ...] = ()
+    rules: pb.TrainingRules = field(default_factory=pb.TrainingRules)
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,10 @@ class StatesComputed:
 
 @dataclass(frozen=True)
 class MetricsComputed:
-    """FINISH_EVALUATION: the numbers."""
+    """FINISH_EVALUATION: the numbers. stop: as Done's."""
 
     metrics: dict[str, float]
+    stop: str = ""
 
 
 Success = Done | DataDescribed | StatesComputed | MetricsComputed

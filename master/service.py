@@ -139,23 +139,16 @@ class MasterService:
 def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:
     match request.WhichOneof("outcome"):
         case "done":
-            return outcomes.Done()
+            return outcomes.Done(request.stop_training)
         case "failure":
             return Failure.from_message(request.failure)
         case "data":
-            return outcomes.DataDescribed(
-                *(
-                    tuple(Source(source.name, source.records) for source in sources)
-                    for sources in (
-                        request.data.training,
-                        request.data.validation,
-                        request.data.prediction,
-                    )
-                )
-            )
+            found = (request.data.training, request.data.validation, request.data.prediction)
+            sources = [tuple(Source(each.name, each.records) for each in kind) for kind in found]
+            return outcomes.DataDescribed(sources[0], sources[1], sources[2], request.data.rules)
         case "states":
             return outcomes.StatesComputed(request.states)
         case "metrics":
-            return outcomes.MetricsComputed(dict(request.metrics.values))
+            return outcomes.MetricsComputed(dict(request.metrics.values), request.stop_training)
         case _:
             raise WireError(pb.BAD_REQUEST, "a report without an outcome")

@@ -11,6 +11,7 @@ counts as repeated, what is acknowledged behind it as trained once.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -90,6 +91,8 @@ class TaskBoard:
     epochs: passes over the sources.
     seed: with the epoch it decides the order of tasks; nothing else does.
     next_id: gives task ids.
+    max_steps: train no more than this many minibatches of `minibatch_size` records, the first
+        of the order that they have anyway; 0 for all.
     """
 
     def __init__(
@@ -100,39 +103,79 @@ class TaskBoard:
         epochs: int,
         seed: int,
         next_id: TaskIds,
+        max_steps: int = 0,
+        minibatch_size: int = 1,
     ) -> None:
         self._spans = cut(sources, records_per_task)
-        self._epochs = epochs
         self._seed = seed
+        self._max_steps = max_steps
+        self._minibatch_size = minibatch_size
+        self._steps_per_epoch = sum(self._steps(span) for span in self._spans)
+        self._epochs = epochs
+        if max_steps and self._steps_per_epoch:
+            self._epochs = min(epochs, math.ceil(max_steps / self._steps_per_epoch))
+        self._stopped = False
+        self._dropped = 0
         self._next_id = next_id
         self._requeued: deque[Task] = deque()
         self._queue: deque[Task] = deque()
         self._leases: dict[int, _Lease] = {}
         self._records_per_epoch = sum(len(span) for span in self._spans)
+        last = self._order(self._epochs - 1)
+        self._records = self._records_per_epoch * (self._epochs - 1) + sum(map(len, last))
         self._trained_once = 0
         self._repeated = 0
         self._failed = 0
-        self.tasks_total = len(self._spans) * epochs
+        self.tasks_total = len(self._spans) * (self._epochs - 1) + len(last)
         self.tasks_done = 0
         self.epoch = 0
         self._open_epoch(0)
 
-    def _open_epoch(self, epoch: int) -> None:
+    def _steps(self, span: Span) -> int:
+        return math.ceil(len(span) / self._minibatch_size)
+
+    def _order(self, epoch: int) -> list[Span]:
+        """The spans of an epoch in the order in which they are given out."""
         # Seeding by text: Random hashes it with SHA-512, so neighbouring seeds and
         # epochs give unrelated orders, the same on every platform.
         order = list(self._spans)
         random.Random(f"{self._seed}/{epoch}").shuffle(order)
+        if not self._max_steps:
+            return order
+        left = self._max_steps - epoch * self._steps_per_epoch
+        kept = []
+        for span in order:
+            if left <= 0:
+                break
+            kept.append(replace(span, end=min(span.end, span.start + left * self._minibatch_size)))
+            left -= self._steps(span)
+        return kept
+
+    def _open_epoch(self, epoch: int) -> None:
+        order = self._order(epoch)
         self._queue.extend(Task(self._next_id(), pb.TRAIN, span, epoch) for span in order)
         self.epoch = epoch
 
+    def stop(self) -> None:
+        """Give out no more tasks; what is leased is trained to its end.
+
+        What was not given out stays pending in the ledger, as not reached.
+        """
+        self._stopped = True
+        self._dropped += sum(task.records for task in (*self._requeued, *self._queue))
+        self._requeued.clear()
+        self._queue.clear()
+
     @property
     def finished(self) -> bool:
-        """Whether no record is pending and no task leased."""
-        return not self._leases and not self.ledger().pending
+        """Whether no record is pending, or to be trained, and no task leased."""
+        return not self._leases and (self._stopped or not self.ledger().pending)
 
     @property
     def all_leased(self) -> bool:
         """Whether no task is left to be taken, unless a dead worker's comes back."""
+        if self._stopped:
+            return True
         return not (self._requeued or self._queue or self.epoch + 1 < self._epochs)
 
     def take(self) -> Task | None:
@@ -142,6 +185,8 @@ class TaskBoard:
         The next epoch is opened as soon as the queue is empty: nobody waits for the
         last tasks of an epoch.
         """
+        if self._stopped:
+            return None
         if not self._requeued and not self._queue and self.epoch + 1 < self._epochs:
             self._open_epoch(self.epoch + 1)
         queue = self._requeued or self._queue
@@ -194,6 +239,9 @@ class TaskBoard:
             return
         assert task.span is not None
         touched = min(max(task.trained_before, done_by_any), task.records)
+        if self._stopped:
+            self._dropped += task.records - done
+            return
         rest = Span(task.span.source, task.span.start + done, task.span.end)
         self._requeued.append(
             replace(task, id=self._next_id(), span=rest, trained_before=max(0, touched - done))
@@ -206,7 +254,7 @@ class TaskBoard:
 
     def ledger(self) -> Ledger:
         """The counts of this moment."""
-        total = self._records_per_epoch * self._epochs
+        total = self._records
         settled = self._trained_once + self._repeated + self._failed
         return Ledger(total, self._trained_once, self._repeated, self._failed, total - settled)
 
@@ -214,5 +262,6 @@ class TaskBoard:
         """Raise AssertionError unless the counts agree with the queues, for tests."""
         waiting = sum(task.records for task in (*self._requeued, *self._queue))
         leased = sum(lease.task.records - lease.done for lease in self._leases.values())
-        unopened = self._records_per_epoch * (self._epochs - 1 - self.epoch)
-        assert self.ledger().pending == waiting + leased + unopened
+        opened = self._records_per_epoch * self.epoch + sum(map(len, self._order(self.epoch)))
+        unopened = self._records - opened
+        assert self.ledger().pending == waiting + leased + unopened + self._dropped

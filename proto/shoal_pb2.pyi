@@ -555,15 +555,41 @@ class Source(_message.Message):
     records: int
     def __init__(self, name: _Optional[str] = ..., records: _Optional[int] = ...) -> None: ...
 
+class EarlyStoppingRule(_message.Message):
+    __slots__ = ("monitor", "maximize", "min_delta", "patience", "baseline", "start_from_epoch")
+    MONITOR_FIELD_NUMBER: _ClassVar[int]
+    MAXIMIZE_FIELD_NUMBER: _ClassVar[int]
+    MIN_DELTA_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_FIELD_NUMBER: _ClassVar[int]
+    START_FROM_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    monitor: str
+    maximize: bool
+    min_delta: float
+    patience: int
+    baseline: float
+    start_from_epoch: int
+    def __init__(self, monitor: _Optional[str] = ..., maximize: bool = ..., min_delta: _Optional[float] = ..., patience: _Optional[int] = ..., baseline: _Optional[float] = ..., start_from_epoch: _Optional[int] = ...) -> None: ...
+
+class TrainingRules(_message.Message):
+    __slots__ = ("max_steps", "early_stopping")
+    MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
+    EARLY_STOPPING_FIELD_NUMBER: _ClassVar[int]
+    max_steps: int
+    early_stopping: _containers.RepeatedCompositeFieldContainer[EarlyStoppingRule]
+    def __init__(self, max_steps: _Optional[int] = ..., early_stopping: _Optional[_Iterable[_Union[EarlyStoppingRule, _Mapping]]] = ...) -> None: ...
+
 class DataDescription(_message.Message):
-    __slots__ = ("training", "validation", "prediction")
+    __slots__ = ("training", "validation", "prediction", "rules")
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
     training: _containers.RepeatedCompositeFieldContainer[Source]
     validation: _containers.RepeatedCompositeFieldContainer[Source]
     prediction: _containers.RepeatedCompositeFieldContainer[Source]
-    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+    rules: TrainingRules
+    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., rules: _Optional[_Union[TrainingRules, _Mapping]] = ...) -> None: ...
 
 class MetricState(_message.Message):
     __slots__ = ("name", "variables")
@@ -600,7 +626,7 @@ class Failure(_message.Message):
     def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., range: _Optional[_Union[Range, _Mapping]] = ...) -> None: ...
 
 class ReportTaskRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done")
+    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done", "stop_training")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -611,6 +637,7 @@ class ReportTaskRequest(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    STOP_TRAINING_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -621,7 +648,8 @@ class ReportTaskRequest(_message.Message):
     metrics: Metrics
     version: int
     records_done: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
+    stop_training: str
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("values",)

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal import layers, preprocessing
+    from shoal import callbacks, layers, preprocessing
     from shoal.api import evaluate, predict, train
     from shoal.errors import UserError
     from shoal.result import JobFailedError, JobResult
@@ -19,6 +19,7 @@ __all__ = [
     "JobFailedError",
     "JobResult",
     "UserError",
+    "callbacks",
     "evaluate",
     "layers",
     "predict",
@@ -38,7 +39,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use (PEP 562)."""
-    if name in ("layers", "preprocessing"):
+    if name in ("callbacks", "layers", "preprocessing"):
         return importlib.import_module(f"shoal.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

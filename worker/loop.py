@@ -114,6 +114,7 @@ class Worker:
                     self._pace.begin(reply.clock)
                 self._do(reply.task)
             elif reply.finished:
+                self._model.callbacks.end()
                 logger.info("nothing more to do")
                 return
             else:
@@ -150,10 +151,15 @@ class Worker:
         if self._restore is None:
             self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
+        if self._config.command == "train":
+            self._model.callbacks.check(validation=bool(self._config.validation_data))
+            report.data.rules.CopyFrom(self._model.callbacks.rules)
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        self._model.callbacks.begin(self._model.model, task.epoch)
         self._training.run(self._data.pipeline(pipeline.TRAINING).batches(task.range), task)
         report.done = True
+        report.stop_training = self._model.callbacks.stop_reason()
         report.records_done = task.range.end - task.range.start
 
     def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
@@ -166,8 +172,11 @@ class Worker:
         report.states.CopyFrom(evaluator.states())
 
     def _finish_evaluation(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
-        for name, value in self._evaluator_ready().finish(task.states).items():
+        metrics = self._evaluator_ready().finish(task.states)
+        for name, value in metrics.items():
             report.metrics.values[name] = value
+        self._model.callbacks.evaluated(self._model.model, metrics)
+        report.stop_training = self._model.callbacks.stop_reason()
 
     def _evaluator_ready(self) -> Evaluator:
         if self._evaluator is None:

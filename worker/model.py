@@ -24,6 +24,7 @@ from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker import dependencies, specs
+from shoal.worker.callbacks import Callbacks
 from shoal.worker.flat import FlatVariables
 from shoal.worker.heartbeat import Progress
 from shoal.worker.keras_embeddings import (
@@ -97,6 +98,7 @@ class ServedModel:
             optimizer = module.optimizer()
         self.optimizer = specs.ServedOptimizer(optimizer, module.describe("optimizer"))
         self.loss = Losses(module.loss, module.loss_weights, self.file, self._refusals.refuse)
+        self.callbacks = Callbacks(module, self.optimizer)
         self._ids = tf.function(self._trace_ids, input_signature=[features_spec])
         self._calls: list[str] = []
         self.tables: dict[str, Any] = {}
@@ -290,6 +292,7 @@ class ServedModel:
                 f"the loss is {value}: lower the learning rate, clip gradients, or look for "
                 "missing or huge values in the data"
             )
+        self.callbacks.step(value)
         return value, Push(
             tables={
                 table: (pulled.ids[table].unique, gradient.numpy())
@@ -297,7 +300,7 @@ class ServedModel:
                 if pulled.ids[table].unique.size and name not in self._frozen
             },
             dense=(dense.numpy(), change.numpy()),
-            learning_rate=self.optimizer.learning_rate(max(pulled.versions)),
+            learning_rate=self.callbacks.learning_rate(max(pulled.versions)),
             versions=pulled.versions,
             times=pulled.times,
             task=task,

@@ -25,7 +25,13 @@ from shoal.errors import UserCodeError, UserError
 
 logger = logging.getLogger(__name__)
 
-OPTIONAL = ("feed_batch", "eval_metrics_fn", "custom_data_reader", "PredictionOutputsProcessor")
+OPTIONAL = (
+    "feed_batch",
+    "eval_metrics_fn",
+    "custom_data_reader",
+    "PredictionOutputsProcessor",
+    "callbacks",
+)
 
 
 @contextmanager
@@ -84,6 +90,7 @@ class UserModule:
     eval_metrics_fn: Callable[[], Any] | None
     custom_data_reader: Callable[..., Any] | None
     prediction_outputs_processor: Callable[[], Any] | None
+    callbacks: Callable[[], Any] | None = None
     loss_weights: Any = None
 
     @property
@@ -137,8 +144,6 @@ def load_module(model_zoo: str, model_def: str) -> UserModule:
             f"{path} has no function {missing[0]}(): a model module needs "
             f"{', '.join(MODULE_FUNCTIONS)} beside {function}"
         )
-    if find("callbacks") is not None:
-        logger.warning("%s: callbacks() is not called in this version", path.name)
     found = UserModule(
         path,
         find(function),

@@ -33,13 +33,22 @@ def config(**changes: Any) -> JobConfig:
     return JobConfig(**(values | changes))
 
 
-def board(*lengths: int, records_per_task: int = 10, epochs: int = 1, seed: int = 0) -> TaskBoard:
+def board(
+    *lengths: int,
+    records_per_task: int = 10,
+    epochs: int = 1,
+    seed: int = 0,
+    max_steps: int = 0,
+    minibatch_size: int = 1,
+) -> TaskBoard:
     return TaskBoard(
         [Source(f"part-{i}", n) for i, n in enumerate(lengths)],
         records_per_task=records_per_task,
         epochs=epochs,
         seed=seed,
         next_id=itertools.count(1).__next__,
+        max_steps=max_steps,
+        minibatch_size=minibatch_size,
     )
 
 

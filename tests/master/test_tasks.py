@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -206,3 +206,48 @@ def test_applied_heads(pushes, acknowledged, heads):
     task = Task(7, pb.TRAIN, Span("a", 20, 30))
     applied = [push and AppliedPush(*push) for push in pushes]
     assert applied_heads(task, applied, acknowledged) == heads
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    epochs=st.integers(1, 3),
+    minibatch_size=st.integers(1, 5),
+    max_steps=st.integers(1, 60),
+)
+def test_max_steps_takes_the_first_minibatches_of_the_same_order(
+    lengths, epochs, minibatch_size, max_steps
+):
+    shape = {"records_per_task": 3 * minibatch_size, "epochs": epochs, "seed": 1}
+
+    def minibatches(tasks):
+        return [
+            (task, span.source, record // minibatch_size)
+            for task, (_, span) in enumerate(tasks)
+            for record in range(0, len(span), minibatch_size)
+        ], [(epoch, span.source, r) for epoch, span in tasks for r in range(span.start, span.end)]
+
+    _, all_records = minibatches(drain(board(*lengths, **shape)))
+    limited = board(*lengths, **shape, max_steps=max_steps, minibatch_size=minibatch_size)
+    total = limited.ledger().total
+    steps, records = minibatches(drain(limited))
+    limited.check()
+    assert records == all_records[: len(records)]
+    assert len(records) == total == limited.ledger().trained_once
+    assert limited.finished
+    assert limited.tasks_done == limited.tasks_total
+    assert len(steps) == max_steps or records == all_records
+
+
+def test_a_stopped_board_trains_what_is_leased_and_gives_out_no_more():
+    tasks = board(30, epochs=2)
+    first, second = tasks.take(), tasks.take()
+    tasks.stop()
+    assert tasks.take() is None
+    assert tasks.all_leased
+    assert not tasks.finished
+    tasks.complete(first.id)
+    tasks.give_back(second.id, 4, 4)
+    tasks.check()
+    assert tasks.finished
+    assert tasks.ledger() == Ledger(60, trained_once=14, pending=46)

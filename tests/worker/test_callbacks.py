@@ -1,0 +1,133 @@
+"""What a module's callbacks() becomes in a worker."""
+
+import keras
+import pytest
+
+from shoal import callbacks as ours
+from shoal.errors import UserError
+from shoal.worker.callbacks import Callbacks
+from shoal.worker.specs import ServedOptimizer
+
+
+@pytest.fixture
+def taken(module):
+    def take(*given, rate=0.5):
+        loaded = module()
+        object.__setattr__(loaded, "callbacks", lambda: list(given))
+        return Callbacks(loaded, ServedOptimizer(keras.optimizers.SGD(rate), "optimizer()"))
+
+    return take
+
+
+def test_rules_go_to_the_master(taken):
+    found = taken(
+        ours.MaxSteps(100),
+        ours.EarlyStopping("auc", patience=3, min_delta=0.1),
+        keras.callbacks.EarlyStopping("val_loss", patience=2, start_from_epoch=1, baseline=0.5),
+        keras.callbacks.TerminateOnNaN(),
+    )
+    assert found.rules.max_steps == 100
+    first, second = found.rules.early_stopping
+    assert (first.monitor, first.maximize, first.patience, first.min_delta) == ("auc", True, 3, 0.1)
+    assert not first.HasField("baseline")
+    assert (second.monitor, second.maximize, second.patience) == ("loss", False, 2)
+    assert (second.baseline, second.start_from_epoch) == (0.5, 1)
+    with pytest.raises(UserError, match="EarlyStopping needs evaluations: give --validation-data"):
+        found.check(validation=False)
+
+
+def test_the_rate_follows_a_schedule_of_the_version_or_the_epoch(taken):
+    assert taken().learning_rate(7) == 0.5
+    assert taken(ours.LearningRateScheduler(lambda version: 1 / version)).learning_rate(4) == 0.25
+    by_epoch = taken(ours.LearningRateScheduler(lambda epoch: 10.0**-epoch, by="epoch"))
+    by_epoch.begin(None, 2)
+    assert by_epoch.learning_rate(999) == pytest.approx(0.01)
+
+
+def test_keras_scheduler_gives_each_epoch_its_rate_whatever_epochs_a_worker_sees(taken):
+    found = taken(
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2 if epoch else rate)
+    )
+    rates = []
+    for epoch in (3, 0, 1):
+        found.begin(None, epoch)
+        rates.append(found.learning_rate(0))
+    assert rates == [0.0625, 0.5, 0.25]
+
+
+class Heard(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def on_train_begin(self, logs=None):
+        self.heard.append("begin")
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.heard.append((batch, logs["loss"]))
+
+    def on_test_end(self, logs=None):
+        self.heard.append(logs)
+        self.model.stop_training = logs["auc"] > 0.9
+
+    def on_train_end(self, logs=None):
+        self.heard.append("end")
+
+
+def test_hooks_are_called_by_the_worker(taken):
+    callback = Heard()
+    found, model = taken(callback), keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    found.begin(model, 0)
+    found.begin(model, 0)
+    found.step(0.5)
+    found.step(0.25)
+    found.evaluated(model, {"auc": 0.5})
+    assert found.stop_reason() == ""
+    found.evaluated(model, {"auc": 0.95})
+    assert "set model.stop_training" in found.stop_reason()
+    found.end()
+    assert callback.heard == ["begin", (0, 0.5), (1, 0.25), {"auc": 0.5}, {"auc": 0.95}, "end"]
+
+
+@pytest.mark.parametrize(
+    ("callback", "words"),
+    [
+        (lambda: keras.callbacks.ModelCheckpoint("x.keras"), "ModelCheckpoint needs .*--output"),
+        (lambda: keras.callbacks.CSVLogger("x.csv"), "CSVLogger needs .*result.json"),
+        (lambda: keras.callbacks.ReduceLROnPlateau(), "ReduceLROnPlateau needs on_epoch_end"),
+        (
+            lambda: keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: None),
+            "LambdaCallback needs on_epoch_end.*there are on_train_begin",
+        ),
+        (
+            lambda: keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True),
+            "restore_best_weights=True.* is not supported",
+        ),
+        (lambda: ours.EarlyStopping("score"), "whether 'score' is to rise or fall"),
+        (lambda: "stop", r"callbacks\(\) of model.py: str is none of shoal.callbacks"),
+    ],
+)
+def test_what_cannot_act_in_a_job_is_refused_by_name(taken, callback, words):
+    with pytest.raises(UserError, match=words):
+        taken(callback())
+
+
+def test_two_schedules_are_refused(taken):
+    schedule = ours.LearningRateScheduler(lambda version: 1.0)
+    with pytest.raises(UserError, match="two schedules of the learning rate"):
+        taken(schedule, schedule)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ours.MaxSteps(0), "steps must be a positive integer"),
+        (lambda: ours.EarlyStopping(mode="up"), "mode must be one of"),
+        (lambda: ours.EarlyStopping(patience=-1), "patience must be at least 0"),
+        (lambda: ours.LearningRateScheduler(lambda x: x, by="step"), "by must be one of"),
+        (lambda: ours.LearningRateScheduler(0.5), "schedule must be a function"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
