@@ -206,7 +206,8 @@ class ServerModel:
         """
         if self._dense is None:
             raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
-        if version >= self._dense_version and version != -1:
+        # A version beyond ours is of before this server was started from a checkpoint.
+        if self._dense_version <= version <= self._version and version != -1:
             return None
         return self._dense.values, self._state
 

@@ -143,6 +143,17 @@ class JobConfig(KubernetesOptions):
         "float32.",
         "float32",
     )
+    row_cache_mb: int = _option(
+        "Megabytes in which a worker keeps rows that it pulled, to use them again. 0: none.",
+        0,
+        commands="train",
+    )
+    row_cache_staleness: int = _option(
+        "A row of --row-cache-mb is pulled again when its server has applied more than this "
+        "many pushes since. It lacks them, the worker's own included.",
+        8,
+        commands="train",
+    )
     staleness_bound: int = _option(
         "A worker more than this many training steps ahead of the slowest one that trains "
         "waits for it. 0: all go step by step together. -1: nobody waits.",
@@ -218,6 +229,8 @@ class JobConfig(KubernetesOptions):
             ("num_ps", 1),
             ("embedding_threshold", 0),
             ("pipeline_depth", 0),
+            ("row_cache_mb", 0),
+            ("row_cache_staleness", 0),
             ("staleness_bound", -1),
             ("evaluation_steps", 0),
             ("checkpoint_steps", 0),

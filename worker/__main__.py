@@ -95,6 +95,8 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
             token=job.token,
             patience=job.server_patience_seconds,
             value_type=VALUE_TYPES[job.wire_dtype],
+            cache_bytes=job.row_cache_mb << 20,
+            cache_staleness=job.row_cache_staleness,
         )
         heartbeat.start()
         module = load_module(job.model_zoo, job.model_def)

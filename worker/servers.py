@@ -23,6 +23,7 @@ from shoal.proto.circuit import Circuit
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
 from shoal.proto.rpc import DEFAULT_PATIENCE, Connection, peer_name
+from shoal.worker.cache import RowCache
 from shoal.worker.ids import TableIds, group_tables
 from shoal.worker.requests import PullPlan, push_frame
 
@@ -85,12 +86,17 @@ class ServerGroup:
         token: str = "",
         patience: float = DEFAULT_PATIENCE,
         value_type: pb.DataType = pb.FLOAT32,
+        cache_bytes: int = 0,
+        cache_staleness: int = 0,
     ) -> None:
         """token: of the job. patience: seconds that a server may be away until calls fail.
 
-        value_type: how rows and their gradients travel.
+        value_type: how rows and their gradients travel. cache_bytes, cache_staleness: as
+        `RowCache` takes them; no bytes, no cache.
         """
         self._value_type = value_type
+        self._cache_size = cache_bytes, cache_staleness
+        self.cache: RowCache | None = None
         self._master = master
         self._worker = worker
         self._incarnation = incarnation
@@ -141,6 +147,8 @@ class ServerGroup:
         """Register the model with all servers; the first worker's dense values count."""
         self._spec = spec
         self._dims = [table.dim for table in spec.tables]
+        if self._cache_size[0]:
+            self.cache = RowCache(*self._cache_size, self._dims, len(self))
         for server, circuit in enumerate(self._circuits):
             reply = circuit.call(methods.REGISTER, pb.RegisterRequest(model=spec))
             self.version = max(self.version, reply.version)
@@ -177,7 +185,10 @@ class ServerGroup:
 
         Raises WireError (`ROUTING_ERRORS`) if that is old.
         """
-        plan = PullPlan(ids, self._dims, len(self), self._value_type)
+        # Evaluation and prediction see the servers' own values.
+        cached = self.cache.look_up(ids) if self.cache is not None and training else None
+        wanted = ids if cached is None else cached.missing
+        plan = PullPlan(wanted, self._dims, len(self), self._value_type)
         requests = [
             (
                 part.server,
@@ -200,6 +211,13 @@ class ServerGroup:
             times[part.server] = min(times[part.server], reply.time)
         self.version = max(self.version, *versions)
         rows = plan.rows()
+        if cached is not None:
+            rows = cached.join(rows, versions)
+            # The gradients are as stale as the oldest row that they come from.
+            versions = [
+                version if oldest is None else min(version, oldest)
+                for version, oldest in zip(versions, cached.oldest, strict=True)
+            ]
         if dense:
             slices = {server: pair[0] for server, pair in dense.items()}
             self._trainable = self._merged(self._trainable, slices)

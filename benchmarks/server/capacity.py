@@ -6,7 +6,8 @@ Clients without TensorFlow pull and push what a worker of the end-to-end benchma
 (benchmarks/end_to_end: minibatches of 4096 of the SYNTHETIC stream, tables of 1 and 16 columns
 over the same ids, the dense block of its network), one after the other and as fast as they
 can. The server's own CPU time by the steps it served gives the steps a second of one core; by
-the steps a second of one worker, that is the number of workers.
+the steps a second of one worker, that is the number of workers. The same with one client that
+has a row cache of 64 MB (--row-cache-mb), by its staleness.
 
 Then 10 million rows of 16 columns with Adagrad are pushed, and the server's resident memory
 is read. Prints a table and writes build/bench/capacity.json in the form of native.json.
@@ -44,6 +45,7 @@ DENSE = 429 * 256 + 256 + 256 * 128 + 128 + 128 * 64 + 64 + 64 + 1 + 13 + 1
 """Weights of the network's dense layers."""
 ROWS = 10_000_000
 OUTPUT = Path("build/bench/capacity.json")
+CACHE_BYTES = 64 << 20
 STREAM = Path("build/bench")
 TICKS = os.sysconf("SC_CLK_TCK")
 ADAGRAD = OptimizerSpec("adagrad").to_json()
@@ -61,8 +63,8 @@ def spec(dims: tuple[int, ...], dense: int) -> pb.ModelSpec:
     )
 
 
-def client(master: str, number: int, ids: int, seconds: float) -> None:
-    """Train for so long; prints the steps."""
+def client(master: str, number: int, ids: int, seconds: float, staleness: int) -> None:
+    """Train for so long; prints the steps. staleness: of a row cache, -1 for none."""
     keep_freed_memory()
     table = pq.read_table(STREAM / f"criteo-{ids}" / "train.parquet")
     table = table.slice(number * BATCH * BATCHES, BATCH * BATCHES)
@@ -71,7 +73,14 @@ def client(master: str, number: int, ids: int, seconds: float) -> None:
         np.ascontiguousarray(columns[first : first + BATCH]).reshape(-1)
         for first in range(0, len(columns), BATCH)
     ]
-    group = ServerGroup(rpc.Connection(master), number, 0, threading.Event())
+    group = ServerGroup(
+        rpc.Connection(master),
+        number,
+        0,
+        threading.Event(),
+        cache_bytes=CACHE_BYTES if staleness >= 0 else 0,
+        cache_staleness=max(0, staleness),
+    )
     none = np.zeros(0, np.float32)
     dense = np.zeros(DENSE, np.float32)
     group.register(spec((1, 16), DENSE), dense, none)
@@ -90,7 +99,8 @@ def client(master: str, number: int, ids: int, seconds: float) -> None:
         step(batches[done % len(batches)])
         done += 1
     unique = float(np.mean([np.unique(batch).size for batch in batches]))
-    print(json.dumps({"steps": done, "unique": unique}), flush=True)
+    hits = cache.hits / cache.asked if (cache := group.cache) else 0.0
+    print(json.dumps({"steps": done, "unique": unique, "hits": hits}), flush=True)
 
 
 def cpu_seconds(process: int) -> float:
@@ -104,14 +114,20 @@ def resident(process: int) -> int:
     return 1024 * int(status.split("VmRSS:")[1].split()[0])
 
 
-def capacity(folder: Path, ids: int, seconds: float, clients: int) -> dict[str, float]:
+def capacity(
+    folder: Path, ids: int, seconds: float, clients: int, staleness: int = -1
+) -> dict[str, float]:
     """CPU seconds of the server a step, and steps a second, with so many clients."""
     server, address = start_server(folder)
     master, port = master_of(address)
     command = [sys.executable, __file__, "--client", f"127.0.0.1:{port}", "--ids", str(ids)]
     processes = [
         subprocess.Popen(
-            [*command, "--number", str(number), "--seconds", str(seconds)],
+            [
+                *command,
+                *("--number", str(number), "--seconds", str(seconds)),
+                *("--staleness", str(staleness)),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -130,6 +146,7 @@ def capacity(folder: Path, ids: int, seconds: float, clients: int) -> dict[str, 
             "cpu": spent / steps,
             "rate": steps / took,
             "unique": answers[0]["unique"],
+            "hits": answers[0]["hits"],
             "busy": spent / took,
         }
     finally:
@@ -173,9 +190,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--client", default="", help=argparse.SUPPRESS)
     parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--staleness", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
-        client(options.client, options.number, options.ids, options.seconds)
+        client(options.client, options.number, options.ids, options.seconds, options.staleness)
         return
     if not (STREAM / f"criteo-{options.ids}").is_dir():
         raise SystemExit(
@@ -204,6 +222,12 @@ def main() -> None:
             note("one core", round(1 / found["cpu"], 1), "steps/s", clients)
             samples = round(BATCH / found["cpu"])
             note("one core", samples, "samples/s", clients)
+        for staleness in (2, 8, 24):
+            found = capacity(Path(folder), options.ids, options.seconds, 1, staleness)
+            name = f"row cache, staleness {staleness}"
+            note(f"{name}: found in it", round(found["hits"], 3), "of the ids")
+            note(f"{name}: served", round(found["rate"], 1), "steps/s")
+            note(f"{name}: server", round(1e3 * found["cpu"], 2), "CPU ms a step")
         note("memory of 10 million rows", round(bytes_a_row(Path(folder)), 1), "bytes a row")
     Console(width=120).print(table)
     OUTPUT.write_text(json.dumps(lines, indent=1) + "\n")

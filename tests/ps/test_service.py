@@ -338,3 +338,11 @@ def test_a_table_is_read_whole_and_rows_are_assigned(ready):
         _, (found, values) = frames.decode(frame, pb.ReadTableReply)
         read |= {int(i): value.tolist() for i, value in zip(found, values, strict=True)}
     assert read == {int(i): row.tolist() for i, row in zip(ids, rows, strict=True)}
+
+
+def test_dense_values_come_to_a_caller_from_before_a_restart(ready):
+    """Whose last pull was of a higher version than a server that went back to a checkpoint."""
+    reply, _ = ready.pull([1], dense_version=100)
+    assert reply.has_dense
+    reply, _ = ready.pull([1], dense_version=reply.version)
+    assert not reply.has_dense
