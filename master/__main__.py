@@ -107,12 +107,14 @@ def run_job(
     *,
     host: str = HOST,
     make_launcher: MakeLauncher | None = None,
+    stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
     Goes on with a job whose journal is in the folder.
 
     make_launcher: by default, of processes of this machine.
+    stop_signals: those that stop the job.
 
     Raises UserError if the job runs already, or the journal is damaged; OSError if the
     port is taken.
@@ -122,7 +124,7 @@ def run_job(
         job = RecordedJob(config, journal.add)
         job.replay(entry.event for entry in journal.entries)
         runner = Runner(job, clock=job_clock(journal.entries), commit=journal.commit)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in stop_signals:
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )

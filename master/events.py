@@ -106,9 +106,11 @@ def decode(value: Any) -> Any:
 _RECORDED: dict[str, Callable[..., bool] | None] = {
     "begin": None,
     "master_restarted": None,
+    "scale": None,
     "server_registered": None,
     "worker_registered": None,
     "taken_for_dead": None,
+    "process_waits": None,
     "process_exited": None,
     "process_failed": None,
     "fenced": None,

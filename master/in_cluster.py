@@ -3,14 +3,19 @@
 Owns what differs from a master on one machine: where it listens, where its
 configuration comes from, that the job's objects go when its Job is deleted, and that
 the result goes into the job's ConfigMap.
+
+It ends with code 0 once the result is there, be it a failure: another code would have
+Kubernetes start it again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -41,6 +46,8 @@ from shoal.proto.rpc import backoff_seconds
 
 logger = logging.getLogger(__name__)
 
+TERMINATION_LOG = Path("/dev/termination-log")
+
 PATIENCE_SECONDS = 300.0
 """For the API to take a change: an upgrade of a control plane takes minutes."""
 
@@ -57,13 +64,14 @@ def main(config_folder: Path) -> None:
         folder = JobFolder(Path(config.job_dir))
         folder.path.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(config_folder / manifests.CONFIG_FILE, folder.config)
-        sys.exit(_run(config, templates, folder))
+        _run(config, templates, folder)
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
 
 
-def _run(config: JobConfig, templates: dict[str, Manifest], folder: JobFolder) -> int:
+def _run(config: JobConfig, templates: dict[str, Manifest], folder: JobFolder) -> None:
+    """Run the job and publish its result, whatever it is."""
     api = connect_from_pod()
     namespace, uid = os.environ["POD_NAMESPACE"], os.environ["JOB_UID"]
     core, name = client.CoreV1Api(api), config.job_name
@@ -88,18 +96,24 @@ def _run(config: JobConfig, templates: dict[str, Manifest], folder: JobFolder) -
             growth=growth,
         )
 
+    # A master is made to be killed at any time: a pod that is taken away must not stop the
+    # job. As the first process of a container it has no default handlers.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     code = run_job(
         config,
         folder,
         manifests.MASTER_PORT,
         host="0.0.0.0",
+        stop_signals=(),
         make_launcher=lambda post, _: PodLauncher(
             post, api, namespace, name, make_pod, manifests.memory_steps(config.oom_memory_factor)
         ),
     )
     result = {"data": {manifests.RESULT_FILE: folder.result.read_text()}}
     _insist(patch_config, name, namespace, result)
-    return code
+    if code:
+        with contextlib.suppress(OSError):
+            TERMINATION_LOG.write_text(json.loads(folder.result.read_text())["state"])
 
 
 def _insist(call: Callable[..., Any], *arguments: Any) -> Any:

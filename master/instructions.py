@@ -25,6 +25,13 @@ class KillProcess:
 
 
 @dataclass(frozen=True)
+class TerminateProcess:
+    """Ask this process to end; it is no longer wanted."""
+
+    start: Start
+
+
+@dataclass(frozen=True)
 class FenceWorker:
     """Have every server refuse this worker's pushes, then call `Job.fenced`."""
 
@@ -57,7 +64,13 @@ class RemoveCheckpoints:
 
 
 Instruction = (
-    StartProcess | AdoptProcess | KillProcess | FenceWorker | TakeCheckpoint | RemoveCheckpoints
+    StartProcess
+    | AdoptProcess
+    | TerminateProcess
+    | KillProcess
+    | FenceWorker
+    | TakeCheckpoint
+    | RemoveCheckpoints
 )
 
 

@@ -26,10 +26,12 @@ from shoal.master.instructions import (
     Instruction,
     KillProcess,
     StartProcess,
+    TerminateProcess,
     Wait,
 )
 from shoal.master.launcher import Exited
 from shoal.master.membership import Membership, ProcessState, WorkerSlot
+from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
 from shoal.master.tasks import AppliedPush
 from shoal.master.work import Task
@@ -55,6 +57,7 @@ class Job:
         self.clocks = Clocks()
         self._held: dict[WorkerId, Task] = {}
         self._instructions: list[Instruction] = []
+        self._begun = False
         self.checkpoints = Checkpoints(
             config, self.flow, self.record, self.members, self._instructions
         )
@@ -111,6 +114,19 @@ class Job:
         """End the job as stopped, unless it has ended before."""
         self.flow.stop(reason, now)
 
+    def scale(self, workers: int, now: float) -> None:
+        """From now on so many workers are wanted; those beyond are asked to end."""
+        if self.ended or workers == self.members.workers_wanted:
+            return
+        self.record.note(now, f"{self.members.workers_wanted} workers become {workers}")
+        new, again, leaving = self.members.want_workers(workers)
+        for slot in new:
+            self._instructions.append(StartProcess(Start(slot.id, slot.start(now))))
+        for slot in again:
+            self._relaunch(slot, now)
+        for slot in leaving:
+            self._instructions.append(TerminateProcess(Start(slot.id, slot.incarnation)))
+
     def tick(self, now: float) -> None:
         """Time has passed: look for silent processes."""
         self.record.throughput.sample(now, self.flow.records[0])
@@ -164,14 +180,7 @@ class Job:
 
     def process_started(self, start: Start, now: float) -> None:
         """A process has begun to run; only from now on is it late if it does not call."""
-        process = start.process
-        if isinstance(process, ServerId):
-            server = self.members.servers[process]
-            if server.incarnation == start.incarnation:
-                server.running, server.started = True, now
-        elif self.members.workers[process].incarnation == start.incarnation:
-            worker = self.members.workers[process]
-            worker.running, worker.last_seen = True, now
+        self.members.process_started(start, now)
 
     def process_waits(self, start: Start, why: str, now: float) -> None:
         """A process has to wait before it can run; said once for each reason."""
@@ -198,7 +207,7 @@ class Job:
             return
         self._bury(slot, exited.cause, now, kill=False)
         slot.exited = exited
-        slot.forgiven += not exited.counted
+        slot.forgiven += slot.leaving or not exited.counted
         self._relaunch(slot, now)
 
     def process_failed(self, start: Start, failure: Failure, now: float) -> None:
@@ -237,8 +246,11 @@ class Job:
             return
         self._rest(slot)
         self.clocks.forget(slot.id)
-        slot.deaths += 1
-        self.record.note(now, f"{slot.id} died ({cause})")
+        if slot.leaving:
+            self.record.note(now, f"{slot.id} left")
+        else:
+            slot.deaths += 1
+            self.record.note(now, f"{slot.id} died ({cause})")
         if kill:
             self._instructions.append(KillProcess(Start(slot.id, slot.incarnation)))
         # Also where it holds no task: a push under way must not arrive later.
@@ -270,7 +282,7 @@ class Job:
     def _relaunch(self, slot: WorkerSlot, now: float) -> None:
         # Not before the fence has answered: a server tells what the dead incarnation
         # did only as long as no later one has pushed.
-        if self.ended or slot.exited is None or not slot.fenced:
+        if self.ended or slot.exited is None or not slot.fenced or not self.members.wanted(slot):
             return
         decision = supervisor.after_worker_death(slot, slot.exited, self.config.relaunch_limit)
         if isinstance(decision, supervisor.GiveUp):
@@ -287,6 +299,8 @@ class Job:
         self.members.worker_calls(worker, incarnation, now)
         if self.ended:
             return Finished()
+        if self.flow.phase == Phase.TRAINING and not self._enough_workers():
+            return Wait(WAIT_SECONDS)
         # Asking while holding a task means that the answer before was lost.
         task = self._held.get(worker) or self.flow.take()
         # Not when a task ends: between two of them a worker goes on counting, or the
@@ -299,6 +313,11 @@ class Job:
             return Wait(WAIT_SECONDS)
         self._held[worker] = task
         return task
+
+    def _enough_workers(self) -> bool:
+        least = min(self.config.min_workers, self.members.workers_wanted)
+        self._begun = self._begun or self.members.workers_alive >= least
+        return self._begun
 
     def held(self, worker: WorkerId) -> Task | None:
         """The task that a worker holds."""

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field
 
 from shoal.master.failures import Failure
-from shoal.master.ids import FIRST_INCARNATION, ServerId, WorkerId
+from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.launcher import Exited
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -42,6 +42,7 @@ class WorkerSlot:
     forgiven: deaths that do not count against the limit of restarts.
     running: whether the current incarnation's process has begun to run: a pod may wait
         long for room.
+    leaving: the current incarnation was asked to end, as it is not wanted.
     """
 
     id: WorkerId
@@ -52,6 +53,7 @@ class WorkerSlot:
     deaths: int = 0
     forgiven: int = 0
     running: bool = False
+    leaving: bool = False
     exited: Exited | None = None
     fenced: bool = False
     failure: Failure | None = None
@@ -65,6 +67,7 @@ class WorkerSlot:
         self.starts += 1
         self.last_seen = now
         self.running = False
+        self.leaving = False
         self.exited = None
         self.fenced = False
         self.last_finished_task = 0
@@ -102,13 +105,48 @@ class ServerSlot:
 class Membership:
     """The slots of a job.
 
+    workers_wanted: those of a lower index are started again when they end.
     worker_timeout_seconds: a registered worker silent for longer is taken for dead.
     """
 
     def __init__(self, workers: int, servers: int, worker_timeout_seconds: float) -> None:
         self._timeout = worker_timeout_seconds
+        self.workers_wanted = workers
         self.workers = {WorkerId(i): WorkerSlot(WorkerId(i)) for i in range(workers)}
         self.servers = {ServerId(i): ServerSlot(ServerId(i)) for i in range(servers)}
+
+    def wanted(self, slot: WorkerSlot) -> bool:
+        """Whether the worker is to work, or to end and not to come back."""
+        return slot.id.index < self.workers_wanted
+
+    def want_workers(
+        self, count: int
+    ) -> tuple[list[WorkerSlot], list[WorkerSlot], list[WorkerSlot]]:
+        """Set how many workers are wanted.
+
+        Returns the slots that are new, those that have ended and are wanted again, and
+        those that are to end. Their end is then no failure, also if they are wanted
+        again before it.
+        """
+        self.workers_wanted = count
+        known = list(self.workers.values())
+        new = [WorkerSlot(WorkerId(i)) for i in range(len(known), count)]
+        self.workers |= {slot.id: slot for slot in new}
+        again = [slot for slot in known if self.wanted(slot) and slot.exited is not None]
+        leaving = [slot for slot in known if not self.wanted(slot) and slot.exited is None]
+        for slot in leaving:
+            slot.leaving = True
+        return new, again, leaving
+
+    def process_started(self, start: Start, now: float) -> None:
+        """A process has begun to run."""
+        process = start.process
+        if isinstance(process, ServerId):
+            server = self.servers[process]
+            if server.incarnation == start.incarnation:
+                server.running, server.started = True, now
+        elif self.workers[process].incarnation == start.incarnation:
+            self.workers[process].running, self.workers[process].last_seen = True, now
 
     @property
     def servers_ready(self) -> bool:

@@ -28,6 +28,7 @@ from shoal.master.instructions import (
     RemoveCheckpoints,
     StartProcess,
     TakeCheckpoint,
+    TerminateProcess,
 )
 from shoal.master.job import Job
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
@@ -199,6 +200,8 @@ class Runner:
                 launcher.start(start)
             case AdoptProcess(start):
                 launcher.adopt(start)
+            case TerminateProcess(start):
+                launcher.terminate(start)
             case KillProcess(start):
                 launcher.kill(start)
             case FenceWorker(worker, incarnation):

@@ -42,6 +42,7 @@ class MasterService:
             methods.REPORT_FAILURE: self._report_failure,
             methods.GET_JOB_STATUS: self._get_job_status,
             methods.STOP_JOB: self._stop_job,
+            methods.SCALE_JOB: self._scale_job,
         }
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
@@ -134,6 +135,12 @@ class MasterService:
         reason = request.reason or "asked to"
         self._runner.apply(lambda job, now: job.stop(reason, now))
         return pb.StopJobReply()
+
+    def _scale_job(self, request: pb.ScaleJobRequest) -> pb.ScaleJobReply:
+        if request.num_workers < 1:
+            raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
+        self._runner.apply(lambda job, now: job.scale(request.num_workers, now))
+        return pb.ScaleJobReply()
 
 
 def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:

@@ -67,7 +67,7 @@ def status_message(job: Job, now: float) -> pb.JobStatus:
         loss=record.loss.mean or 0.0,
         has_loss=record.loss.mean is not None,
         workers_alive=members.workers_alive,
-        workers_wanted=len(members.workers),
+        workers_wanted=members.workers_wanted,
         servers_alive=members.servers_alive,
         servers_wanted=len(members.servers),
         version=round(sum(versions) / len(versions)),

@@ -27,7 +27,7 @@ class GiveUp:
 
 def after_worker_death(slot: WorkerSlot, exited: Exited, relaunch_limit: int) -> Relaunch | GiveUp:
     """Whether a dead worker is started again."""
-    if not exited.counted or slot.starts - slot.forgiven <= relaunch_limit:
+    if slot.leaving or not exited.counted or slot.starts - slot.forgiven <= relaunch_limit:
         return Relaunch()
     times = "once" if slot.deaths == 1 else f"{slot.deaths} times"
     head = (

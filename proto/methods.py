@@ -67,3 +67,4 @@ REPORT_TASK = Method(MASTER, "ReportTask", pb.ReportTaskRequest, pb.ReportTaskRe
 REPORT_FAILURE = Method(MASTER, "ReportFailure", pb.ReportFailureRequest, pb.ReportFailureReply)
 GET_JOB_STATUS = Method(MASTER, "GetJobStatus", pb.JobStatusRequest, pb.JobStatus)
 STOP_JOB = Method(MASTER, "StopJob", pb.StopJobRequest, pb.StopJobReply)
+SCALE_JOB = Method(MASTER, "ScaleJob", pb.ScaleJobRequest, pb.ScaleJobReply)

@@ -694,6 +694,16 @@ class StopJobReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ScaleJobRequest(_message.Message):
+    __slots__ = ("num_workers",)
+    NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    num_workers: int
+    def __init__(self, num_workers: _Optional[int] = ...) -> None: ...
+
+class ScaleJobReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class JobStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

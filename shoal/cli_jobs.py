@@ -1,10 +1,11 @@
-"""The commands for jobs in a cluster: jobs, status, logs, stop, delete."""
+"""The commands for a cluster: images, and jobs, status, logs, scale, stop, delete."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,12 +17,13 @@ ROLES = ("master", "ps", "worker")
 
 def register(group: click.Group) -> None:
     """Add the commands to `group`."""
-    for command in (jobs, status, logs, stop, delete):
+    group.add_command(zoo)
+    for command in (jobs, status, logs, scale, stop, delete):
         group.add_command(command)
 
 
-def _command(function: Callable[..., None]) -> click.Command:
-    """A command with --namespace whose wrong input is one line and exit code 2."""
+def _guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """The function, whose wrong input is one line and exit code 2."""
 
     @functools.wraps(function)
     def guarded(**values: Any) -> None:
@@ -31,10 +33,62 @@ def _command(function: Callable[..., None]) -> click.Command:
             click.echo(f"Error: {error}", err=True)
             sys.exit(EXIT_USER_ERROR)
 
+    return guarded
+
+
+def _command(function: Callable[..., None]) -> click.Command:
+    """A command with --namespace."""
     option = click.option(
         "--namespace", default="", help="Default: that of the present kubectl context."
     )
-    return click.command()(option(guarded))
+    return click.command()(option(_guarded(function)))
+
+
+_FOLDER = click.argument("folder", default=".", type=click.Path(path_type=Path))
+_IMAGE = click.option("--image", required=True, help="Name of the image, with its registry.")
+_TOOL = click.option(
+    "--tool", default="", help="docker, podman or buildah. Default: the first that is there."
+)
+
+
+@click.group()
+def zoo() -> None:
+    """Make images of a folder of modules, for jobs on Kubernetes."""
+
+
+@zoo.command()
+@_FOLDER
+@click.option("--base", required=True, help="Image of shoal, made from deploy/Dockerfile.")
+@_guarded
+def init(folder: Path, base: str) -> None:
+    """Write a Dockerfile into FOLDER."""
+    from shoal.zoo import write_dockerfile
+
+    for path in write_dockerfile(folder, base):
+        click.echo(f"wrote {path}")
+
+
+@zoo.command()
+@_FOLDER
+@_IMAGE
+@_TOOL
+@_guarded
+def build(folder: Path, image: str, tool: str) -> None:
+    """Build the image of FOLDER."""
+    from shoal.zoo import build_image, find_tool
+
+    build_image(folder, image, find_tool(tool))
+
+
+@zoo.command()
+@_IMAGE
+@_TOOL
+@_guarded
+def push(image: str, tool: str) -> None:
+    """Push an image to its registry."""
+    from shoal.zoo import find_tool, push_image
+
+    push_image(image, find_tool(tool))
 
 
 def _console() -> Any:
@@ -79,6 +133,17 @@ def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
 
     for line in of.log_lines(of.handle_of(job, namespace), role, index, follow=follow):
         click.echo(line)
+
+
+@_command
+@click.argument("job")
+@click.option("--num-workers", required=True, type=click.IntRange(1), help="From now on.")
+def scale(job: str, num_workers: int, namespace: str) -> None:
+    """Change how many workers a running job on Kubernetes wants."""
+    from shoal import jobs as of
+
+    of.scale(of.handle_of(job, namespace), num_workers)
+    click.echo(f"job {job} now wants {num_workers} workers")
 
 
 @_command

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UserError
-from shoal.kubernetes_options import KubernetesOptions
+from shoal.kubernetes_options import PATHS, KubernetesOptions
 
 COMMANDS = ("train", "evaluate", "predict")
 CHECK_FLAGS = (
@@ -36,16 +36,6 @@ CHECK_FLAGS = (
 
 WIRE_DTYPES = ("float32", "bfloat16", "float16")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-
-PATHS = (
-    "model_zoo",
-    "training_data",
-    "validation_data",
-    "prediction_data",
-    "restore_from",
-    "output",
-)
-"""Fields that are paths, beside job_dir."""
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
 """What the user's module must define beside the model."""
@@ -270,7 +260,7 @@ class JobConfig(KubernetesOptions):
             raise UserError(
                 f"--job-name may hold letters, digits and dashes, not {self.job_name!r}"
             )
-        self.check_kubernetes()
+        self.check_kubernetes(self.num_workers)
         required: tuple[str, ...] = {
             "check": (),
             "train": ("training_data",),

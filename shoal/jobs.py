@@ -195,6 +195,12 @@ def stop(handle: JobHandle) -> None:
         master.call(methods.STOP_JOB, pb.StopJobRequest(reason="shoal stop"))
 
 
+def scale(handle: JobHandle, workers: int) -> None:
+    """Change how many workers a running job wants. Raises UserError."""
+    with master_of(handle) as master:
+        master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))
+
+
 def log_lines(handle: JobHandle, role: str, index: int, *, follow: bool) -> Iterator[str]:
     """What a pod of the job has written, line by line. Raises UserError."""
     handle.job()

@@ -15,6 +15,16 @@ from typing import Any
 from shoal.errors import UserError
 
 COMMANDS = ("train", "evaluate", "predict")
+PATHS = (
+    "model_zoo",
+    "training_data",
+    "validation_data",
+    "prediction_data",
+    "restore_from",
+    "output",
+)
+"""Fields of JobConfig that are paths, beside job_dir."""
+
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 ROLES = ("master", "ps", "worker")
 VOLUME_KINDS = ("hostPath", "pvc", "configMap", "secret", "emptyDir")
@@ -56,6 +66,9 @@ class KubernetesOptions:
     )
     server_image: str = _option(
         "Image of the master's and the servers' pods, which need no TensorFlow. Default: --image."
+    )
+    min_workers: int = _option(
+        "Training begins when so many workers are ready, and goes on with fewer later.", 1
     )
     namespace: str = _option(
         "Namespace of the job's pods. Default: that of the present kubectl context."
@@ -99,8 +112,13 @@ class KubernetesOptions:
         "else that pods need. What the flags say comes before it."
     )
 
-    def check_kubernetes(self) -> None:
+    def check_kubernetes(self, num_workers: int) -> None:
         """Raise UserError naming the flag whose value cannot be used."""
+        if not 1 <= self.min_workers <= num_workers:
+            raise UserError(
+                f"--min-workers must be from 1 to --num-workers ({num_workers}), "
+                f"not {self.min_workers}"
+            )
         if self.image_pull_policy not in PULL_POLICIES:
             raise UserError(
                 "--image-pull-policy must be Always, IfNotPresent or Never, "

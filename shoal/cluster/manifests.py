@@ -17,6 +17,8 @@ SERVER_PORT = 7100
 GRACE_SECONDS = 30
 """For a pod that is told to end: a worker ends after the push under way."""
 
+MASTER_RESTARTS = 20
+
 CONFIG_FOLDER = "/etc/shoal"
 CONFIG_FILE, TEMPLATES_FILE, RESULT_FILE = "job.json", "pod-templates.json", "result.json"
 
@@ -96,6 +98,12 @@ def master_job(config: JobConfig, templates: dict[str, Manifest], *, grpc_probes
     container = spec["containers"][0]
     spec["serviceAccountName"] = config.service_account
     spec["hostname"] = master_name(name)
+    spec["restartPolicy"] = "OnFailure"
+    # The journal outlives the container; to outlive the pod, --job-dir has to be on one of
+    # the job's volumes.
+    if not any(config.job_dir.startswith(volume.mount) for volume in config.volumes()):
+        spec["volumes"].append({"name": "job", "emptyDir": {}})
+        container["volumeMounts"].append({"name": "job", "mountPath": config.job_dir})
     for variable, path in (
         ("JOB_UID", "metadata.labels['controller-uid']"),
         ("POD_NAMESPACE", "metadata.namespace"),
@@ -107,8 +115,8 @@ def master_job(config: JobConfig, templates: dict[str, Manifest], *, grpc_probes
         "kind": "Job",
         "metadata": {"name": master_name(name), "labels": labels(name, "master")},
         "spec": {
-            # This version's master keeps no journal that another could go on from.
-            "backoffLimit": 0,
+            # A master that is killed is started again, and goes on from its journal.
+            "backoffLimit": MASTER_RESTARTS,
             "template": {"metadata": metadata, "spec": spec},
         },
     }
