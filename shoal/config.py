@@ -278,8 +278,15 @@ class JobConfig(KubernetesOptions):
         suffix = "" if self.command == "train" else f"-{self.command}"
         name = self.job_name or model_file + suffix
         if self.image:
-            given = {key: getattr(self, key) for key in PATHS}
-            changes: dict[str, Any] = self.paths_in_pods(name, self.job_dir, given)
+            given = {key: getattr(self, key) for key in ("job_dir", "checkpoint_dir", *PATHS)}
+            changes: dict[str, Any] = self.paths_in_pods(name, given)
+            if not changes["checkpoint_dir"]:
+                if self.checkpoint_steps:
+                    raise UserError(
+                        "--checkpoint-steps: where no --volume holds --job-dir, checkpoints "
+                        "need a --checkpoint-dir that all pods share"
+                    )
+                changes["checkpoint_seconds"] = 0.0
             token = self.token or secrets.token_hex(8)
             return dataclasses.replace(self, job_name=name, token=token, **changes)
         job_dir = self.job_dir or os.path.join("shoal-jobs", name)

@@ -140,17 +140,25 @@ class KubernetesOptions:
                 f"digits and dashes, at most {LONGEST_NAME} in all, not {job_name!r}"
             )
 
-    def paths_in_pods(
-        self, job_name: str, job_dir: str, given: Mapping[str, str]
-    ) -> dict[str, Any]:
+    def on_volume(self, path: str) -> bool:
+        """Whether a path in the pods is on one of the job's volumes, or a URL."""
+        mounts = [volume.mount.rstrip("/") for volume in self.volumes()]
+        return "://" in path or any(f"{path}/".startswith(f"{mount}/") for mount in mounts)
+
+    def paths_in_pods(self, job_name: str, given: Mapping[str, str]) -> dict[str, Any]:
         """The job's paths by field, where they are to be found by its pods.
 
-        Raises UserError for one that is relative, or a name that pods cannot have.
+        checkpoint_dir is empty if there is no place for checkpoints that pods share.
+
+        Raises UserError for a path that is relative, or a name that pods cannot have.
         """
         self.check_name(job_name)
-        paths: dict[str, Any] = {"job_dir": job_dir or f"{JOBS_FOLDER}/{job_name}", **given}
-        if paths["model_zoo"] == ".":
+        paths: dict[str, Any] = dict(given)
+        paths["job_dir"] = given["job_dir"] or f"{JOBS_FOLDER}/{job_name}"
+        if given["model_zoo"] == ".":
             paths["model_zoo"] = MODEL_FOLDER
+        if not given["checkpoint_dir"] and self.on_volume(paths["job_dir"]):
+            paths["checkpoint_dir"] = f"{paths['job_dir']}/checkpoints"
         for field_name, value in paths.items():
             if value and "://" not in value and not value.startswith("/"):
                 flag = "--" + field_name.replace("_", "-")

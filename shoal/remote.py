@@ -62,7 +62,10 @@ def run_remote_job(config: JobConfig, display: Display) -> JobResult:
                 return _result(handle, config, folder, interrupted=interruptions.count > 0)
         finally:
             _collect_logs(handle, folder)
-            handle.delete()
+            try:
+                handle.delete()
+            except UserError as error:
+                display.event(str(error))  # must not hide what ended the job
 
 
 def submit(config: JobConfig) -> JobHandle:

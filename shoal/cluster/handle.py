@@ -27,6 +27,7 @@ from shoal.proto.rpc import Connection, peer_name
 DELETE_SECONDS = 60.0
 """For the cluster to remove a job: its pods' grace, and some."""
 
+NEVER_STARTED_SECONDS = 5.0
 POLL_SECONDS = 0.25
 
 DRY_RUN = "All"
@@ -132,7 +133,18 @@ class JobHandle:
                         f"job {self.name} is being deleted, but after {DELETE_SECONDS:.0f} s "
                         f"there is still {', '.join(left)}"
                     )
+                if time.monotonic() > give_up - DELETE_SECONDS + NEVER_STARTED_SECONDS:
+                    self._force_never_started()
                 time.sleep(POLL_SECONDS)
+
+    def _force_never_started(self) -> None:
+        """Remove pods whose containers never ran: a kubelet may take minutes over them."""
+        for pod in self.pods():
+            if pod.status.phase == "Pending" and pod.metadata.deletion_timestamp:
+                with contextlib.suppress(ApiException):
+                    self._core.delete_namespaced_pod(
+                        pod.metadata.name, self.namespace, grace_period_seconds=0, **self._options
+                    )
 
     def _left(self) -> list[str]:
         """Names of the job's objects that there still are."""

@@ -101,7 +101,7 @@ def master_job(config: JobConfig, templates: dict[str, Manifest], *, grpc_probes
     spec["restartPolicy"] = "OnFailure"
     # The journal outlives the container; to outlive the pod, --job-dir has to be on one of
     # the job's volumes.
-    if not any(config.job_dir.startswith(volume.mount) for volume in config.volumes()):
+    if not config.on_volume(config.job_dir):
         spec["volumes"].append({"name": "job", "emptyDir": {}})
         container["volumeMounts"].append({"name": "job", "mountPath": config.job_dir})
     for variable, path in (

@@ -50,6 +50,16 @@ def test_paths_are_those_in_the_pods():
         config(output="models/1")
 
 
+def test_checkpoints_need_a_place_that_the_pods_share():
+    alone = config()
+    assert (alone.checkpoint_dir, alone.checkpoint_seconds) == ("", 0.0)
+    with pytest.raises(UserError, match="--checkpoint-steps: where no --volume holds"):
+        config(checkpoint_steps=5)
+    shared = config(volume="pvc=jobs,mount=/jobs", job_dir="/jobs/1")
+    assert (shared.checkpoint_dir, shared.checkpoint_seconds) == ("/jobs/1/checkpoints", 300.0)
+    assert config(checkpoint_dir="gs://bucket/1").checkpoint_dir == "gs://bucket/1"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -37,10 +37,6 @@ def pytest_collection_modifyitems(items):
     ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in ours:
         item.add_marker(pytest.mark.kubernetes)
-        # The Kubernetes library leaves the socket of a port-forward whose pod has ended to
-        # the garbage collector.
-        ignored = "ignore:.*unclosed.*SSLSocket:pytest.PytestUnraisableExceptionWarning"
-        item.add_marker(pytest.mark.filterwarnings(ignored, "ignore:unclosed:ResourceWarning"))
 
 
 @pytest.fixture(scope="session", autouse=True)
