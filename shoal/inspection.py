@@ -5,6 +5,7 @@ Owns starting that process. What it looks at is worker/check.py's.
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ def run_check(config: JobConfig) -> int:
     check_inputs(config)
     with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
         path = Path(folder, "job.json")
-        path.write_text(config.to_json())
+        # Indexes of the data go there too: a check leaves nothing behind.
+        path.write_text(dataclasses.replace(config, job_dir=folder).to_json())
         command = [sys.executable, "-m", "shoal.worker.check", "--config", str(path)]
         return subprocess.run(command, check=False).returncode

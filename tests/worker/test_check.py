@@ -122,6 +122,7 @@ def inspect(write_module, parquet):
                 command="check",
                 model_def="clicks.custom_model",
                 model_zoo=folder,
+                job_dir=folder,
                 minibatch_size=100,
                 **given,
             )
