@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from shoal.proto import parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import STATUS_CODES, PeerUnavailableError, WireError
+from shoal.proto.health import health_handler
 from shoal.proto.methods import Method, Reply, Request
 
 logger = logging.getLogger(__name__)
@@ -201,6 +202,7 @@ def serve(
     )
     for service, methods in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    server.add_generic_rpc_handlers((health_handler(),))
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
