@@ -3,8 +3,8 @@
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D]
         [--processes N] [--systems shoal ceiling keras strategy]
 
-DeepFM on a SYNTHETIC stream (stream.py), batch 4096, one server and one worker, or with
---processes N as many of each (then only against TensorFlow's strategy). The systems
+DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
+worker, or with --processes N as many of each (then only against TensorFlow's strategy). The systems
 take turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
 A round of shoal is a whole `shoal train` that reads Parquet files, observed from its
 20th step on and then stopped; the peers have their data in memory. CPU seconds a
@@ -27,11 +27,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import stream
 from rich.console import Console
 from rich.table import Table
 
 from shoal.config import JobConfig
+from shoal.model_zoo.criteo import prepare as stream
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.rpc import Connection, peer_name

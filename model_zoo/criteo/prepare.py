@@ -1,6 +1,6 @@
 """Synthetic click records in the shape of Criteo's, with a planted logistic model.
 
-    python benchmarks/end_to_end/stream.py FOLDER [--ids N] [--records N]
+    python -m shoal.model_zoo.criteo.prepare FOLDER [--ids N] [--records N]
 
 SYNTHETIC: nothing here was ever clicked. A record has 13 dense columns (i1..i13,
 log-normal float32), 26 categorical ones (c1..c26, int64) and a label. Each field has a
@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 def field_sizes(ids: int) -> Ints:
     """How many ids each field has: geometric steps from some to a quarter of all."""
     shares = np.geomspace(1e-5, 1.0, CATEGORICAL)
-    sizes = np.maximum(4, (ids * shares / shares.sum()).astype(np.int64))
+    sizes: Ints = np.maximum(4, (ids * shares / shares.sum()).astype(np.int64))
     sizes[-1] += ids - sizes.sum()
     return sizes
 
@@ -57,7 +57,8 @@ def _weights(ids: Ints) -> Floats:
     mixed = _mixed(ids)
     # The sum of four uniform 16-bit numbers, centred and scaled to variance 1.
     parts = sum(((mixed >> np.uint64(16 * i)) & np.uint64(0xFFFF)).astype(float) for i in range(4))
-    return 0.35 * (parts / 65536 - 2.0) * np.sqrt(3.0)
+    weights: Floats = 0.35 * (parts / 65536 - 2.0) * np.sqrt(3.0)
+    return weights
 
 
 def draw(
@@ -133,6 +134,7 @@ def prepared(folder: Path, ids: int, records: int, validation: int = 200_000) ->
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ids", type=int, default=1_000_000)
