@@ -13,6 +13,7 @@ from shoal.data.opening import open_reader
 from shoal.data.parquet_reader import ParquetReader
 from shoal.data.reader import DataReader, Metadata, Source, check_columns
 from shoal.data.recordio import RecordIOReader, RecordIOWriter
+from shoal.data.sql_reader import SqlReader
 from shoal.data.tfrecord import TFRecordReader
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "RecordIOReader",
     "RecordIOWriter",
     "Source",
+    "SqlReader",
     "TFRecordReader",
     "TextLineReader",
     "as_columns",

@@ -8,18 +8,18 @@ module's: tfrecord.py, recordio.py, lines.py.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shoal.data.files import find_files
-from shoal.data.index_store import IndexStore
-from shoal.data.reader import DataReader, Source, check_not_empty, check_range, selected
-from shoal.data.storage import Storage, reporting, stamp
+from shoal.data.file_reader import FileReader
+from shoal.data.reader import Source, check_range
+from shoal.data.storage import reporting
 from shoal.errors import UserError
 
 BLOCK_BYTES = 1 << 18
@@ -81,47 +81,19 @@ class BlockIndex:
             block += 1
 
 
-class BlockReader(DataReader):
-    """Reads the files that a pattern stands for, in the format of the class derived.
-
-    pattern: file, folder or glob. flag: named in errors.
-    columns: read only these; all where None.
-    index_folder: where the files' indexes are kept; in memory where None.
-
-    Raises UserError if no file is found.
-    """
+class BlockReader(FileReader):
+    """Reads files by blocks, in the format of the class derived; see FileReader."""
 
     kind = ""
     """Of the index: one per format."""
 
-    def __init__(
-        self,
-        pattern: str,
-        *,
-        flag: str = "custom_data_reader",
-        columns: Sequence[str] | None = None,
-        index_folder: str | None = None,
-    ) -> None:
-        self._pattern = pattern
-        self._flag = flag
-        self._columns = None if columns is None else list(columns)
-        self._paths = find_files(pattern, flag)
-        self._storage = Storage()
-        self._store = IndexStore(index_folder)
+    def __init__(self, pattern: str, **options: Any) -> None:
+        super().__init__(pattern, **options)
         self._indexes: dict[str, BlockIndex] = {}
-        self._schema: pa.Schema | None = None
 
-    def sources(self) -> list[Source]:
-        """Counts from the indexes, which cost one pass over each file."""
-        found = [Source(path, self._index(path).count) for path in self._paths]
-        check_not_empty(found, self._pattern, self._flag)
-        return found
-
-    def schema(self) -> pa.Schema:
-        """The columns to be read."""
-        if self._schema is None:
-            self._schema = selected(self._full_schema(), self._columns, self._flag)
-        return self._schema
+    def _count(self, path: str) -> int:
+        # By the index, which costs one pass over the file.
+        return self._index(path).count
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield a RecordBatch per block."""
@@ -136,10 +108,6 @@ class BlockReader(DataReader):
                 low, high = max(start, first) - first, min(end, first + count) - first
                 batch = self._decode(data, first, low, high, schema)
             yield batch
-
-    @abstractmethod
-    def _full_schema(self) -> pa.Schema:
-        """All columns that there are."""
 
     @abstractmethod
     def _scan(self, file: pa.NativeFile) -> Iterator[tuple[int, int]]:
@@ -161,7 +129,8 @@ class BlockReader(DataReader):
     def _index(self, path: str) -> BlockIndex:
         if path not in self._indexes:
             with reporting_rows(path):
-                table = self._store.get(self.kind, path, stamp(path), lambda: self._build(path))
+                stamp = self._storage.stamp(path)
+                table = self._store.get(self.kind, path, stamp, lambda: self._build(path))
             self._indexes[path] = BlockIndex.of_table(table)
         return self._indexes[path]
 

@@ -162,6 +162,17 @@ class CsvIndex:
             longest,
         )
 
+    @classmethod
+    def of_table(cls, table: pa.Table) -> CsvIndex:
+        """From what `table` gave."""
+        begin, end, records, longest, *begins = table["number"].to_numpy()
+        return cls((int(begin), int(end)), int(records), np.array(begins, np.int64), int(longest))
+
+    def table(self) -> pa.Table:
+        """For the index store: header, count, longest record, and then the begins."""
+        first = np.array([*self.header, self.records, self.longest], np.int64)
+        return pa.table({"number": np.concatenate([first, self.begins])})
+
     @staticmethod
     def text_begin(file: pa.NativeFile) -> int:
         """The offset behind a byte order mark."""

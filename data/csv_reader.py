@@ -1,7 +1,7 @@
 """Reading ranges of CSV files with a header line, plain or gzip'd.
 
-Parsing is Arrow's. A file is indexed once per process (csv_index.py), so that a
-range reads its own bytes only. A gzip'd file cannot be entered in the middle; it is
+Parsing is Arrow's. A file is indexed once per job (csv_index.py), so that a range reads
+its own bytes only. A gzip'd file cannot be entered in the middle; it is
 unpacked to a temporary file at first use.
 
 The columns' types are guessed from the first megabyte of each file, as int64,
@@ -14,23 +14,18 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from shoal.data.csv_index import CsvIndex, MalformedCsvError, scan
-from shoal.data.files import find_files
-from shoal.data.reader import (
-    DataReader,
-    Source,
-    check_columns,
-    check_not_empty,
-    check_range,
-    selected,
-)
-from shoal.data.storage import Storage, reporting
+from shoal.data.file_reader import FileReader
+from shoal.data.reader import Source, check_columns, check_range
+from shoal.data.schemas import merged_schema
+from shoal.data.storage import reporting
 from shoal.errors import UserError
 
 SAMPLE_BYTES = 1 << 20
@@ -42,51 +37,33 @@ BLOCK_BYTES = 1 << 20
 GUESSED = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
 
 
-class CsvReader(DataReader):
-    """Reads the CSV files that a pattern stands for.
+class CsvReader(FileReader):
+    """Reads the CSV files that a pattern stands for; see FileReader.
 
-    pattern: file, folder or glob. flag: named in errors.
-    columns: read only these; all where None.
     column_types: Arrow types of columns whose type must not be guessed.
-
-    Raises UserError if no file is found.
     """
 
     def __init__(
         self,
         pattern: str,
         *,
-        flag: str = "custom_data_reader",
-        columns: Sequence[str] | None = None,
         column_types: Mapping[str, pa.DataType] | None = None,
+        **options: Any,
     ) -> None:
-        self._pattern = pattern
-        self._flag = flag
-        self._columns = None if columns is None else list(columns)
+        super().__init__(pattern, **options)
         self._given = dict(column_types or {})
-        self._paths = find_files(pattern, flag)
-        self._schema: pa.Schema | None = None
         self._indexes: dict[str, CsvIndex] = {}
-        self._storage = Storage()
 
-    def sources(self) -> list[Source]:
-        """Counts by one pass over each file."""
-        found = [Source(path, self._index(path).records) for path in self._paths]
-        check_not_empty(found, self._pattern, self._flag)
-        return found
+    def _count(self, path: str) -> int:
+        # By one pass over the file.
+        return self._index(path).records
 
-    def schema(self) -> pa.Schema:
-        """The columns to be read, with the types guessed from all files."""
-        if self._schema is None:
-            first = self._paths[0]
-            kinds = self._guess(first)
-            for path in self._paths[1:]:
-                kinds = _merge(kinds, self._guess(path), first, path, self._flag)
-            # A column without a single value so far may hold anything: a string.
-            full = pa.schema([(n, pa.string() if k is None else k) for n, k in kinds.items()])
-            check_columns(full, list(self._given), f"{self._flag} (column_types)")
-            self._schema = selected(full, self._columns, self._flag)
-        return self._schema
+    def _full_schema(self) -> pa.Schema:
+        guessed = [(path, self._guess(path)) for path in self._paths]
+        hint = "; see CsvReader(column_types=...) for how to set types"
+        full = merged_schema(guessed, self._flag, same_columns=True, hint=hint)
+        check_columns(full, list(self._given), f"{self._flag} (column_types)")
+        return full
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches of about BLOCK_BYTES of text."""
@@ -118,7 +95,13 @@ class CsvReader(DataReader):
         index = self._indexes.get(path)
         if index is None:
             with _reporting(path):
-                index = self._indexes[path] = CsvIndex.build(self._storage.open(path))
+                table = self._store.get(
+                    "csv",
+                    path,
+                    self._storage.stamp(path),
+                    lambda: CsvIndex.build(self._storage.open(path)).table(),
+                )
+                index = self._indexes[path] = CsvIndex.of_table(table)
             if index.header == (0, 0):
                 raise UserError(f"{path}: the file is empty; a header line is expected")
         return index
@@ -213,31 +196,3 @@ def _plain(text: str, column: re.Match[str] | None) -> str:
             "for how to set them"
         )
     return text
-
-
-def _merge(
-    first: dict[str, pa.DataType | None],
-    other: dict[str, pa.DataType | None],
-    first_path: str,
-    other_path: str,
-    flag: str,
-) -> dict[str, pa.DataType | None]:
-    """The types that fit both files. Raises UserError naming both where none does."""
-    merged: dict[str, pa.DataType | None] = {}
-    for name in dict.fromkeys((*first, *other)):
-        if name not in first or name not in other:
-            has, lacks = (first_path, other_path) if name in first else (other_path, first_path)
-            raise UserError(
-                f"{flag}: the files differ: column {name!r} is in {has}, not in {lacks}"
-            )
-        kinds = [kind for kind in (first[name], other[name]) if kind is not None]
-        if len(set(kinds)) <= 1:
-            merged[name] = kinds[0] if kinds else None
-        elif set(kinds) == {pa.int64(), pa.float64()}:
-            merged[name] = pa.float64()
-        else:
-            raise UserError(
-                f"{flag}: the files differ in column {name!r}: {kinds[0]} in {first_path}, "
-                f"{kinds[1]} in {other_path}; see CsvReader(column_types=...) for how to set types"
-            )
-    return merged

@@ -1,6 +1,6 @@
-"""From a flag's value to a list of files: a file, a folder or a glob pattern.
+"""From a flag's value to a list of local files: a file, a folder or a glob pattern.
 
-Owns paths only; opens nothing.
+Owns paths, and which of a folder's files are data; opens nothing. URLs are remote.py's.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+from collections.abc import Iterable
 
 from shoal.errors import UserError
 
@@ -48,11 +49,6 @@ def find_files(pattern: str, flag: str) -> list[str]:
 
     Raises UserError if there is nothing, or a file named has no known ending.
     """
-    if "://" in pattern:
-        raise UserError(
-            f"{flag}: {pattern} is not a local path; mount it, or read it with a "
-            f"custom_data_reader in your model file"
-        )
     if os.path.isfile(pattern):
         return [_known(pattern, flag)]
     if os.path.isdir(pattern):
@@ -78,15 +74,24 @@ def _below(folder: str, flag: str) -> list[str]:
     found = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name[0] not in "._"]
-        found += [
-            os.path.join(parent, name)
-            for name in names
-            if name[0] not in "._" and format_of(name) is not None
-        ]
-    if not found:
+        found += [os.path.relpath(os.path.join(parent, name), folder) for name in names]
+    files = data_files(found)
+    if not files:
         raise UserError(f"{flag}: the folder {folder} holds no file ending in {KNOWN}")
-    data = [path for path in found if format_of(path) != "lines"]
-    return sorted(data or found)
+    return [os.path.join(folder, path) for path in files]
+
+
+def data_files(names: Iterable[str]) -> list[str]:
+    """Those of a folder's files that are its data, sorted.
+
+    names: paths below the folder, with slashes.
+    """
+    found = [
+        name
+        for name in names
+        if format_of(name) is not None and not any(part[0] in "._" for part in name.split("/"))
+    ]
+    return sorted([name for name in found if format_of(name) != "lines"] or found)
 
 
 def _near(path: str) -> str:

@@ -16,25 +16,19 @@ import pyarrow as pa
 
 
 class IndexStore:
-    """Tables by name in a folder; without one, in memory only."""
+    """Tables by name in a folder; without one, none is kept."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._folder = None if folder is None else Path(folder)
-        self._known: dict[str, pa.Table] = {}
 
     def get(self, kind: str, source: str, stamp: str, build: Callable[[], pa.Table]) -> pa.Table:
         """The index of a source, built if it is not there.
 
         kind: of index. stamp: of the source's content; another one is another index.
         Processes that ask at the same time wait for the one that builds. What `build`
-        raises passes through.
+        raises passes through. Whoever asks keeps the answer.
         """
         name = hashlib.sha256("\0".join((kind, source, stamp)).encode()).hexdigest()[:32]
-        if name not in self._known:
-            self._known[name] = self._load_or_build(name, build)
-        return self._known[name]
-
-    def _load_or_build(self, name: str, build: Callable[[], pa.Table]) -> pa.Table:
         if self._folder is None:
             return build()
         self._folder.mkdir(parents=True, exist_ok=True)

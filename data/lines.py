@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from shoal.data.blocks import BLOCK_BYTES, READ_BYTES, BlockReader, DamagedError, reporting_rows
+from shoal.data.schemas import merged_schema
 from shoal.errors import UserError
 
 TEXT_SCHEMA = pa.schema([("line", pa.binary())])
@@ -48,14 +49,14 @@ class _LineReader(BlockReader):
                 # As many lines as make a block, at least one.
                 taken = max(int(np.searchsorted(feeds, begin + BLOCK_BYTES, "right")), 1)
                 end = int(feeds[taken - 1])
-                yield self._count(pending[begin:end], taken), offset + end
+                yield self._records_in(pending[begin:end], taken), offset + end
                 begin, feeds = end, feeds[taken:]
             pending, offset = pending[begin:], offset + begin
         if pending:
-            yield self._count(pending, 1), size
+            yield self._records_in(pending, 1), size
 
     @abstractmethod
-    def _count(self, data: bytes, lines: int, /) -> int:
+    def _records_in(self, data: bytes, lines: int, /) -> int:
         """Records in whole lines."""
 
 
@@ -67,7 +68,7 @@ class TextLineReader(_LineReader):
     def _full_schema(self) -> pa.Schema:
         return TEXT_SCHEMA
 
-    def _count(self, _data: bytes, lines: int) -> int:
+    def _records_in(self, _data: bytes, lines: int) -> int:
         return lines
 
     def _decode(
@@ -86,32 +87,17 @@ class JsonLinesReader(_LineReader):
 
     kind = "jsonlines"
 
-    def _count(self, data: bytes, _lines: int) -> int:
+    def _records_in(self, data: bytes, _lines: int) -> int:
         return sum(1 for line in data.split(b"\n") if line.strip())
 
     def _full_schema(self) -> pa.Schema:
-        merged: dict[str, pa.DataType] = {}
-        origin: dict[str, str] = {}
-        for path in self._paths:
-            for field in self._guess(path):
-                known = merged.get(field.name)
-                if known is None or pa.types.is_null(known):
-                    merged[field.name], origin[field.name] = field.type, path
-                elif {known, field.type} == {pa.int64(), pa.float64()}:
-                    merged[field.name] = pa.float64()
-                elif field.type != known and not pa.types.is_null(field.type):
-                    raise UserError(
-                        f"{self._flag}: the files differ in column {field.name!r}: {known} in "
-                        f"{origin[field.name]}, {field.type} in {path}"
-                    )
-        if not merged:
+        guessed = [(path, self._guess(path)) for path in self._paths]
+        schema = merged_schema(guessed, self._flag, same_columns=False)
+        if not schema:
             raise UserError(f"{self._flag}: {self._pattern} holds no records")
-        # A column without a single value may hold anything: a string.
-        return pa.schema(
-            [(n, pa.string() if pa.types.is_null(k) else k) for n, k in merged.items()]
-        )
+        return schema
 
-    def _guess(self, path: str) -> pa.Schema:
+    def _guess(self, path: str) -> dict[str, pa.DataType | None]:
         with reporting_rows(path):
             data = self._storage.open(path).read_at(SAMPLE_BYTES, 0)
             if len(data) == SAMPLE_BYTES:
@@ -120,49 +106,50 @@ class JsonLinesReader(_LineReader):
                     raise DamagedError(0, f"the line is longer than {SAMPLE_BYTES} bytes")
             lines = [line for line in data.split(b"\n") if line.strip()]
             if not lines:
-                return pa.schema([])
-            schema = _parse(lines, None, 0).schema
-        return pa.schema([(f.name, pa.string() if _is_time(f.type) else f.type) for f in schema])
+                return {}
+            try:
+                schema = _parsed(b"\n".join(lines) + b"\n", len(lines), None).schema
+            except pa.ArrowInvalid as error:
+                raise _damage(lines, None, 0, error) from error
+        return {field.name: _guessed(field.type) for field in schema}
 
     def _decode(
         self, data: bytes, first: int, low: int, high: int, schema: pa.Schema
     ) -> pa.RecordBatch:
-        lines = [line for line in data.split(b"\n") if line.strip()][low:high]
-        table = _parse(lines, schema, first + low).select(schema.names).combine_chunks()
-        return table.to_batches()[0]
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind))
-
-
-def _parse(lines: list[bytes], schema: pa.Schema | None, first: int) -> pa.Table:
-    """The objects of some lines, of which there is one at least.
-
-    first: the position in the file of the first line. Raises DamagedError.
-    """
-    try:
-        return _parsed(lines, schema)
-    except pa.ArrowInvalid as error:
-        # Arrow counts rows by its own blocks: look for the line, in halves.
-        low, high = 0, len(lines)
-        while high - low > 1:
-            middle = (low + high) // 2
-            try:
-                _parsed(lines[low:middle], schema)
-                low = middle
-            except pa.ArrowInvalid:
-                high = middle
+        # Whole blocks, most of all, go to Arrow as they are; it skips blank lines too.
+        begin, end = _bounds(data, low, high)
         try:
-            _parsed(lines[low:high], schema)
-        except pa.ArrowInvalid as single:
-            raise DamagedError(first + low, _plain(single)) from error
-        # Each line passes alone: the types of the lines do not fit together.
-        raise DamagedError(first + low, _plain(error)) from error
+            table = _parsed(data[begin:end], high - low, schema)
+        except pa.ArrowInvalid as error:
+            lines = [line for line in data.split(b"\n") if line.strip()][low:high]
+            raise _damage(lines, schema, first + low, error) from error
+        # Arrow gives the columns of an explicit schema in its order.
+        return table.combine_chunks().to_batches()[0]
 
 
-def _parsed(lines: list[bytes], schema: pa.Schema | None) -> pa.Table:
-    data = b"\n".join(lines) + b"\n"
+def _bounds(data: bytes, low: int, high: int) -> tuple[int, int]:
+    """The bytes [begin, end) of the lines [low, high) of a block, not counting blank ones."""
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == _LINE_FEED) + 1
+    if not len(ends) or ends[-1] < len(data):
+        ends = np.append(ends, len(data))
+    begins = np.concatenate(([0], ends[:-1]))
+    # An object's line begins with a brace, but for blanks; those are looked at one by one.
+    full = text[begins] > ord(" ")
+    for line in np.flatnonzero(~full):
+        full[line] = not data[begins[line] : ends[line]].isspace()
+    begins, ends = begins[full], ends[full]
+    return int(begins[low]), int(ends[high - 1])
+
+
+def _guessed(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_timestamp(kind):
+        return pa.string()
+    return None if pa.types.is_null(kind) else kind
+
+
+def _parsed(data: bytes, count: int, schema: pa.Schema | None) -> pa.Table:
+    """The objects of some lines, of which there is one at least. Raises ArrowInvalid."""
     table = pajson.read_json(
         pa.BufferReader(data),
         read_options=pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -171,9 +158,36 @@ def _parsed(lines: list[bytes], schema: pa.Schema | None) -> pa.Table:
             unexpected_field_behavior="infer" if schema is None else "ignore",
         ),
     )
-    if table.num_rows != len(lines):
+    if table.num_rows != count:
         raise pa.ArrowInvalid("a line must hold exactly one JSON object")
     return table
+
+
+def _damage(
+    lines: list[bytes], schema: pa.Schema | None, first: int, error: pa.ArrowInvalid
+) -> DamagedError:
+    """Which of the lines it is that `error` is about.
+
+    first: the position in the file of the first line.
+    """
+
+    def fault(low: int, high: int) -> pa.ArrowInvalid | None:
+        try:
+            _parsed(b"\n".join(lines[low:high]) + b"\n", high - low, schema)
+        except pa.ArrowInvalid as found:
+            return found
+        return None
+
+    # Arrow counts rows by its own blocks: look for the line, in halves.
+    low, high = 0, len(lines)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fault(low, middle) is None:
+            low = middle
+        else:
+            high = middle
+    # Where each line passes alone, the types of the lines do not fit together.
+    return DamagedError(first + low, _plain(fault(low, high) or error))
 
 
 def _plain(error: pa.ArrowInvalid) -> str:

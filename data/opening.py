@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.data.blocks import BlockReader
 from shoal.data.csv_reader import CsvReader
-from shoal.data.files import find_files, format_of
+from shoal.data.file_reader import FileReader
+from shoal.data.files import format_of
 from shoal.data.lines import JsonLinesReader, TextLineReader
 from shoal.data.parquet_reader import ParquetReader
 from shoal.data.reader import DataReader
 from shoal.data.recordio import RecordIOReader
+from shoal.data.sql_reader import SqlReader, is_sql
+from shoal.data.storage import Storage
 from shoal.data.tfrecord import TFRecordReader
 from shoal.errors import UserError
 
-BLOCK_READERS: dict[str, type[BlockReader]] = {
+FORMATS: dict[str, type[FileReader]] = {
+    "csv": CsvReader,
+    "parquet": ParquetReader,
     "tfrecord": TFRecordReader,
     "recordio": RecordIOReader,
     "lines": TextLineReader,
     "jsonlines": JsonLinesReader,
 }
-"""Format -> reader, of those that are read by blocks."""
+"""Format -> reader."""
 
 
 def open_reader(
@@ -29,7 +33,7 @@ def open_reader(
     columns: Sequence[str] | None = None,
     index_folder: str | None = None,
 ) -> DataReader:
-    """A reader for a file, a folder or a glob pattern, by the files' endings.
+    """A reader for files (a file, a folder or a glob pattern, path or URL) or an SQL table.
 
     flag: the flag that the pattern came from; stands in every error.
     columns: read only these; all where None.
@@ -39,17 +43,17 @@ def open_reader(
     Opens no file yet. Raises UserError if nothing is found, if an ending is unknown
     or if the files are of two formats.
     """
-    files = find_files(pattern, flag)
-    kinds = {format_of(path): path for path in reversed(files)}
+    if is_sql(pattern):
+        return SqlReader(pattern, flag=flag, columns=columns, index_folder=index_folder)
+    storage = Storage(pattern, flag)
+    kinds = {format_of(name): name for name in reversed(storage.names)}
     if len(kinds) > 1:
         raise UserError(
             f"{flag}: {pattern} holds files of different formats, such as "
             f"{' and '.join(sorted(kinds.values()))}; name one kind, for example with *.parquet"
         )
     (kind,) = kinds
-    if kind == "csv":
-        return CsvReader(pattern, flag=flag, columns=columns)
-    if kind == "parquet":
-        return ParquetReader(pattern, flag=flag, columns=columns)
     assert kind is not None
-    return BLOCK_READERS[kind](pattern, flag=flag, columns=columns, index_folder=index_folder)
+    return FORMATS[kind](
+        pattern, flag=flag, columns=columns, index_folder=index_folder, storage=storage
+    )

@@ -7,84 +7,54 @@ as long as a task (minibatch size times minibatches per task) read fastest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.data.files import find_files
-from shoal.data.reader import (
-    CHUNK_ROWS,
-    DataReader,
-    Source,
-    check_not_empty,
-    check_range,
-    selected,
-)
+from shoal.data.file_reader import FileReader
+from shoal.data.reader import CHUNK_ROWS, Source, check_range
 from shoal.errors import UserError
 
 
-class ParquetReader(DataReader):
-    """Reads the Parquet files that a pattern stands for.
+class ParquetReader(FileReader):
+    """Reads the Parquet files that a pattern stands for; see FileReader. Needs no index."""
 
-    pattern: file, folder or glob. flag: named in errors.
-    columns: read only these; all where None.
-
-    Raises UserError if no file is found.
-    """
-
-    def __init__(
-        self,
-        pattern: str,
-        *,
-        flag: str = "custom_data_reader",
-        columns: Sequence[str] | None = None,
-    ) -> None:
-        self._pattern = pattern
-        self._flag = flag
-        self._columns = None if columns is None else list(columns)
-        self._paths = find_files(pattern, flag)
-        self._schema: pa.Schema | None = None
+    def __init__(self, pattern: str, **options: Any) -> None:
+        super().__init__(pattern, **options)
         self._footers: dict[str, pq.FileMetaData] = {}
+        self._opened: tuple[str, pq.ParquetFile, npt.NDArray[np.int64]] | None = None
 
-    def sources(self) -> list[Source]:
-        """Counts from the files' footers."""
-        found = [Source(path, self._footer(path).num_rows) for path in self._paths]
-        check_not_empty(found, self._pattern, self._flag)
-        return found
+    def _count(self, path: str) -> int:
+        return int(self._footer(path).num_rows)
 
-    def schema(self) -> pa.Schema:
-        """The columns to be read, in the files' order."""
-        if self._schema is None:
-            first = self._arrow_schema(self._paths[0])
-            for path in self._paths[1:]:
-                _check_same(first, self._arrow_schema(path), self._paths[0], path, self._flag)
-            self._schema = selected(first, self._columns, self._flag)
-        return self._schema
+    def _full_schema(self) -> pa.Schema:
+        first = self._arrow_schema(self._paths[0])
+        for path in self._paths[1:]:
+            _check_same(first, self._arrow_schema(path), self._paths[0], path, self._flag)
+        return first
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches of at most CHUNK_ROWS records."""
         if self._columns is not None:
             self.schema()  # so that a missing column is an error, not a missing key
-        footer = self._footer(source)
-        check_range(Source(source, footer.num_rows), start, end)
-        groups: list[int] = []
-        first = 0
-        skip = 0
-        for index in range(footer.num_row_groups):
-            rows = footer.row_group(index).num_rows
-            if first < end and first + rows > start:
-                if not groups:
-                    skip = start - first
-                groups.append(index)
-            first += rows
+        check_range(Source(source, self._footer(source).num_rows), start, end)
         left = end - start
         if left == 0:
             return
-        with _reporting(source), pq.ParquetFile(source, metadata=footer, memory_map=True) as file:
+        with _reporting(source):
+            file, ends = self._open(source)
+            first, last = np.searchsorted(ends, [start, end - 1], "right")
+            skip = start - (int(ends[first - 1]) if first else 0)
             batches = file.iter_batches(
-                batch_size=CHUNK_ROWS, row_groups=groups, columns=self._columns, use_threads=False
+                batch_size=CHUNK_ROWS,
+                row_groups=range(first, last + 1),
+                columns=self._columns,
+                use_threads=False,
             )
             for batch in batches:
                 if skip >= batch.num_rows:
@@ -97,11 +67,30 @@ class ParquetReader(DataReader):
                 if left == 0:
                     return
 
+    def _open(self, path: str) -> tuple[pq.ParquetFile, npt.NDArray[np.int64]]:
+        """A file, and the position behind each row group's last record.
+
+        The last one stays open: opening costs as much as decoding a small row group.
+        """
+        if self._opened is None or self._opened[0] != path:
+            footer = self._footer(path)
+            local = self._storage.local
+            file = pq.ParquetFile(
+                path if local else self._storage.open(path),
+                metadata=footer,
+                memory_map=local,
+                pre_buffer=not local,
+            )
+            rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+            self._opened = (path, file, np.cumsum(rows, dtype=np.int64))
+        return self._opened[1:]
+
     def _footer(self, path: str) -> pq.FileMetaData:
         footer = self._footers.get(path)
         if footer is None:
             with _reporting(path):
-                footer = self._footers[path] = pq.read_metadata(path)
+                where = path if self._storage.local else self._storage.open(path)
+                footer = self._footers[path] = pq.read_metadata(where)
         return footer
 
     def _arrow_schema(self, path: str) -> pa.Schema:

@@ -1,10 +1,12 @@
-"""Opening files: seekable, gzip'd ones as what is in them.
+"""Where the bytes of files come from: local paths, or URLs through fsspec.
 
-Owns where bytes come from. Knows no record formats.
+Owns what a pattern stands for, opening (gzip'd files as what is in them), and what tells
+that a file has changed. Knows no record formats.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import shutil
@@ -12,42 +14,63 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
+from shoal.data.files import find_files
+from shoal.data.remote import RemoteFiles, is_url
 from shoal.errors import UserError
 
 
-def stamp(path: str) -> str:
-    """What changes when a file does: its size and the time it was written."""
-    status = os.stat(path)
-    return f"{status.st_size}-{status.st_mtime_ns}"
-
-
 class Storage:
-    """Opens files; unpacks each gzip'd one once."""
+    """The files that a pattern stands for.
 
-    def __init__(self) -> None:
+    pattern: file, folder or glob; a path, or a URL of a filesystem that fsspec knows.
+    flag: named in errors.
+
+    names: what the files are called, sorted: their paths or URLs, without credentials.
+    Raises UserError if there are none.
+    """
+
+    def __init__(self, pattern: str, flag: str) -> None:
+        self._remote = RemoteFiles(pattern, flag) if is_url(pattern) else None
+        self.names = find_files(pattern, flag) if self._remote is None else self._remote.names
         self._unpacked: dict[str, pa.NativeFile] = {}
 
-    def open(self, path: str) -> pa.NativeFile:
+    @property
+    def local(self) -> bool:
+        """Whether names are paths, which may be mapped into memory."""
+        return self._remote is None
+
+    def stamp(self, name: str) -> str:
+        """What changes when a file does: for local ones its size and the time of writing."""
+        if self._remote is not None:
+            return self._remote.stamp(name)
+        status = os.stat(name)
+        return f"{status.st_size}-{status.st_mtime_ns}"
+
+    def open(self, name: str) -> pa.NativeFile:
         """The bytes of a file; those packed in it if its name ends in .gz.
 
         A gzip'd file cannot be entered in the middle, so it is unpacked to a temporary
         file, which lives as long as this object.
         """
-        if not path.lower().endswith(".gz"):
-            return pa.OSFile(path)
-        if path not in self._unpacked:
-            handle, name = tempfile.mkstemp(prefix="shoal-")
+        if not name.lower().endswith(".gz"):
+            return pa.OSFile(name) if self._remote is None else self._remote.open(name)
+        if name not in self._unpacked:
+            handle, temporary = tempfile.mkstemp(prefix="shoal-")
             try:
-                with gzip.open(path) as packed, os.fdopen(handle, "wb") as plain:
+                with self._packed(name) as packed, os.fdopen(handle, "wb") as plain:
                     shutil.copyfileobj(packed, plain, 1 << 20)
-                self._unpacked[path] = pa.OSFile(name)
+                self._unpacked[name] = pa.OSFile(temporary)
             finally:
                 # It lives on until closed, and leaves nothing behind if we are killed.
-                os.unlink(name)
-        return self._unpacked[path]
+                os.unlink(temporary)
+        return self._unpacked[name]
+
+    def _packed(self, name: str) -> contextlib.AbstractContextManager[Any]:
+        return gzip.open(name if self._remote is None else self._remote.open(name))
 
 
 @contextmanager

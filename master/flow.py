@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from shoal.config import JobConfig, flag
+from shoal.errors import without_secrets
 from shoal.master import outcomes, phases
 from shoal.master.evaluation import EvaluationResult, Evaluations, MetricMismatchError
 from shoal.master.failures import Failure
@@ -321,7 +322,8 @@ class Flow:
         for name in _NEEDED_DATA[config.command]:
             given = getattr(config, name)
             if given and not sum(source.records for source in sources[name]):
-                self.fail(Failure.of_user(f"{flag(name)} {given} holds no records"), now)
+                message = without_secrets(f"{flag(name)} {given} holds no records")
+                self.fail(Failure.of_user(message), now)
                 return
         self._prediction = data.prediction
         self._rules = Rules.from_message(data.rules)

@@ -152,6 +152,8 @@ def check_output(config: JobConfig) -> None:
     """The output folder is free, or may be replaced. Changes nothing."""
     if not config.output:
         return
+    if "://" in config.output:
+        raise UserError(f"--output: {config.output} is a URL; a local or mounted folder is needed")
     path = Path(config.output)
     if path.exists() and not path.is_dir():
         raise UserError(f"--output: {path} is a file; a folder is expected")

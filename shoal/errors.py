@@ -1,14 +1,31 @@
 """Errors that every part of shoal may raise, and the exit codes they become.
 
-Imports nothing of ours.
+No error's text holds a credential: what a URL has of them is taken out. Imports nothing
+of ours.
 """
 
 from __future__ import annotations
+
+import re
 
 EXIT_SUCCESS = 0
 EXIT_JOB_FAILED = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+
+_USER_OF_URL = re.compile(r"""://(?:[^\s'"<>/@]*@|[^\s'"<>/@:]*:[^\s'"<>]*@)""")
+_SECRET_OF_QUERY = re.compile(
+    r"""([?&][\w-]*(?:sig|signature|token|secret|password|passwd|pwd|credential|access[-_]?key|"""
+    r"""account[-_]?key|api[-_]?key|x-amz|x-goog)[\w-]*=)[^&#\s'"<>]+""",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """`text` with what is user, password, key or signature in URLs replaced by stars."""
+    if "://" not in text:
+        return text
+    return _SECRET_OF_QUERY.sub(r"\1***", _USER_OF_URL.sub("://***@", text))
 
 
 class UserError(Exception):
@@ -16,6 +33,9 @@ class UserError(Exception):
 
     Shown as it is, without a traceback. Name the flag, file, row or field.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_secrets(message))
 
 
 class UserCodeError(Exception):
@@ -26,6 +46,7 @@ class UserCodeError(Exception):
     """
 
     def __init__(self, message: str, traceback: str) -> None:
+        message, traceback = without_secrets(message), without_secrets(traceback)
         super().__init__(message, traceback)
         self.message = message
         self.traceback = traceback

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 
 from shoal.config import JobConfig
-from shoal.errors import UserCodeError, UserError
+from shoal.errors import UserCodeError, UserError, without_secrets
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError
@@ -41,8 +41,8 @@ def failure_of(error: Exception, records: pb.Range | None = None) -> pb.Failure:
     elif isinstance(error, ServerAwayError):
         kind, message, text = pb.INTERNAL, str(error), ""
     else:
-        kind, text = pb.INTERNAL, traceback.format_exc()
-        message = f"{type(error).__name__}: {error}"
+        kind, text = pb.INTERNAL, without_secrets(traceback.format_exc())
+        message = without_secrets(f"{type(error).__name__}: {error}")
     return pb.Failure(kind=kind, message=message, traceback=text, range=records)
 
 

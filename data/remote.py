@@ -1,0 +1,140 @@
+"""Files behind a URL, through fsspec: found, opened, told apart when they change.
+
+fsspec and the package of the filesystem (s3fs, gcsfs, ...) are the user's to install.
+Credentials in a URL are used and never shown: a file's name here is without them.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from shoal.data.files import KNOWN, data_files, format_of
+from shoal.errors import UserError, without_secrets
+
+
+def is_url(pattern: str) -> bool:
+    """Whether a flag's value is a URL, and no local path."""
+    return "://" in pattern
+
+
+class RemoteFiles:
+    """The files that a URL stands for: a file, a folder or a glob pattern.
+
+    flag: named in errors.
+    names: of the files, sorted.
+
+    Raises UserError if nothing is found, the filesystem is unknown, or its package is not
+    installed.
+    """
+
+    def __init__(self, url: str, flag: str) -> None:
+        self._flag = flag
+        shown = without_secrets(url)
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise UserError(
+                f"{flag}: {shown} needs fsspec; install it with: pip install 'shoal[remote]'"
+            ) from error
+        try:
+            self._fs, path = url_to_fs(url)
+        except ImportError as error:
+            raise UserError(f"{flag}: {shown}: {error}") from error
+        except ValueError as error:
+            raise UserError(f"{flag}: {shown}: no filesystem for such URLs ({error})") from error
+        try:
+            with _as_os_errors():
+                paths = self._find(path)
+        except OSError as error:
+            raise UserError(f"{flag}: {shown} cannot be looked up: {error}") from error
+        if paths is None:
+            raise UserError(f"{flag}: there is no file or folder {shown}")
+        named: dict[str, str] = {}
+        for each in sorted(paths):
+            name = without_secrets(self._fs.unstrip_protocol(each)).partition("?")[0]
+            if format_of(name) is None:
+                raise UserError(f"{flag}: {name} has no known ending; shoal reads {KNOWN}")
+            named[name] = each
+        if not named:
+            raise UserError(f"{flag}: no file matches {shown}, or none ends in {KNOWN}")
+        self._paths = named
+        self.names = sorted(named)
+        self._opened: tuple[str, pa.NativeFile] | None = None
+
+    def _find(self, path: str) -> list[str] | None:
+        """Paths, None if there is no such file or folder."""
+        fs = self._fs
+        if fs.isfile(path):
+            return [path]
+        if fs.isdir(path):
+            return self._below(path)
+        if not glob.has_magic(path):
+            return None
+        found: list[str] = []
+        for each, info in fs.glob(path, detail=True).items():
+            if info["type"] == "directory":
+                found += self._below(each)
+            elif not each.rpartition("/")[2].startswith("."):  # as with local patterns
+                found.append(each)
+        return found
+
+    def _below(self, folder: str) -> list[str]:
+        # Names as in a folder of ours: what stands before them is not theirs to hide.
+        inside = {each.removeprefix(folder).strip("/"): each for each in self._fs.find(folder)}
+        return [inside[name] for name in data_files(inside)]
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file to be read anywhere. The last one opened stays open, with its buffers."""
+        if self._opened is None or self._opened[0] != name:
+            with _as_os_errors():
+                file = self._fs.open(self._paths[name], "rb")
+            self._opened = (name, pa.PythonFile(_File(file), "r"))
+        return self._opened[1]
+
+    def stamp(self, name: str) -> str:
+        """What changes when the file does, as far as the filesystem tells."""
+        with _as_os_errors():
+            return str(self._fs.ukey(self._paths[name]))
+
+
+class _File:
+    """A file of fsspec whose errors, of whatever class, are OSErrors."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        with _as_os_errors():
+            return bytes(self._file.read(size))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place."""
+        with _as_os_errors():
+            return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        """The present place."""
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        """Close the file."""
+        self.closed = True
+        self._file.close()
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Filesystems raise what their libraries do: those are OSErrors here, without secrets."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise OSError(without_secrets(f"{type(error).__name__}: {error}")) from error
