@@ -9,6 +9,7 @@ from shoal.data.columns import Column, ListColumn, as_columns, minibatches, read
 from shoal.data.csv_reader import CsvReader
 from shoal.data.custom import open_custom_reader
 from shoal.data.lines import JsonLinesReader, TextLineReader
+from shoal.data.odps_reader import OdpsReader
 from shoal.data.opening import open_reader
 from shoal.data.parquet_reader import ParquetReader
 from shoal.data.reader import DataReader, Metadata, Source, check_columns
@@ -23,6 +24,7 @@ __all__ = [
     "JsonLinesReader",
     "ListColumn",
     "Metadata",
+    "OdpsReader",
     "ParquetReader",
     "RecordIOReader",
     "RecordIOWriter",

@@ -8,6 +8,7 @@ from shoal.data.csv_reader import CsvReader
 from shoal.data.file_reader import FileReader
 from shoal.data.files import format_of
 from shoal.data.lines import JsonLinesReader, TextLineReader
+from shoal.data.odps_reader import SCHEME, OdpsReader
 from shoal.data.parquet_reader import ParquetReader
 from shoal.data.reader import DataReader
 from shoal.data.recordio import RecordIOReader
@@ -33,7 +34,7 @@ def open_reader(
     columns: Sequence[str] | None = None,
     index_folder: str | None = None,
 ) -> DataReader:
-    """A reader for files (a file, a folder or a glob pattern, path or URL) or an SQL table.
+    """A reader for files (a file, a folder or a glob pattern, path or URL) or a table (SQL, ODPS).
 
     flag: the flag that the pattern came from; stands in every error.
     columns: read only these; all where None.
@@ -43,6 +44,8 @@ def open_reader(
     Opens no file yet. Raises UserError if nothing is found, if an ending is unknown
     or if the files are of two formats.
     """
+    if pattern.startswith(SCHEME):
+        return OdpsReader(pattern, flag=flag, columns=columns, index_folder=index_folder)
     if is_sql(pattern):
         return SqlReader(pattern, flag=flag, columns=columns, index_folder=index_folder)
     storage = Storage(pattern, flag)

@@ -1,0 +1,156 @@
+"""Tables of MaxCompute (ODPS), through pyodps and its tunnel, as Arrow.
+
+A flag's value is `odps://PROJECT/TABLE`, with `?partition=NAME=VALUE,...` for one partition.
+A download session is a snapshot of the table; it is opened once per job, and every process
+reads from that one. pyodps is the user's to install, its credentials are in environment
+variables. Written against pyodps and tested with a small local server that speaks as much
+of the tunnel's protocol as is needed here, not against the service itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pyarrow as pa
+
+from shoal.data.index_store import IndexStore
+from shoal.data.reader import DataReader, Source, check_not_empty, check_range, selected
+from shoal.errors import UserError
+
+SCHEME = "odps://"
+
+VARIABLES = ("ODPS_ACCESS_ID", "ODPS_ACCESS_KEY", "ODPS_ENDPOINT")
+"""Environment variables that must be set; ODPS_TUNNEL_ENDPOINT may be."""
+
+
+class OdpsReader(DataReader):
+    """Reads a table, or one partition of it.
+
+    pattern: odps://PROJECT/TABLE or odps://PROJECT/TABLE?partition=NAME=VALUE,...
+    flag: named in errors.
+    columns: read only these; all where None.
+    index_folder: where the session's name is kept for other processes; in memory where None.
+
+    Raises UserError for a value of another form, and where pyodps or a variable is missing.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        flag: str = "custom_data_reader",
+        columns: Sequence[str] | None = None,
+        index_folder: str | None = None,
+    ) -> None:
+        self._flag = flag
+        self._name = pattern
+        self._columns = None if columns is None else list(columns)
+        self._store = IndexStore(index_folder)
+        self._session: Any = None
+        self._schema: pa.Schema | None = None
+        parts = urlsplit(pattern)
+        options = parse_qs(parts.query)
+        self._project, self._table = parts.netloc, parts.path.strip("/")
+        self._partition = options.get("partition", [None])[-1]
+        if not self._project or not self._table or set(options) - {"partition"}:
+            raise UserError(
+                f"{flag}: {pattern} must be odps://PROJECT/TABLE or "
+                "odps://PROJECT/TABLE?partition=NAME=VALUE"
+            )
+        self._tunnel = self._connect()
+
+    def _connect(self) -> Any:
+        try:
+            from odps import ODPS
+            from odps.tunnel import TableTunnel
+        except ImportError as error:
+            raise UserError(
+                f"{self._flag}: {self._name} needs pyodps; install it with: "
+                "pip install 'shoal[odps]'"
+            ) from error
+        if missing := [name for name in VARIABLES if not os.environ.get(name)]:
+            raise UserError(
+                f"{self._flag}: {self._name} needs the environment variable {missing[0]}"
+            )
+        access, secret, endpoint = (os.environ[name] for name in VARIABLES)
+        tunnel = os.environ.get("ODPS_TUNNEL_ENDPOINT") or None
+        client = ODPS(access, secret, self._project, endpoint=endpoint, tunnel_endpoint=tunnel)
+        return TableTunnel(client, endpoint=tunnel)
+
+    def _open(self, identity: str | None) -> Any:
+        with self._reporting():
+            return self._tunnel.create_download_session(
+                self._table, partition_spec=self._partition, download_id=identity
+            )
+
+    def _opened(self) -> Any:
+        """The job's session. The records of one that has expired must still be as many."""
+        if self._session is None:
+
+            def begin() -> pa.Table:
+                self._session = self._open(None)
+                return pa.table({"id": [self._session.id], "records": [self._session.count]})
+
+            kept = self._store.get("odps", self._name, "", begin).to_pylist()[0]
+            if self._session is None:
+                session = self._open(kept["id"])
+                if session.status is not type(session).Status.Normal:
+                    session = self._open(None)
+                if session.count != kept["records"]:
+                    raise UserError(
+                        f"{self._name}: {session.count} records where {kept['records']} were "
+                        "counted: the table was changed while the job read it"
+                    )
+                self._session = session
+        return self._session
+
+    def sources(self) -> list[Source]:
+        """The table or partition."""
+        found = [Source(self._name, self._opened().count)]
+        check_not_empty(found, self._name, self._flag)
+        return found
+
+    def schema(self) -> pa.Schema:
+        """The columns to be read, as the tunnel gives them."""
+        if self._schema is None:
+            self.sources()  # there is a first record
+            first = next(iter(self._batches(0, 1, None)))
+            self._schema = selected(first.schema, self._columns, self._flag).remove_metadata()
+        return self._schema
+
+    def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield RecordBatches as the tunnel sends them."""
+        names = self.schema().names
+        check_range(Source(source, self._opened().count), start, end)
+        seen = start
+        for batch in self._batches(start, end, names) if start < end else ():
+            seen += batch.num_rows
+            yield batch.select(names)
+        if seen != end:
+            raise UserError(
+                f"{self._name}: the tunnel gave {seen - start} records from record {start} on, "
+                f"not {end - start}"
+            )
+
+    def _batches(
+        self, start: int, end: int, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        with self._reporting(f"records {start} to {end - 1}: "):
+            reader = self._opened().open_arrow_reader(start, end - start, columns=columns)
+            while (batch := reader.read_next_batch()) is not None:
+                yield batch
+
+    @contextmanager
+    def _reporting(self, what: str = "") -> Iterator[None]:
+        """Turns pyodps's and the network's errors into a UserError."""
+        from odps.errors import BaseODPSError
+
+        try:
+            yield
+        except (BaseODPSError, OSError, pa.ArrowException) as error:
+            text = " ".join(str(error).split())
+            raise UserError(f"{self._flag}: {self._name}: {what}{text}") from error
