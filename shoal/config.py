@@ -98,6 +98,18 @@ class JobConfig(KubernetesOptions):
         "",
         commands="train predict",
     )
+    export: str = _option(
+        "What is exported to --output beside tables and dense values: keras, savedmodel, both "
+        "with a comma between, or none.",
+        "keras,savedmodel",
+        commands="train",
+    )
+    export_max_table_mb: int = _option(
+        "A table whose ids and rows take more than so many million bytes is not put into the "
+        "exported models: the SavedModel then takes its vectors as inputs.",
+        512,
+        commands="train",
+    )
     in_order: bool = _option(
         "Write the predictions as one Parquet file in the order of the input, instead of a "
         "file per task.",
@@ -226,6 +238,7 @@ class JobConfig(KubernetesOptions):
             ("checkpoint_steps", 0),
             ("checkpoint_seconds", 0.0),
             ("keep_checkpoint_max", 1),
+            ("export_max_table_mb", 0),
             ("relaunch_limit", 0),
         ):
             if getattr(self, name) < least:
@@ -247,6 +260,10 @@ class JobConfig(KubernetesOptions):
             raise UserError(
                 f"--master-timeout-seconds ({self.master_timeout_seconds}) must be above "
                 f"--heartbeat-seconds ({self.heartbeat_seconds})"
+            )
+        if unknown := self.export_kinds - {"keras", "savedmodel"}:
+            raise UserError(
+                f"--export may hold keras and savedmodel, or be none, not {min(unknown)!r}"
             )
         if not 0 <= self.seed < 2**31:
             raise UserError(f"--seed must be from 0 to 2147483647, not {self.seed}")
@@ -307,6 +324,12 @@ class JobConfig(KubernetesOptions):
             token=self.token or secrets.token_hex(8),
             **paths,
         )
+
+    @property
+    def export_kinds(self) -> frozenset[str]:
+        """What --export names."""
+        kinds = frozenset(kind.strip().lower() for kind in self.export.split(","))
+        return kinds - {"none", ""}
 
     @property
     def records_per_task(self) -> int:

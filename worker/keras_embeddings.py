@@ -81,21 +81,19 @@ def assign_given_rows(layers: Iterable[Any], servers: ServerGroup) -> None:
             servers.assign_rows(position, ids, part)
 
 
-def read_matrix(
+def matrix_pieces(
     servers: ServerGroup, position: int, layers: Sequence[Any]
-) -> npt.NDArray[np.float32]:
-    """Every row of the table at `position`, those that were never trained too.
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    """Ids and rows of the table at `position`, in order, those never trained too.
 
-    layers: one a table. Returns float32 [input_dim, output_dim].
+    layers: one a table.
     """
-    layer = layers[position]
-    matrix = np.empty((vocabulary(layer), layer.output_dim), np.float32)
-    for start in range(0, len(matrix), ROWS_PER_CALL):
-        ids = np.arange(start, min(start + ROWS_PER_CALL, len(matrix)))
+    size = vocabulary(layers[position])
+    for start in range(0, size, ROWS_PER_CALL):
+        ids = np.arange(start, min(start + ROWS_PER_CALL, size))
         wanted = [[ids if i == position else ids[:0]] for i in range(len(layers))]
         pulled = servers.pull(wanted, training=False)
-        matrix[ids] = pulled.rows[position][pulled.ids[position].inverses[0]]
-    return matrix
+        yield ids, pulled.rows[position][pulled.ids[position].inverses[0]]
 
 
 def out_of_range(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:

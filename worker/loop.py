@@ -144,7 +144,8 @@ class Worker:
 
     def _describe(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
         # Done once, before training, which must not be in vain.
-        if self._config.command == "train" and self._config.output:
+        config = self._config
+        if config.command == "train" and config.output and export.KERAS in config.export_kinds:
             export.check(self._model)
         if self._config.command == "predict":
             begin_output(self._config.output)
@@ -205,7 +206,14 @@ class Worker:
         report.done = True
 
     def _export(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
-        export.export(self._model, self._servers, self._config.output, self._config.job_name)
+        export.export(
+            self._model,
+            self._servers,
+            self._config.output,
+            self._config.job_name,
+            kinds=self._config.export_kinds,
+            max_table_bytes=self._config.export_max_table_mb * 1_000_000,
+        )
         report.done = True
 
     def _load(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:

@@ -16,7 +16,7 @@ from shoal.layers import Embedding
 from shoal.worker.keras_embeddings import is_served, plain_copy
 
 if TYPE_CHECKING:
-    from shoal.worker.export import ExportedTable
+    from shoal.worker.export_tables import ExportedTable
 
 
 def rebuildable(model: Any) -> bool:

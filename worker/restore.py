@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.errors import UserError
-from shoal.worker.export import FORMAT, ROWS_PER_PIECE
+from shoal.worker.export import FORMAT
+from shoal.worker.export_tables import ROWS_PER_PIECE
 from shoal.worker.model import ServedModel
 from shoal.worker.servers import ServerGroup
 

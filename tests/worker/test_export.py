@@ -130,6 +130,75 @@ def test_a_process_without_shoal_gives_the_jobs_predictions(served, tmp_path, bu
         np.testing.assert_allclose(answer, expected, rtol=1e-6, atol=1e-7)
 
 
+SERVE_VECTORS = """
+import sys, json
+sys.modules["shoal"] = None  # importing shoal would fail
+import numpy as np
+import pyarrow.parquet as pq
+import tensorflow as tf
+answers = []
+for folder in sys.argv[3:]:
+    ids, x = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+    inputs = {"ids": tf.constant(ids, tf.int64), "x": tf.constant(x, tf.float32)}
+    served = tf.saved_model.load(folder + "/saved_model")
+    wanted = served.signatures["ids"](**inputs)
+    for table in json.load(open(folder + "/manifest.json"))["tables"]:
+        if not table["in_models"]:
+            file = pq.read_table(folder + "/" + table["file"])
+            assert file.num_rows == table["rows"]
+            rows = dict(zip(file["id"].to_pylist(), file["vector"].to_pylist()))
+            names, default = table["signature"], table["default"]
+            vectors = [rows.get(i, default) for i in wanted[names["ids"]].numpy().tolist()]
+            inputs[names["vectors"]] = tf.constant(np.array(vectors, np.float32))
+    answers.append(served.signatures["serving_default"](**inputs)["output"].numpy().tolist())
+print(json.dumps(answers))
+"""
+
+
+def test_tables_too_large_for_the_model_are_streamed_and_their_vectors_given(
+    served, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("shoal.worker.export_tables.ROWS_PER_PIECE", 2)
+    ids = np.concatenate([IDS.reshape(2, 3), UNSEEN])
+    x = np.concatenate([X, X])
+    # Both tables, one of them called twice; the larger one alone; in a class of the user's.
+    cases = [("functional", 0), ("functional with statistics", 80), ("subclassed", 0)]
+    folders, expected = [], []
+    for number, (build, limit) in enumerate(cases):
+        model = trained(served, BUILDS[build])
+        folders.append(str(tmp_path / f"export-{number}"))
+        export(model, model.group, folders[-1], "job", max_table_bytes=limit)
+        features = {"ids": tf.constant(ids), "x": tf.constant(x)}
+        expected.append(model.predict_batch(features).numpy())
+        tables = Export(folders[-1]).manifest["tables"]
+        external = {table["name"] for table in tables if not table["in_models"]}
+        assert external == [{"deep", "wide"}, {"deep"}, {"items"}][number]
+        assert Export(folders[-1]).manifest["keras"] is None
+        assert all(table["rows"] == IDS.size for table in tables)
+    command = [sys.executable, "-c", SERVE_VECTORS]
+    command += [json.dumps(ids.tolist()), json.dumps(x.tolist()), *folders]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    for answer, wanted in zip(json.loads(done.stdout), expected, strict=True):
+        np.testing.assert_allclose(answer, wanted, rtol=1e-6, atol=1e-7)
+    # What was streamed is restored like any other.
+    fresh = served(servers=1)
+    Export(folders[0]).load_tables(fresh, fresh.group)
+    ids = np.concatenate([piece[0] for piece in fresh.group.read_table(0)])
+    assert set(ids.tolist()) == set(IDS.tolist())
+
+
+@pytest.mark.parametrize("kinds", [(), ("savedmodel",), ("keras",)], ids=str)
+def test_what_is_exported_is_chosen(served, tmp_path, kinds):
+    model = trained(served, BUILDS["functional"])
+    export(model, model.group, str(tmp_path / "export"), "job", kinds=kinds)
+    found = {path.name for path in (tmp_path / "export").iterdir()}
+    expected = {"tables", "dense.parquet", "manifest.json"}
+    expected |= {"saved_model"} if "savedmodel" in kinds else set()
+    expected |= {"model.keras"} if "keras" in kinds else set()
+    assert found == expected
+
+
 def test_an_export_restores_onto_another_number_of_servers(served, tmp_path):
     model = trained(served, BUILDS["functional"])
     export(model, model.group, str(tmp_path / "export"), "job")
