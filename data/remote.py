@@ -1,6 +1,6 @@
 """Files behind a URL, through fsspec: found, opened, told apart when they change.
 
-fsspec and the package of the filesystem (s3fs, gcsfs, ...) are the user's to install.
+The package of the filesystem (s3fs, gcsfs, ...) is the user's to install.
 Credentials in a URL are used and never shown: a file's name here is without them.
 """
 
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from fsspec.core import url_to_fs
 
 from shoal.data.files import KNOWN, data_files, format_of
 from shoal.errors import UserError, without_secrets
@@ -35,12 +36,6 @@ class RemoteFiles:
     def __init__(self, url: str, flag: str) -> None:
         self._flag = flag
         shown = without_secrets(url)
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError as error:
-            raise UserError(
-                f"{flag}: {shown} needs fsspec; install it with: pip install 'shoal[remote]'"
-            ) from error
         try:
             self._fs, path = url_to_fs(url)
         except ImportError as error:

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from shoal import cli_jobs
+from shoal.cli_analyze import analyze
 from shoal.config import CHECK_FLAGS, JobConfig, flag, option_fields
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 
@@ -175,3 +176,4 @@ def check(**values: Any) -> None:
 
 
 cli_jobs.register(main)
+main.add_command(analyze)

@@ -7,9 +7,11 @@ or the batch, so that training and serving agree.
 
 from shoal.preprocessing.ids import ConcatenateWithOffset, Hashing, IndexLookup
 from shoal.preprocessing.numbers import Discretization, LogRound, Normalizer, RoundIdentity
+from shoal.preprocessing.statistics import ColumnStatistics, Statistics
 from shoal.preprocessing.text import ToNumber, ToRagged
 
 __all__ = [
+    "ColumnStatistics",
     "ConcatenateWithOffset",
     "Discretization",
     "Hashing",
@@ -17,6 +19,7 @@ __all__ = [
     "LogRound",
     "Normalizer",
     "RoundIdentity",
+    "Statistics",
     "ToNumber",
     "ToRagged",
 ]
