@@ -7,6 +7,7 @@ workers', which have TensorFlow. Every check raises UserError naming the flag.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import difflib
 import os
 from pathlib import Path
@@ -27,7 +28,7 @@ DATA_FIELDS = ("training_data", "validation_data", "prediction_data")
 
 
 def check_inputs(config: JobConfig) -> None:
-    """The model file, the data and the earlier output that a job reads.
+    """The model file and the data that a job reads.
 
     config: resolved. Raises UserError.
     """
@@ -35,11 +36,30 @@ def check_inputs(config: JobConfig) -> None:
     # The user's reader may take what is no path at all.
     if names is not None and "custom_data_reader" not in names:
         check_data(config)
-    if config.restore_from and not (Path(config.restore_from) / MANIFESTS[0]).is_file():
+
+
+def with_checkpoint(config: JobConfig) -> JobConfig:
+    """The same with one checkpoint as --restore-from, if that is a folder of them.
+
+    So that all workers take the same one, while a training job may be adding others.
+    Raises UserError if there is neither an export nor a whole checkpoint.
+    """
+    if not config.restore_from or (Path(config.restore_from) / MANIFESTS[0]).is_file():
+        return config
+    # Late, as only few jobs need it.
+    from shoal.checkpoints.folders import checkpoint_at
+    from shoal.checkpoints.manifests import CheckpointError
+
+    try:
+        found = checkpoint_at(config.restore_from)
+    except CheckpointError as error:
+        raise UserError(f"--restore-from: {error}") from error
+    if found is None:
         raise UserError(
-            f"--restore-from: {config.restore_from} is not the output of a training job: it "
-            f"has no {MANIFESTS[0]}"
+            f"--restore-from: {config.restore_from} is not the output of a training job, which "
+            f"has a {MANIFESTS[0]}, and holds no checkpoint"
         )
+    return dataclasses.replace(config, restore_from=found.folder.location)
 
 
 def check_model(config: JobConfig) -> set[str] | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shoal.checks import check_inputs, check_output
+from shoal.checks import check_inputs, check_output, with_checkpoint
 from shoal.claim import claimed
 from shoal.config import JobConfig, JobFolder
 from shoal.display import Display
@@ -57,6 +57,7 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
         return run_remote_job(config, display)
     config = config.resolved()
     check_inputs(config)
+    config = with_checkpoint(config)
     check_output(config)
     with claimed(config) as folder:
         try:

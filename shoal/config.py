@@ -90,7 +90,9 @@ class JobConfig(KubernetesOptions):
         "File, folder or glob pattern of records to predict.", "", commands="predict"
     )
     restore_from: str = _option(
-        "Output folder of an earlier training job, whose values the job starts from.", ""
+        "Output folder of an earlier training job, a checkpoint, or a folder of checkpoints (the "
+        "newest), whose values the job starts from.",
+        "",
     )
     output: str = _option(
         "Folder for what the job makes: the exported model (train) or the predictions "

@@ -25,7 +25,7 @@ from shoal.worker.module import UserModule
 from shoal.worker.pace import Pace
 from shoal.worker.prediction import PredictionWriter
 from shoal.worker.prediction_output import begin_output, finish_output
-from shoal.worker.restore import Export
+from shoal.worker.restore import open_saved
 from shoal.worker.servers import ServerGroup
 from shoal.worker.stages import TrainingPipeline
 
@@ -82,7 +82,7 @@ class Worker:
             worker,
             progress,
         )
-        self._restore = Export(config.restore_from) if config.restore_from else None
+        self._restore = open_saved(config.restore_from) if config.restore_from else None
         self._model.register(self._restore.dense() if self._restore else None)
         self._pace = (
             Pace(master, worker, incarnation, config.staleness_bound, progress)

@@ -1,12 +1,14 @@
-"""From an export back to the servers: what `--restore-from` reads.
+"""From an export or a checkpoint back to the servers: what `--restore-from` reads.
 
-Owns checking that an export fits the model. Formats are export.py's.
+Owns checking that what was saved fits the model. The formats are export.py's and
+shoal.checkpoints'. Values only: optimizer slots begin anew.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,80 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.checkpoints import arrow
+from shoal.checkpoints.folders import Checkpoint, checkpoint_at
+from shoal.checkpoints.manifests import CheckpointError
 from shoal.errors import UserError
+from shoal.proto import shoal_pb2 as pb
 from shoal.worker.export import FORMAT
 from shoal.worker.export_tables import ROWS_PER_PIECE
 from shoal.worker.model import ServedModel
 from shoal.worker.servers import ServerGroup
+
+
+def open_saved(location: str) -> Export | SavedCheckpoint:
+    """What is at `location`: an export, a checkpoint, or the newest of a folder of them.
+
+    Raises UserError if it is none of these, or not whole.
+    """
+    try:
+        checkpoint = checkpoint_at(location)
+    except CheckpointError as error:
+        raise UserError(f"--restore-from: {error}") from error
+    return Export(location) if checkpoint is None else SavedCheckpoint(checkpoint)
+
+
+class SavedCheckpoint:
+    """A checkpoint, by whichever number of servers."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    def dense(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Dense values by variable name."""
+        model = self._checkpoint.model
+        return self._vector(-2, model.trainable) | self._vector(-1, model.non_trainable)
+
+    def _vector(
+        self, file: int, variables: Iterable[pb.VariableSpec]
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        """The values of variables, of which each server holds a slice, in their order."""
+        parts = [np.zeros(0, np.float32)]
+        for share in self._checkpoint.shares:
+            parts += [columns["values"] for columns in self._read(share["files"][file])]
+        flat = np.concatenate(parts)
+        values = {}
+        for each in variables:
+            shape = tuple(each.shape)
+            values[each.name] = flat[each.offset :][: math.prod(shape)].reshape(shape)
+        return values
+
+    def load_tables(self, model: ServedModel, servers: ServerGroup) -> None:
+        """Fill the servers' tables. Raises UserError if tables do not fit the model."""
+        saved = {t.name: (i, int(t.dim)) for i, t in enumerate(self._checkpoint.model.tables)}
+        for position, (name, layer) in enumerate(model.tables.items()):
+            file, dim = saved.get(name, (0, None))
+            _check_table(name, layer.output_dim, dim, "checkpoint")
+            for share in self._checkpoint.shares:
+                for columns in self._read(share["files"][file]):
+                    ids, rows = columns["id"], columns["values"].astype(np.float32, copy=False)
+                    for start in range(0, ids.size, ROWS_PER_PIECE):
+                        end = start + ROWS_PER_PIECE
+                        servers.assign_rows(position, ids[start:end], rows[start:end])
+
+    def _read(self, described: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        try:
+            yield from arrow.read(self._checkpoint.folder, described)
+        except CheckpointError as error:
+            raise UserError(f"--restore-from: {error}") from error
+
+
+def _check_table(name: str, dim: int, saved: int | None, where: str) -> None:
+    if saved != dim:
+        raise UserError(
+            f"--restore-from: the model has table {name!r} of dim {dim}, the {where} has "
+            f"{'no such table' if saved is None else saved}"
+        )
 
 
 class Export:
@@ -57,11 +128,8 @@ class Export:
         exported = {table["name"]: table for table in self.manifest["tables"]}
         for position, (name, layer) in enumerate(model.tables.items()):
             table = exported.get(name)
-            if table is None or table["dim"] != layer.output_dim:
-                raise UserError(
-                    f"--restore-from: the model has table {name!r} of dim {layer.output_dim}, "
-                    f"the export has {table['dim'] if table else 'no such table'}"
-                )
+            _check_table(name, layer.output_dim, table["dim"] if table else None, "export")
+            assert table is not None
             path = self.folder / table["file"]
             try:
                 for ids, rows in read_pieces(path):

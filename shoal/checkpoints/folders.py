@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.checkpoints import manifests
 from shoal.checkpoints.manifests import MANIFEST, CheckpointError
-from shoal.checkpoints.storage import Storage
+from shoal.checkpoints.storage import Storage, open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 
@@ -129,3 +129,23 @@ def newest_good(
         else:
             return checkpoint, refused
     return None, refused
+
+
+def checkpoint_at(location: str) -> Checkpoint | None:
+    """The checkpoint at a path or URL, or the newest good one in it; None if it holds none.
+
+    Raises CheckpointError if it is not as written, or all that are there are not.
+    """
+    parent, _, name = location.rstrip("/").rpartition("/")
+    try:
+        if match := _NAME.fullmatch(name):
+            return Checkpoint(open_storage(parent or "/"), int(match[1]))
+        root = open_storage(location)
+        if not numbers(root):
+            return None
+        checkpoint, refused = newest_good(root)
+    except OSError as error:
+        raise CheckpointError(f"{location}: {manifests.reason(error)}") from error
+    if checkpoint is None:
+        raise CheckpointError(f"{location} holds no whole checkpoint: {refused[0]}")
+    return checkpoint

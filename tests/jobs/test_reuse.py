@@ -80,7 +80,7 @@ def test_predictions_in_order_each_once_whenever_workers_are_killed(
         environment={"GATES": " ".join(itertools.chain(*rounds)), "SINK": str(sink)},
         model_def="predicting.custom_model",
         prediction_data=unseen,
-        restore_from=export,
+        restore_from=session_folder / "trained" / "checkpoints",
         output=output,
         in_order=True,
         minibatch_size=20,
