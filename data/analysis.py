@@ -78,13 +78,17 @@ class _Column:
             self._lengths = Moments()
             element = element.value_type
         self._type = str(kind)
-        text = (pa.types.is_string, pa.types.is_large_string)
-        text += (pa.types.is_binary, pa.types.is_large_binary)
-        self._is_text = any(check(element) for check in text)
-        temporal = pa.types.is_temporal(element)
-        number = pa.types.is_integer(element) or pa.types.is_boolean(element)
-        self._is_integer = number or temporal
-        floating = pa.types.is_floating(element) or pa.types.is_decimal(element)
+        types = pa.types
+        self._is_text = (
+            types.is_string(element)
+            or types.is_large_string(element)
+            or types.is_binary(element)
+            or types.is_large_binary(element)
+        )
+        self._is_integer = (
+            types.is_integer(element) or types.is_boolean(element) or types.is_temporal(element)
+        )
+        floating = types.is_floating(element) or types.is_decimal(element)
         if not (self._is_text or self._is_integer or floating or pa.types.is_null(element)):
             raise UserError(
                 f"column {name!r} is of type {kind}, of which there are no statistics; choose "

@@ -65,7 +65,8 @@ class QuantileSketch:
         order = np.argsort(values, kind="stable")
         below = np.cumsum(weights[order])
         wanted = np.ceil(np.asarray(ranks) * below[-1])
-        return values[order][np.searchsorted(below, np.maximum(wanted, 1))]
+        found: Float64 = values[order][np.searchsorted(below, np.maximum(wanted, 1))]
+        return found
 
 
 class DistinctCounter:
