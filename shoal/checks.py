@@ -56,8 +56,8 @@ def with_checkpoint(config: JobConfig) -> JobConfig:
         raise UserError(f"--restore-from: {error}") from error
     if found is None:
         raise UserError(
-            f"--restore-from: {config.restore_from} is not the output of a training job, which "
-            f"has a {MANIFESTS[0]}, and holds no checkpoint"
+            f"--restore-from: {config.restore_from} is not the output of a training job: it "
+            f"has no {MANIFESTS[0]}, and holds no checkpoint"
         )
     return dataclasses.replace(config, restore_from=found.folder.location)
 
