@@ -19,6 +19,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,13 @@ def cluster_of(workers: int, servers: int) -> dict[str, list[str]]:
 
 
 def serve(cluster: dict[str, list[str]], job: str, index: int) -> None:
-    """A worker or a parameter server: until it is killed."""
+    """A worker or a parameter server: until the chief has ended, however it did."""
+
+    def watch() -> None:
+        sys.stdin.read()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
     server = tf.distribute.Server(
         tf.train.ClusterSpec(cluster), job_name=job, task_index=index, protocol="grpc"
     )
@@ -152,6 +159,7 @@ def main() -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, __file__, "serve", json.dumps(cluster), job, str(index)],
+            stdin=subprocess.PIPE,  # closed when this process ends
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -11,7 +11,8 @@ A round of shoal is a whole `shoal train` that reads Parquet files, observed fro
 million samples are of all processes that train (for shoal worker and server).
 
 Prints a table and writes build/bench/end_to_end.json in the form of native.json; results
-for another number of ids or of processes that stand there are kept.
+for another number of ids or of processes that stand there are kept. With --systems it only
+prints.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +116,14 @@ class Shoal:
             time.sleep(seconds)
             after, ended = self._steps(server), time.perf_counter()
             spent = self._cpu_seconds() - cpu
+            pages = max(int(fields[21]) for fields in self._stats("shoal.worker"))
             server.close()
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()
         samples = (after - before) * stream.BATCH
-        return {"samples": samples, "seconds": ended - began, "cpu_seconds": spent}
+        measured = {"samples": samples, "seconds": ended - began, "cpu_seconds": spent}
+        return measured | {"resident_mb": pages * os.sysconf("SC_PAGE_SIZE") / 1e6}
 
     def _server(self, process: subprocess.Popen[bytes]) -> Connection:
         """A connection to the job's server, once the master tells its address."""
@@ -150,17 +154,20 @@ class Shoal:
     def _cpu_seconds(self) -> float:
         """User and system time so far of the job's worker and server."""
         ticks = 0
+        for fields in (*self._stats("shoal.worker"), *self._stats("shoal.ps")):
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / TICKS
+
+    def _stats(self, module: str) -> Iterator[list[str]]:
+        """The fields of /proc/PID/stat from the third on, of the job's processes."""
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 words = (process / "cmdline").read_text().split("\0")
                 fields = (process / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue  # it has ended
-            if str(self._job / "job.json") in words and (
-                "shoal.worker" in words or "shoal.ps" in words
-            ):
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks / TICKS
+            if str(self._job / "job.json") in words and module in words:
+                yield fields
 
     def close(self) -> None:
         """Nothing is left of a round."""
@@ -228,7 +235,9 @@ def main() -> None:
                 measured = system.measure(options.seconds)
                 rounds[name].append(measured)
                 rate = measured["samples"] / measured["seconds"]
-                print(f"round {number + 1}, {name}: {rate:,.0f} samples/s", flush=True)
+                resident = measured.get("resident_mb")
+                memory = f", worker {resident:,.0f} MB" if resident else ""
+                print(f"round {number + 1}, {name}: {rate:,.0f} samples/s{memory}", flush=True)
     finally:
         for system in systems.values():
             system.close()
@@ -244,6 +253,8 @@ def main() -> None:
             cpu = str(line["cpu_seconds_per_million_samples"])
             table.add_row(line["name"], f"{line['value']:,}", cpu, ratios.get(line["name"], ""))
     Console(width=120).print(table)
+    if options.systems:
+        return  # a part, which is not to replace a whole
     kept = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else []
     same = {"ids": options.ids, "threads": options.processes}
     kept = [line for line in kept if any(line[key] != same[key] for key in same)]
