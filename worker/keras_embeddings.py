@@ -92,7 +92,7 @@ def matrix_pieces(
     for start in range(0, size, ROWS_PER_CALL):
         ids = np.arange(start, min(start + ROWS_PER_CALL, size))
         wanted = [[ids if i == position else ids[:0]] for i in range(len(layers))]
-        pulled = servers.pull(wanted, training=False)
+        pulled = servers.pull(wanted, training=False, exact=True)
         yield ids, pulled.rows[position][pulled.ids[position].inverses[0]]
 
 

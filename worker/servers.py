@@ -166,21 +166,27 @@ class ServerGroup:
 
     # ------------------------------------------------------------ pull
 
-    def pull(self, calls: Sequence[Sequence[Int64]], *, training: bool) -> Pulled:
+    def pull(
+        self, calls: Sequence[Sequence[Int64]], *, training: bool, exact: bool = False
+    ) -> Pulled:
         """Rows for the ids of a batch, and the dense vectors if they changed.
 
         calls: for each table, the ids of each call of its layers, int64 [n].
         training: unseen ids get their initial value; otherwise the table's default
             row, the one that the export gives them too.
+        exact: as float32, whatever the type in which rows travel otherwise.
         """
         while True:
             routing = self.routing
             try:
-                return self.fetch(group_tables(calls, routing), routing, training=training)
+                ids = group_tables(calls, routing)
+                return self.fetch(ids, routing, training=training, exact=exact)
             except WireError as error:
                 self._follow_routing(error, routing)
 
-    def fetch(self, ids: list[TableIds], routing: Routing, *, training: bool) -> Pulled:
+    def fetch(
+        self, ids: list[TableIds], routing: Routing, *, training: bool, exact: bool = False
+    ) -> Pulled:
         """As `pull`, of ids that were grouped by `routing`.
 
         Raises WireError (`ROUTING_ERRORS`) if that is old.
@@ -188,7 +194,8 @@ class ServerGroup:
         # Evaluation and prediction see the servers' own values.
         cached = self.cache.look_up(ids) if self.cache is not None and training else None
         wanted = ids if cached is None else cached.missing
-        plan = PullPlan(wanted, self._dims, len(self), self._value_type)
+        value_type = pb.FLOAT32 if exact else self._value_type
+        plan = PullPlan(wanted, self._dims, len(self), value_type)
         requests = [
             (
                 part.server,

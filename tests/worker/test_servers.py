@@ -228,6 +228,8 @@ def test_16_bit_rows_are_the_nearest_and_gradients_are_rounded_once(cluster, con
     pulled = group.pull([[IDS]], training=True)
     found = pulled.rows[0][pulled.ids[0].inverses[0]]
     np.testing.assert_array_equal(found, nearest(rows))
+    exact = group.pull([[IDS]], training=False, exact=True)
+    np.testing.assert_array_equal(exact.rows[0][exact.ids[0].inverses[0]], rows)
     gradients = np.random.default_rng(1).normal(size=(100, 2)).astype(np.float32)
     group.push(replace(push_of(pulled, 0.0), tables={0: (pulled.ids[0].unique, gradients)}))
     after = {}
