@@ -53,7 +53,21 @@ _TOOL = click.option(
 
 @click.group()
 def zoo() -> None:
-    """Make images of a folder of modules, for jobs on Kubernetes."""
+    """The models that come with shoal, and images of a folder of models for Kubernetes."""
+
+
+@zoo.command("list")
+def list_models() -> None:
+    """Print the models that come with shoal, and how their data are made."""
+    from shoal.examples import examples
+
+    data = ""
+    for example in examples():
+        if example.data != data:
+            data = example.data
+            click.echo(f"\n{data}: python -m shoal.model_zoo.{data}.prepare FOLDER")
+            click.echo(f"  --model-zoo {example.folder}")
+        click.echo(f"  --model-def {example.model_def:<28} {example.about}")
 
 
 @zoo.command()

@@ -1,0 +1,1 @@
+"""Handwritten digits, 8x8 pixels, of scikit-learn."""

@@ -1,0 +1,1 @@
+"""Iris flowers: a quick start with a CSV file."""
