@@ -36,6 +36,8 @@ def train(*more, model_def="model.custom_model", data="train.csv"):
         (["--num-epochs", "x"], "'--num-epochs': 'x' is not a valid integer"),
         (["--num_epochs", "0"], "--num-epochs must be at least 1"),
         (["--log_level", "loud"], "--log-level must be one of debug"),
+        (["--wire-dtype", "int8"], "--wire-dtype must be one of float32, bfloat16, float16"),
+        (["--row-cache-mb", "-1"], "--row-cache-mb must be at least 0, not -1"),
         (["--num-wrokers", "2"], "--num-workers"),
         (["--job-name", "a b"], "--job-name may hold letters"),
         (["--validation-data", "none.csv"], "--validation-data: there is no file"),
