@@ -1,5 +1,6 @@
 """A trained model evaluated and used for predictions, on other numbers of servers."""
 
+import csv
 import itertools
 import json
 import os
@@ -40,15 +41,20 @@ def unseen(session_folder):
     return session_folder / "*day" / "part.csv"
 
 
-def test_evaluate_on_three_servers_gives_the_same_metrics(
+def test_evaluate_a_table_on_three_servers_gives_the_same_metrics(
     trained, session_folder, clicks, monkeypatch, tmp_path
 ):
+    with sqlite3.connect(tmp_path / "clicks.db") as database:
+        database.execute("CREATE TABLE clicks (user INTEGER PRIMARY KEY, item INT, label REAL)")
+        rows = list(csv.reader(clicks.read_text().splitlines()))[1:]
+        database.executemany("INSERT INTO clicks VALUES (?, ?, ?)", rows)
+    database.close()
     monkeypatch.chdir(tmp_path)
     with (tmp_path / "shown").open("w") as stream:
         result = shoal.evaluate(
             model_zoo=ZOO,
             model_def="small.custom_model",
-            validation_data=clicks,
+            validation_data=f"sqlite:///{tmp_path}/clicks.db#clicks",
             restore_from=session_folder / "trained-out",
             minibatch_size=64,
             num_ps=3,
