@@ -30,7 +30,7 @@ from shoal.master.instructions import (
     Wait,
 )
 from shoal.master.launcher import Exited
-from shoal.master.membership import Membership, ProcessState, WorkerSlot
+from shoal.master.membership import Membership, ProcessState, ServerSlot, WorkerSlot
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
 from shoal.master.tasks import AppliedPush
@@ -149,10 +149,12 @@ class Job:
     # ------------------------------------------------------------ members
 
     def server_registered(
-        self, server: ServerId, incarnation: int, address: str, now: float
+        self, server: ServerId, incarnation: int, address: str, now: float, restored: str = ""
     ) -> None:
-        """A server listens at `address`."""
+        """A server listens at `address`. restored: what of a checkpoint, in words."""
         self.members.register_server(server, incarnation, address)
+        if restored:
+            self.record.note(now, f"{server} is back: {restored}")
         if self.members.servers_ready:
             self.flow.servers_ready(now)
 
@@ -177,6 +179,7 @@ class Job:
         """What a server said of itself: its version, staleness and age of pushes."""
         slot = self.members.servers[server]
         slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
+        slot.lost = slot.lost_before + status.lost_pushes
 
     def process_started(self, start: Start, now: float) -> None:
         """A process has begun to run; only from now on is it late if it does not call."""
@@ -191,13 +194,7 @@ class Job:
         """A process is gone."""
         process, incarnation = exited.start.process, exited.start.incarnation
         if isinstance(process, ServerId):
-            server = self.members.servers[process]
-            if server.incarnation != incarnation:
-                return
-            server.state = ProcessState.DEAD
-            if not self.ended:
-                self.record.note(now, f"{process} died ({exited.cause})")
-                self.fail(supervisor.after_server_death(server, exited).failure, now)
+            self._server_exited(self.members.servers[process], exited, now)
             return
         slot = self.members.workers[process]
         if slot.incarnation != incarnation:
@@ -209,6 +206,21 @@ class Job:
         slot.exited = exited
         slot.forgiven += slot.leaving or not exited.counted
         self._relaunch(slot, now)
+
+    def _server_exited(self, slot: ServerSlot, exited: Exited, now: float) -> None:
+        if slot.incarnation != exited.start.incarnation or slot.state == ProcessState.DEAD:
+            return
+        slot.state = ProcessState.DEAD
+        slot.deaths += 1
+        slot.forgiven += not exited.counted
+        if self.ended:
+            return
+        self.record.note(now, f"{slot.id} died ({exited.cause})")
+        decision = supervisor.after_server_death(slot, exited, self.config, self.flow.phase)
+        if isinstance(decision, supervisor.GiveUp):
+            self.fail(decision.failure, now)
+            return
+        self._instructions.append(StartProcess(Start(slot.id, slot.start(now))))
 
     def process_failed(self, start: Start, failure: Failure, now: float) -> None:
         """A process said that it cannot go on."""

@@ -80,7 +80,7 @@ class WorkerSlot:
 class ServerSlot:
     """One server. version; staleness and age of pushes: from its last status.
 
-    running: as of a worker.
+    running: as of a worker. lost: updates lost by all its incarnations.
     """
 
     id: ServerId
@@ -89,7 +89,12 @@ class ServerSlot:
     started: float = 0.0
     running: bool = False
     address: str = ""
+    starts: int = 0
+    deaths: int = 0
+    forgiven: int = 0
     version: int = 0
+    lost: int = 0
+    lost_before: int = 0
     staleness: pb.Distribution = field(default_factory=pb.Distribution)
     age: pb.Distribution = field(default_factory=pb.Distribution)
 
@@ -98,6 +103,8 @@ class ServerSlot:
         self.state = ProcessState.STARTING
         self.incarnation += 1
         self.started = now
+        self.starts += 1
+        self.lost_before = self.lost
         self.running = False
         return self.incarnation
 
@@ -180,6 +187,14 @@ class Membership:
         slot.state = ProcessState.ALIVE
         slot.address = address
         return slot
+
+    def fences(self) -> list[tuple[WorkerId, int]]:
+        """The highest incarnation of each worker that is over, for those that have one."""
+        over = (
+            (slot.id, slot.incarnation - (slot.state != ProcessState.DEAD))
+            for slot in self.workers.values()
+        )
+        return [(worker, incarnation) for worker, incarnation in over if incarnation >= 0]
 
     def silent_workers(self, now: float) -> list[tuple[WorkerSlot, str]]:
         """Workers not heard of for too long, each with the reason in words."""

@@ -71,6 +71,11 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "starts": sum(slot.starts for slot in job.members.workers.values()),
             "deaths": sum(slot.deaths for slot in job.members.workers.values()),
         },
+        "servers": {
+            "starts": sum(slot.starts for slot in job.members.servers.values()),
+            "deaths": sum(slot.deaths for slot in job.members.servers.values()),
+            "lost_pushes": sum(slot.lost for slot in job.members.servers.values()),
+        },
         "software": {
             "shoal": _installed("shoal"),
             "tensorflow": _installed(*_TENSORFLOW_DISTRIBUTIONS),

@@ -238,18 +238,23 @@ class Runner:
 
     def _fence(self, worker: WorkerId, incarnation: int) -> None:
         try:
-            pushes = [
-                # A server that has not registered has never had a push.
-                self._servers.fence(server, address, worker, incarnation)
-                if address
-                else AppliedPush(0, 0, 0)
-                for server, address in self._addresses().items()
-            ]
+            pushes = [self._fence_at(server, worker, incarnation) for server in self._addresses()]
             self.apply(lambda job, now: job.fenced(worker, incarnation, pushes, now))
         except Exception as error:
             logger.exception("fencing %s failed", worker)
             failure = Failure.internal(f"fencing {worker} failed: {error}", traceback.format_exc())
             self.apply(lambda job, now: job.fail(failure, now))
+
+    def _fence_at(self, server: ServerId, worker: WorkerId, incarnation: int) -> AppliedPush | None:
+        """Fence a worker at one server, which may be started again meanwhile."""
+        give_up = time.monotonic() + self._job.config.server_patience_seconds
+        while True:
+            address = self._addresses()[server]
+            if not address:
+                return AppliedPush(0, 0, 0)  # it has never had a push
+            push = self._servers.fence(server, address, worker, incarnation)
+            if push is not None or time.monotonic() > give_up or self._ending.wait(0.2):
+                return push
 
     def _poll(self) -> None:
         while not self._ending.wait(POLL_SECONDS):

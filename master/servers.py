@@ -86,7 +86,7 @@ class ServerConnections:
         request = pb.FenceRequest(worker=worker.index, incarnation=incarnation)
         try:
             reply = self._connection(server, address).call(
-                methods.FENCE, request, deadline=FENCE_DEADLINE, patience=FENCE_DEADLINE
+                methods.FENCE, request, deadline=FENCE_DEADLINE, patience=0.0
             )
         except (PeerUnavailableError, WireError) as error:
             logger.warning("%s could not be told that %s is dead: %s", server, worker, error)

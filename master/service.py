@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.master import outcomes
 from shoal.master.failures import Failure
-from shoal.master.ids import ServerId, Start, WorkerId
+from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.instructions import Finished, Wait
 from shoal.master.runner import Runner
 from shoal.master.status import status_message
@@ -32,6 +32,7 @@ class MasterService:
     def handlers(self) -> dict[Method[Any, Any], Callable[[Any], Any]]:
         """The table for rpc.serve."""
         return {
+            methods.GET_RESTORE: self._get_restore,
             methods.REGISTER_SERVER: self._register_server,
             methods.REGISTER_WORKER: self._register_worker,
             methods.GET_ROUTING: self._get_routing,
@@ -49,10 +50,21 @@ class MasterService:
         server = ServerId(request.server)
         self._runner.apply(
             lambda job, now: job.server_registered(
-                server, request.incarnation, request.address, now
+                server, request.incarnation, request.address, now, request.restored
             )
         )
-        return pb.RegisterServerReply(routing=self._routing)
+        fences = self._runner.apply(lambda job, _: job.members.fences())
+        return pb.RegisterServerReply(
+            routing=self._routing,
+            fences=[pb.FenceRequest(worker=w.index, incarnation=i) for w, i in fences],
+        )
+
+    def _get_restore(self, request: pb.RestoreRequest) -> pb.RestoreReply:
+        root, kept = self._runner.apply(
+            lambda job, _: (job.config.checkpoint_dir, [c.number for c in job.checkpoints.kept])
+        )
+        again = request.incarnation > FIRST_INCARNATION
+        return pb.RestoreReply(again=again, root=root, checkpoints=kept[::-1] if again else ())
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         worker = WorkerId(request.worker)

@@ -21,6 +21,7 @@ from shoal.config import JobConfig
 from shoal.master.checkpoints import Taken
 from shoal.master.ids import ServerId
 from shoal.master.servers import ServerConnections
+from shoal.proto import faults
 from shoal.proto.errors import PeerUnavailableError, WireError
 
 logger = logging.getLogger(__name__)
@@ -97,9 +98,11 @@ class CheckpointTaker:
         with ThreadPoolExecutor(len(addresses), thread_name_prefix="checkpoint") as threads:
             of_all(lambda server, at: self._servers.begin_checkpoint(server, at, number))
             position = ledger()
+            faults.point("checkpoint-begun")
             shares = of_all(
                 lambda server, at: self._servers.write_share(server, at, number, self._root)
             )
+        faults.point("checkpoint-written")
         return folders.complete(
             folder, number, self._job, [json.loads(share) for share in shares], position
         )

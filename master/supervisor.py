@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shoal.config import JobConfig
 from shoal.master.failures import Failure
 from shoal.master.launcher import Exited
 from shoal.master.membership import ServerSlot, WorkerSlot
+from shoal.master.phases import Phase
 
 
 @dataclass(frozen=True)
 class Relaunch:
-    """Start the worker again."""
+    """Start the process again."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,26 @@ def after_worker_death(slot: WorkerSlot, exited: Exited, relaunch_limit: int) ->
     return GiveUp(Failure.internal(f"{head}. The last time: {exited.cause}.{_log(exited)}"))
 
 
-def after_server_death(slot: ServerSlot, exited: Exited) -> GiveUp:
-    """The job's failure, for a server whose end was not asked for."""
-    return GiveUp(
-        Failure.internal(
-            f"parameter server {slot.id} died ({exited.cause}). Its share of the model was in "
-            "its memory only and is lost: no job restores a checkpoint yet, so the "
-            f"job has to be run again.{_log(exited)}"
+def after_server_death(
+    slot: ServerSlot, exited: Exited, config: JobConfig, phase: Phase
+) -> Relaunch | GiveUp:
+    """Whether a dead server is started again, to restore a checkpoint."""
+    died = f"parameter server {slot.id} died ({exited.cause})"
+    if config.command != "train" or phase == Phase.LOADING:
+        return GiveUp(
+            Failure.internal(
+                f"{died}. Its share of what --restore-from gave was in its memory only; nothing "
+                f"was trained, so run the job again.{_log(exited)}"
+            )
         )
-    )
+    if slot.starts - slot.forgiven > config.relaunch_limit:
+        return GiveUp(
+            Failure.internal(
+                f"{died}, and --relaunch-limit {config.relaunch_limit} allows no further start."
+                f"{_log(exited)}"
+            )
+        )
+    return Relaunch()
 
 
 def _log(exited: Exited) -> str:

@@ -57,6 +57,7 @@ SET_ROUTING = Method(SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply)
 STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus)
 SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply)
 
+GET_RESTORE = Method(MASTER, "GetRestore", pb.RestoreRequest, pb.RestoreReply)
 REGISTER_SERVER = Method(MASTER, "RegisterServer", pb.RegisterServerRequest, pb.RegisterServerReply)
 REGISTER_WORKER = Method(MASTER, "RegisterWorker", pb.RegisterWorkerRequest, pb.RegisterWorkerReply)
 GET_ROUTING = Method(MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply)

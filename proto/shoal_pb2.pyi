@@ -155,10 +155,14 @@ class RoutingTable(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., servers: _Optional[int] = ..., owners: _Optional[bytes] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("model",)
+    __slots__ = ("model", "caller", "known_version")
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     model: ModelSpec
-    def __init__(self, model: _Optional[_Union[ModelSpec, _Mapping]] = ...) -> None: ...
+    caller: PushIdentity
+    known_version: int
+    def __init__(self, model: _Optional[_Union[ModelSpec, _Mapping]] = ..., caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., known_version: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("server", "dense_initialized", "version")
@@ -185,9 +189,10 @@ class InitializeDenseReply(_message.Message):
     def __init__(self, initialized: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("routing_epoch", "tables", "dense_version", "training", "ids_of", "value_type", "arrays")
+    __slots__ = ("routing_epoch", "tables", "caller", "dense_version", "training", "ids_of", "value_type", "arrays")
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     DENSE_VERSION_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     IDS_OF_FIELD_NUMBER: _ClassVar[int]
@@ -195,12 +200,13 @@ class PullRequest(_message.Message):
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     routing_epoch: int
     tables: _containers.RepeatedScalarFieldContainer[int]
+    caller: PushIdentity
     dense_version: int
     training: bool
     ids_of: _containers.RepeatedScalarFieldContainer[int]
     value_type: DataType
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Union[DataType, str]] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Union[DataType, str]] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullReply(_message.Message):
     __slots__ = ("version", "has_dense", "time", "arrays")
@@ -337,7 +343,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost_pushes", "age")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -348,6 +354,7 @@ class ServerStatus(_message.Message):
     TABLES_FIELD_NUMBER: _ClassVar[int]
     DENSE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
+    LOST_PUSHES_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
@@ -359,8 +366,9 @@ class ServerStatus(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[TableStatus]
     dense_elements: int
     staleness: Distribution
+    lost_pushes: int
     age: Distribution
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost_pushes: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number",)
@@ -413,20 +421,42 @@ class ShutdownReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterServerRequest(_message.Message):
-    __slots__ = ("server", "incarnation", "address")
+    __slots__ = ("server", "incarnation", "address", "restored")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     server: int
     incarnation: int
     address: str
-    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    restored: str
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ...) -> None: ...
 
 class RegisterServerReply(_message.Message):
-    __slots__ = ("routing",)
+    __slots__ = ("routing", "fences")
     ROUTING_FIELD_NUMBER: _ClassVar[int]
+    FENCES_FIELD_NUMBER: _ClassVar[int]
     routing: RoutingTable
-    def __init__(self, routing: _Optional[_Union[RoutingTable, _Mapping]] = ...) -> None: ...
+    fences: _containers.RepeatedCompositeFieldContainer[FenceRequest]
+    def __init__(self, routing: _Optional[_Union[RoutingTable, _Mapping]] = ..., fences: _Optional[_Iterable[_Union[FenceRequest, _Mapping]]] = ...) -> None: ...
+
+class RestoreRequest(_message.Message):
+    __slots__ = ("server", "incarnation")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    incarnation: int
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class RestoreReply(_message.Message):
+    __slots__ = ("again", "root", "checkpoints")
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    again: bool
+    root: str
+    checkpoints: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
     __slots__ = ("worker", "incarnation")

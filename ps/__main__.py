@@ -70,11 +70,10 @@ def main(
     server = ParameterServer(index, Routing.even(job.num_ps))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stopped.set())
-    name = rpc.peer_name(job.token, "ps", index)
-    grpc_server, port = rpc.serve(server.handlers(), address, threads, name)
     host = address.rpartition(":")[0]
-    logger.info("listening on %s:%d", host, port)
+    connection = grpc_server = None
     try:
+        restored = ""
         if master:
             connection = rpc.Connection(
                 master,
@@ -83,7 +82,18 @@ def main(
                 peer=rpc.peer_name(job.token, "master"),
                 address_now=JobFolder(Path(config).parent).master_address,
             )
-            _register(server, index, incarnation, connection, advertise or f"{host}:{port}")
+            restored = _restore(server, index, incarnation, connection)
+        name = rpc.peer_name(job.token, "ps", index)
+        grpc_server, port = rpc.serve(server.handlers(), address, threads, name)
+        logger.info("listening on %s:%d", host, port)
+        if connection is not None:
+            request = pb.RegisterServerRequest(
+                server=index,
+                incarnation=incarnation,
+                address=advertise or f"{host}:{port}",
+                restored=restored,
+            )
+            _register(server, request, connection)
             _serve_until_orphaned(server, job.master_timeout_seconds)
         else:
             click.echo(f"{host}:{port}")
@@ -92,7 +102,8 @@ def main(
         logger.error("cannot join the job: %s", error)
         sys.exit(1)
     finally:
-        grpc_server.stop(SHUTDOWN_GRACE_SECONDS).wait()
+        if grpc_server is not None:
+            grpc_server.stop(SHUTDOWN_GRACE_SECONDS).wait()
     logger.info("ended")
 
 
@@ -112,17 +123,31 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
             return
 
 
+def _restore(
+    server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection
+) -> str:
+    """Restore what the master says, if anything; in words, "" for nothing."""
+    plan = connection.call(
+        methods.GET_RESTORE, pb.RestoreRequest(server=index, incarnation=incarnation)
+    )
+    if not plan.again:
+        return ""
+    restored = server.restore(plan)
+    logger.info("%s", restored)
+    return restored
+
+
 def _register(
-    server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection, address: str
+    server: ParameterServer, request: pb.RegisterServerRequest, connection: rpc.Connection
 ) -> None:
     try:
-        reply = connection.call(
-            methods.REGISTER_SERVER,
-            pb.RegisterServerRequest(server=index, incarnation=incarnation, address=address),
-        )
+        reply = connection.call(methods.REGISTER_SERVER, request)
     finally:
         connection.close()
     server.routing = Routing.from_message(reply.routing)
+    for fence in reply.fences:
+        server.fence(fence)
+    server.ready.set()
 
 
 if __name__ == "__main__":

@@ -87,6 +87,11 @@ class PushRegister:
                 for index, worker in self._workers.items()
             ]
 
+    def applied(self, index: int, incarnation: int) -> int:
+        """The sequence of the last push applied of a worker's incarnation; 0 for none."""
+        worker = self._worker(index)
+        return worker.sequence if worker.incarnation == incarnation else 0
+
     def restore(self, applied: list[dict[str, Any]]) -> None:
         """Take what `paused` gave as applied."""
         with self._lock:

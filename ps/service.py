@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import Handlers
+from shoal.ps.comeback import Meetings, newest_share
 from shoal.ps.pushes import PushRegister
 from shoal.ps.shares import Shares
 from shoal.ps.tables import Gradients, ServerModel, check_owner
@@ -43,15 +44,18 @@ class ParameterServer:
         self._register_lock = threading.Lock()
         self._pushes = PushRegister()
         self._pulls = 0
+        self.meetings = Meetings()
+        # Set once the master knows of this server; calls that come before wait.
+        self.ready = threading.Event()
         self._shares = Shares(server, lambda: self.model, lambda: self.routing, self._pushes)
 
     def handlers(self) -> Handlers:
         """The table of calls for `rpc.serve`."""
         return {
-            methods.REGISTER: self.register,
+            methods.REGISTER: self._when_ready(self.register),
             methods.INITIALIZE_DENSE: self.initialize_dense,
-            methods.PULL: self.pull,
-            methods.PUSH: self.push,
+            methods.PULL: self._when_ready(self.pull),
+            methods.PUSH: self._when_ready(self.push),
             methods.READ_TABLE: self.read_table,
             methods.ASSIGN_ROWS: self.assign_rows,
             methods.FENCE: self.fence,
@@ -71,7 +75,10 @@ class ParameterServer:
         return self._model
 
     def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
-        """Take the model of the first caller; later callers must bring the same."""
+        """Take the model of the first caller; later callers must bring the same.
+
+        A worker registers again with a server that was started again.
+        """
         with self._register_lock:
             if self._model is None:
                 self._model = ServerModel(request.model, self.server, self.routing.servers)
@@ -86,6 +93,10 @@ class ParameterServer:
                     "the model differs from the one that another worker registered: "
                     + _difference(self._model.spec, request.model),
                 )
+        if request.HasField("caller"):
+            if self.meetings.again:
+                self._model.continue_from(request.known_version)
+            self.meetings.meet(request.caller, self._pushes)
         return pb.RegisterReply(
             server=self.server,
             dense_initialized=self._model.dense_initialized,
@@ -102,6 +113,8 @@ class ParameterServer:
     def pull(self, frame: bytes) -> bytes:
         """Rows of each table's ids and, if newer than the caller's, the dense slices."""
         request, arrays = frames.decode(frame, pb.PullRequest)
+        if request.HasField("caller"):
+            self.meetings.require(request.caller)
         model = self.model
         self._check_routing(request.routing_epoch)
         check_owner(self.routing, self.server, arrays)
@@ -138,6 +151,7 @@ class ParameterServer:
     def push(self, frame: bytes) -> bytes:
         """Apply a push once."""
         request, arrays = frames.decode(frame, pb.PushRequest)
+        self.meetings.require(request.identity)
         model = self.model
         self._check_routing(request.routing_epoch)
         given = len(request.tables) + 2 * request.has_dense
@@ -182,6 +196,15 @@ class ParameterServer:
         self.model.assign(request.table, ids, rows)
         return frames.encode(pb.AssignRowsReply(), [])
 
+    def restore(self, plan: pb.RestoreReply) -> str:
+        """Go on where an earlier incarnation was; returns in words what was restored.
+
+        Before anything is served.
+        """
+        self.meetings.again = True
+        self._model, done = newest_share(plan, self.server, self.routing, self._pushes)
+        return done
+
     def fence(self, request: pb.FenceRequest) -> pb.FenceReply:
         """Refuse a worker's further pushes and tell what was applied last."""
         return self._pushes.fence(request.worker, request.incarnation)
@@ -208,6 +231,7 @@ class ParameterServer:
             routing_epoch=self.routing.epoch,
             pulls=self._pulls,
             duplicate_pushes=self._pushes.duplicates,
+            lost_pushes=self.meetings.lost,
         )
         if (model := self._model) is not None:
             status.registered = True
@@ -227,6 +251,14 @@ class ParameterServer:
         logger.info("asked to shut down: %s", request.reason)
         self.stopped.set()
         return pb.ShutdownReply()
+
+    def _when_ready(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def checked(request: Any) -> Any:
+            if self.meetings.again and not self.ready.is_set():
+                raise WireError(pb.NOT_READY, "the server is being started again")
+            return handler(request)
+
+        return checked
 
     def _check_routing(self, epoch: int) -> None:
         if epoch > self.routing.epoch:

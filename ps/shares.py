@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from shoal.checkpoints import manifests
 from shoal.checkpoints.folders import folder_name
 from shoal.checkpoints.storage import open_storage
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
@@ -49,6 +50,7 @@ class _UnderWay:
 
     def go_on(self) -> None:
         """Between two pieces of rows."""
+        faults.point("share-half-written")
         if self.dropped.is_set():
             raise _DroppedError
 
@@ -103,6 +105,7 @@ class Shares:
                 )
             under_way.writing = True
             under_way.timer.cancel()
+        faults.point("share-begun")
         try:
             folder = open_storage(request.root).child(folder_name(request.number))
             share = write_share(
@@ -130,6 +133,7 @@ class Shares:
             with self._lock:
                 if self._under_way is under_way:
                     self._under_way = None
+        faults.point("share-written")
         logger.info("share of checkpoint %d written: %d bytes", request.number, share["bytes"])
         return pb.WriteShareReply(share=json.dumps(share))
 

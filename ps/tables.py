@@ -114,6 +114,16 @@ class ServerModel:
         """Pushes applied."""
         return self._version
 
+    def continue_from(self, known: int) -> None:
+        """Have a version above `known`, which a worker has seen of an earlier incarnation.
+
+        So versions never go back for it, and it takes the dense values anew.
+        """
+        with self._lock:
+            if known >= self._dense_version:
+                self._version = max(self._version, known) + 1
+                self._dense_version = self._version
+
     @property
     def dense_elements(self) -> int:
         """Elements of the trainable slice."""

@@ -198,7 +198,7 @@ class JobConfig(KubernetesOptions):
     )
     seed: int = _option("Seed of initial values and of the order of tasks.", 0)
     relaunch_limit: int = _option(
-        "How often one worker is started again after a failure before the job fails.", 3
+        "How often one worker or server is started again after a failure before the job fails.", 3
     )
     heartbeat_seconds: float = _option("Time between a worker's heartbeats.", 1.0)
     worker_timeout_seconds: float = _option(

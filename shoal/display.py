@@ -261,6 +261,12 @@ def report(result: JobResult) -> Table:
         table.add_row(
             "worker starts", f"{result.workers['starts']} ({result.workers['deaths']} died)"
         )
+    if result.servers.get("deaths"):
+        table.add_row(
+            "server starts", f"{result.servers['starts']} ({result.servers['deaths']} died)"
+        )
+        lost = result.servers["lost_pushes"]
+        table.add_row("updates lost", Text(f"{lost:,} pushes", style="bold red" if lost else ""))
     if text := checkpoints_text(result.checkpoints):
         table.add_row("checkpoints", Text(text))
     if result.output and result.state == "succeeded":

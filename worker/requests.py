@@ -96,10 +96,18 @@ class PullPlan:
                     break
         return parts
 
-    def request(self, part: PullPart, epoch: int, dense_version: int, training: bool) -> bytes:
+    def request(
+        self,
+        part: PullPart,
+        epoch: int,
+        dense_version: int,
+        training: bool,
+        caller: pb.PushIdentity | None = None,
+    ) -> bytes:
         """The frame of one call; dense_version is asked for by a server's first one only."""
         order = {position: i for i, position in enumerate(part.slices)}
         header = pb.PullRequest(
+            caller=caller,
             routing_epoch=epoch,
             tables=part.tables,
             ids_of=[order[p] for p in part.slices for _ in self._tables[p]],

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from shoal.native import ids as native_ids
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.circuit import Circuit
+from shoal.proto.circuit import Attempt, Circuit
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
 from shoal.proto.rpc import DEFAULT_PATIENCE, Connection, peer_name
@@ -126,6 +126,9 @@ class ServerGroup:
         self._state: Float32 = np.zeros(0, np.float32)
         self._routing_lock = threading.Lock()
         self._dense_versions = [-1] * len(self._circuits)
+        self._caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
+        self._acknowledged = [0] * len(self._circuits)
+        self._known_versions = [0] * len(self._circuits)
         self.version = 0
 
     def __len__(self) -> int:
@@ -149,12 +152,42 @@ class ServerGroup:
         self._dims = [table.dim for table in spec.tables]
         if self._cache_size[0]:
             self.cache = RowCache(*self._cache_size, self._dims, len(self))
-        for server, circuit in enumerate(self._circuits):
-            reply = circuit.call(methods.REGISTER, pb.RegisterRequest(model=spec))
-            self.version = max(self.version, reply.version)
-            if not reply.dense_initialized:
-                self._initialize_dense(server, trainable, state)
         self._trainable, self._state = trainable, state
+        for server in range(len(self)):
+            self._join(server)
+
+    def _join(self, server: int) -> None:
+        """Register with one server; again if it was started again, which then knows nobody."""
+        caller = pb.PushIdentity(sequence=self._acknowledged[server])
+        caller.MergeFrom(self._caller)
+        request = pb.RegisterRequest(
+            model=self._spec, caller=caller, known_version=self._known_versions[server]
+        )
+        reply = self._circuits[server].call(methods.REGISTER, request)
+        self._see(server, reply.version)
+        if not reply.dense_initialized:
+            self._initialize_dense(server, self._trainable, self._state)
+
+    def _see(self, server: int, version: int) -> None:
+        self._known_versions[server] = max(self._known_versions[server], version)
+        self.version = max(self.version, version)
+
+    def _finish(
+        self,
+        server: int,
+        method: methods.Method[bytes, bytes],
+        frame: bytes,
+        answer: Attempt[bytes],
+    ) -> bytes:
+        """Wait for a call's answer; meet the server again where it was started again."""
+        while True:
+            try:
+                return self._circuits[server].finish(method, frame, answer)
+            except WireError as error:
+                if error.kind not in (pb.NOT_REGISTERED, pb.DENSE_NOT_INITIALIZED):
+                    raise
+                self._join(server)
+            answer = self._circuits[server].start(method, frame)
 
     def _initialize_dense(self, server: int, trainable: Float32, state: Float32) -> None:
         arrays = [
@@ -199,7 +232,13 @@ class ServerGroup:
         requests = [
             (
                 part.server,
-                plan.request(part, routing.epoch, self._dense_versions[part.server], training),
+                plan.request(
+                    part,
+                    routing.epoch,
+                    self._dense_versions[part.server],
+                    training,
+                    self._caller,
+                ),
             )
             for part in plan.parts
         ]
@@ -215,8 +254,8 @@ class ServerGroup:
                 dense[part.server] = arrays[-2], arrays[-1]
                 self._dense_versions[part.server] = reply.version
             versions[part.server] = min(versions[part.server], reply.version)
+            self._see(part.server, reply.version)
             times[part.server] = min(times[part.server], reply.time)
-        self.version = max(self.version, *versions)
         rows = plan.rows()
         if cached is not None:
             rows = cached.join(rows, versions)
@@ -275,7 +314,7 @@ class ServerGroup:
             refusals: dict[int, WireError] = {}
             for server, answer in answers.items():
                 try:
-                    frame = self._circuits[server].finish(methods.PUSH, requests[server], answer)
+                    frame = self._finish(server, methods.PUSH, requests[server], answer)
                 except WireError as error:
                     if error.kind not in ROUTING_ERRORS:
                         raise
@@ -283,7 +322,8 @@ class ServerGroup:
                     continue
                 reply, _ = frames.decode(frame, pb.PushReply)
                 staleness = max(staleness, reply.staleness)
-                self.version = max(self.version, reply.version)
+                self._acknowledged[server] = self._sequence
+                self._see(server, reply.version)
             if not refusals:
                 return staleness
             # A refusal changes nothing on that server: what it was to get goes out
@@ -383,7 +423,7 @@ class ServerGroup:
         """Make calls, each (server, frame), at the same time; the answers in their order."""
         answers = [self._circuits[server].start(method, frame) for server, frame in requests]
         for (server, frame), answer in zip(requests, answers, strict=True):
-            yield self._circuits[server].finish(method, frame, answer)
+            yield self._finish(server, method, frame, answer)
 
     def _follow_routing(self, error: WireError, used: Routing) -> None:
         """Fetch the routing table if `error` says that `used` is old; else raise it."""

@@ -314,12 +314,49 @@ def test_a_users_error_at_a_workers_start_ends_the_job_with_its_message():
     assert job.flow.failure == Failure.of_user("model.py has no loss")
 
 
-def test_a_servers_death_ends_the_job_and_says_what_is_lost():
-    job = begun(TRAINING)
-    job.process_exited(exited(ServerId(0), last_lines="out of memory"), 1.0)
+def test_a_dead_server_is_started_again_and_calls_wait_for_it():
+    job = begun(TRAINING, num_ps=2, num_workers=2)
+    job.process_exited(exited(ServerId(1)), 1.0)
+    job.process_exited(exited(ServerId(1)), 1.0)  # told twice
+    assert job.take_instructions() == [StartProcess(Start(ServerId(1), 1))]
+    with pytest.raises(WireError, match="NOT_READY"):
+        job.server_addresses()
+    with pytest.raises(WireError, match="FENCED"):
+        job.server_registered(ServerId(1), 0, "host:1", 1.5)
+    job.server_registered(ServerId(1), 1, "host:9", 2.0, "it has restored checkpoint 4")
+    assert job.server_addresses() == ["host:0", "host:9"]
+    assert job.record.messages[-1].endswith("ps-1 is back: it has restored checkpoint 4")
+    assert job.flow.phase == Phase.TRAINING
+    job.server_status(ServerId(1), pb.ServerStatus(lost_pushes=3))
+    job.process_exited(exited(ServerId(1), 1), 3.0)
+    job.server_status(ServerId(1), pb.ServerStatus(lost_pushes=2))
+    servers = result_of(job, 4.0)["servers"]
+    assert servers == {"starts": 4, "deaths": 2, "lost_pushes": 5}
+    # What it is told of workers: whose incarnations are over.
+    assert job.members.fences() == []
+    job.process_exited(exited(w(1)), 5.0)
+    assert job.members.fences() == [(w(1), 0)]
+
+
+def test_a_server_that_dies_too_often_ends_the_job():
+    job = begun(TRAINING, relaunch_limit=1)
+    job.process_exited(exited(ServerId(0)), 1.0)
+    job.process_exited(exited(ServerId(0), 1, last_lines="out of memory"), 2.0)
     message = job.flow.failure.message
-    for part in ("ps-0", "signal 9", "lost", "checkpoint", "some.log", "out of memory"):
+    for part in ("ps-0", "signal 9", "--relaunch-limit 1", "some.log", "out of memory"):
         assert part in message
+
+
+def test_a_server_that_was_evicted_is_started_again_without_counting():
+    job = begun(TRAINING, relaunch_limit=0)
+    job.process_exited(exited(ServerId(0), counted=False), 1.0)
+    assert job.take_instructions() == [StartProcess(Start(ServerId(0), 1))]
+
+
+def test_where_nothing_is_trained_a_servers_death_ends_the_job():
+    job = begun(command="evaluate", validation_data="v", restore_from="r")
+    job.process_exited(exited(ServerId(0)), 1.0)
+    assert "run the job again" in job.flow.failure.message
 
 
 def test_a_servers_report_names_it():

@@ -140,10 +140,10 @@ def test_a_silent_worker_is_replaced(run, stalled):
     assert any("no heartbeat" in message for message in result["messages"])
 
 
-def test_a_servers_death_fails_the_job_and_leaves_nothing_behind(run, stalled):
+def test_a_servers_last_death_fails_the_job_and_leaves_nothing_behind(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"}
-    job = run(plan, num_ps=2)
+    job = run(plan, num_ps=2, relaunch_limit=0)
     pid = job.pid_of(ServerId(1))
     wait()
     os.kill(pid, signal.SIGKILL)
