@@ -149,10 +149,20 @@ class Job:
     # ------------------------------------------------------------ members
 
     def server_registered(
-        self, server: ServerId, incarnation: int, address: str, now: float, restored: str = ""
+        self,
+        server: ServerId,
+        incarnation: int,
+        address: str,
+        now: float,
+        restored: str = "",
+        lost: int = 0,
     ) -> None:
-        """A server listens at `address`. restored: what of a checkpoint, in words."""
-        self.members.register_server(server, incarnation, address)
+        """A server listens at `address`.
+
+        restored: what of a checkpoint, in words. lost: updates that its earlier
+        incarnations had lost; an argument, since what servers say is not kept.
+        """
+        self.members.register_server(server, incarnation, address).lost_before = lost
         if restored:
             self.record.note(now, f"{server} is back: {restored}")
         if self.members.servers_ready:

@@ -50,7 +50,12 @@ class MasterService:
         server = ServerId(request.server)
         self._runner.apply(
             lambda job, now: job.server_registered(
-                server, request.incarnation, request.address, now, request.restored
+                server,
+                request.incarnation,
+                request.address,
+                now,
+                request.restored,
+                job.members.servers[server].lost_before if server in job.members.servers else 0,
             )
         )
         fences = self._runner.apply(lambda job, _: job.members.fences())

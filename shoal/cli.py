@@ -17,6 +17,7 @@ import click
 
 from shoal import cli_jobs
 from shoal.cli_analyze import analyze
+from shoal.cli_checkpoints import checkpoint
 from shoal.config import CHECK_FLAGS, JobConfig, flag, option_fields
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 
@@ -177,3 +178,4 @@ def check(**values: Any) -> None:
 
 cli_jobs.register(main)
 main.add_command(analyze)
+main.add_command(checkpoint)

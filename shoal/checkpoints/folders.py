@@ -21,7 +21,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 
 FORMAT = 2
-_NAME = re.compile(r"checkpoint-(\d{8,})")
+NAME = re.compile(r"checkpoint-(\d{8,})")
+"""Of a checkpoint's folder; the group is its number."""
 
 
 def folder_name(number: int) -> str:
@@ -34,7 +35,7 @@ def numbers(root: Storage) -> list[int]:
 
     Raises OSError if the folder cannot be read.
     """
-    return sorted(int(match[1]) for each in root.names() if (match := _NAME.fullmatch(each)))
+    return sorted(int(match[1]) for each in root.names() if (match := NAME.fullmatch(each)))
 
 
 def text(message: pb.ModelSpec | pb.RoutingTable) -> str:

@@ -87,22 +87,25 @@ def test_servers_and_master_die_while_a_checkpoint_is_taken(counting, tmp_path):
     kills = tmp_path / "kills"
     kills.mkdir()
     points = ["share-begun", "share-half-written", "share-written", "checkpoint-written"]
-    for point in points:
-        (kills / point).touch()
     with counting(
         "between",
         {"GATES": "step-10 step-20 step-30 step-40", faults.VARIABLE: str(kills)},
         checkpoint_steps=2,
         relaunch_limit=8,
     ) as job:
-        for gate in (10, 20, 30, 40):
+        root = LocalStorage(job.folder.path / "checkpoints")
+        job.at_gate("step-10")
+        until("a checkpoint", lambda: newest_good(root)[0])
+        for point in points:
+            (kills / point).touch()
+        job.open("step-10")
+        for gate in (20, 30, 40):
             job.at_gate(f"step-{gate}")
             left = len(list(kills.iterdir()))
             until("a death", lambda left=left: len(list(kills.iterdir())) < left or not left)
             job.open(f"step-{gate}")
         ended = job.ended().succeeded()
     assert list(kills.iterdir()) == []
-    root = LocalStorage(job.folder.path / "checkpoints")
     assert newest_good(root)[0].ledger["records"]["trained_once"] == 480
     servers = ended.result["servers"]
     assert servers["deaths"] == 3
