@@ -139,7 +139,7 @@ def checkpoint_at(location: str) -> Checkpoint | None:
     """
     parent, _, name = location.rstrip("/").rpartition("/")
     try:
-        if match := _NAME.fullmatch(name):
+        if match := NAME.fullmatch(name):
             return Checkpoint(open_storage(parent or "/"), int(match[1]))
         root = open_storage(location)
         if not numbers(root):
