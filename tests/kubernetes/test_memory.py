@@ -1,0 +1,22 @@
+"""A worker that needs more memory than its limit, killed by a real kernel."""
+
+import json
+import shutil
+
+from tests.jobs.conftest import movielens as movielens
+
+
+def test_a_worker_that_runs_out_of_memory_is_given_more(shoal, movielens):
+    shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
+    flags = shoal.movielens(
+        "hungry",
+        worker_resource_request="cpu=0.1,memory=200Mi",
+        worker_resource_limit="memory=200Mi",
+        relaunch_limit="0",
+        oom_memory_factor="3",
+    )
+    done = shoal("train", *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "it ran out of memory (OOMKilled), and is given more" in done.stdout
+    result = json.loads((shoal.path / "shoal-jobs" / "hungry" / "result.json").read_text())
+    assert result["ledger"]["trained_once"] == result["ledger"]["total"] == 19_633
