@@ -60,14 +60,26 @@ class PortForward:
             except (ApiException, OSError):
                 local.close()  # the caller tries again
                 continue
-            for source, target in ((local, remote), (remote, local)):
-                threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+            threading.Thread(target=_join, args=(local, remote), daemon=True).start()
+
+
+def _join(local: socket.socket, remote: socket.socket) -> None:
+    """Carry what comes in at either end to the other, until both have ended."""
+    back = threading.Thread(target=_pump, args=(remote, local), daemon=True)
+    back.start()
+    _pump(local, remote)
+    back.join()
+    for end in (local, remote):
+        with contextlib.suppress(OSError):
+            end.close()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
+    # To the end, also where nobody takes it any more: the library's thread dies of a socket
+    # that is closed with data in it, says so on the terminal, and leaves its connection open.
     with contextlib.suppress(OSError):
         while data := source.recv(CHUNK):
-            target.sendall(data)
-    for end in (source, target):
-        with contextlib.suppress(OSError):
-            end.close()
+            with contextlib.suppress(OSError):
+                target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
