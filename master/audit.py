@@ -24,7 +24,7 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.master import outcomes
 from shoal.master.events import RecordedJob, decode
 from shoal.master.failures import Failure
-from shoal.master.ids import ProcessId
+from shoal.master.ids import ProcessId, ServerId
 from shoal.master.journal import Entry, read
 from shoal.master.membership import ProcessState
 from shoal.master.phases import Phase
@@ -61,6 +61,9 @@ class Report:
     problems: list[str] = field(default_factory=list)
 
 
+_RUNNING = (ProcessState.STARTING, ProcessState.ALIVE)
+
+
 class Auditor:
     """Follows a job through its journal."""
 
@@ -81,7 +84,7 @@ class Auditor:
         # What was heard before the event belongs to the state that it met.
         self._job.hear(event)
         before = {
-            slot.id: slot.state
+            slot.id: (slot.state, slot.incarnation)
             for slots in (self._job.members.workers, self._job.members.servers)
             for slot in slots.values()
         }
@@ -96,12 +99,17 @@ class Auditor:
     # ------------------------------------------------------------ processes
 
     def _note_deaths(
-        self, entry: Entry, before: dict[ProcessId, ProcessState], arguments: dict[str, Any]
+        self,
+        entry: Entry,
+        before: dict[ProcessId, tuple[ProcessState, int]],
+        arguments: dict[str, Any],
     ) -> None:
         for slots in (self._job.members.workers, self._job.members.servers):
             for slot in slots.values():
-                was = before.get(slot.id, ProcessState.PLANNED)
+                was, incarnation = before.get(slot.id, (ProcessState.PLANNED, 0))
                 died = slot.state == ProcessState.DEAD and was != ProcessState.DEAD
+                # A server is started again as soon as it is dead.
+                died |= slot.incarnation > incarnation and was in _RUNNING
                 if died:
                     death = Death(str(slot.id), entry.wall, _cause(arguments))
                     self._open[slot.id] = death
@@ -112,6 +120,10 @@ class Auditor:
 
     def _master_restarted(self, entry: Entry) -> None:
         self.deaths.append(Death("master", self._wall, "ended", entry.wall - self._wall))
+
+    def _updates_lost(self, entry: Entry, server: ServerId, lost: int) -> None:
+        del entry
+        self.updates["lost"] += lost - self._job.members.servers[server].lost
 
     # ------------------------------------------------------------ records
 

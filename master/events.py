@@ -117,6 +117,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "task_wanted": None,
     "task_reported": None,
     "version_seen": lambda job, version: job.flow.starts_round(version),
+    "updates_lost": None,
     "checkpoint_taken": None,
     "checkpoint_failed": None,
     "fail": lambda job, failure: not job.ended,  # noqa: ARG005

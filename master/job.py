@@ -155,14 +155,9 @@ class Job:
         address: str,
         now: float,
         restored: str = "",
-        lost: int = 0,
     ) -> None:
-        """A server listens at `address`.
-
-        restored: what of a checkpoint, in words. lost: updates that its earlier
-        incarnations had lost; an argument, since what servers say is not kept.
-        """
-        self.members.register_server(server, incarnation, address).lost_before = lost
+        """A server listens at `address`. restored: what of a checkpoint, in words."""
+        self.members.register_server(server, incarnation, address)
         if restored:
             self.record.note(now, f"{server} is back: {restored}")
         if self.members.servers_ready:
@@ -189,7 +184,12 @@ class Job:
         """What a server said of itself: its version, staleness and age of pushes."""
         slot = self.members.servers[server]
         slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
-        slot.lost = slot.lost_before + status.lost_pushes
+
+    def updates_lost(self, server: ServerId, lost: int, now: float) -> None:
+        """A server's incarnations have lost so many acknowledged updates in all."""
+        slot = self.members.servers[server]
+        self.record.note(now, f"{server} has lost {lost - slot.lost} acknowledged updates")
+        slot.lost = lost
 
     def process_started(self, start: Start, now: float) -> None:
         """A process has begun to run; only from now on is it late if it does not call."""

@@ -70,8 +70,10 @@ class Woken:
 
 
 def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
-    del now  # a status says nothing of time
     job.server_status(server, status)
+    slot = job.members.servers[server]
+    if (lost := slot.lost_before + status.lost_pushes) > slot.lost:
+        job.updates_lost(server, lost, now)
 
 
 class Runner:

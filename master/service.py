@@ -55,7 +55,6 @@ class MasterService:
                 request.address,
                 now,
                 request.restored,
-                job.members.servers[server].lost_before if server in job.members.servers else 0,
             )
         )
         fences = self._runner.apply(lambda job, _: job.members.fences())

@@ -5,7 +5,7 @@ import pytest
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
 from shoal.checkpoints.storage import LocalStorage
 from shoal.proto import faults
-from tests.jobs.running import RunningJob, until
+from tests.jobs.running import RunningJob, audited, until
 from tests.jobs.test_exactly_once import COUNTING, applied
 
 pytestmark = pytest.mark.job
@@ -61,6 +61,10 @@ def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(co
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480 - 10 * lost]
     assert 480 - 10 * lost <= sum(counts.values()) < 480
+    report = audited(job.folder)
+    assert report["updates"]["lost"] == lost
+    (death,) = report["deaths"]
+    assert (death["who"], death["recovered"] is not None) == ("ps-1", True)
     text = "\n".join(ended.result["messages"])
     assert "ps-1 died (signal 9, SIGKILL)" in text
     assert f"{file}: damaged" in text

@@ -327,9 +327,10 @@ def test_a_dead_server_is_started_again_and_calls_wait_for_it():
     assert job.server_addresses() == ["host:0", "host:9"]
     assert job.record.messages[-1].endswith("ps-1 is back: it has restored checkpoint 4")
     assert job.flow.phase == Phase.TRAINING
-    job.server_status(ServerId(1), pb.ServerStatus(lost_pushes=3))
+    job.updates_lost(ServerId(1), 3, 2.5)
     job.process_exited(exited(ServerId(1), 1), 3.0)
-    job.server_status(ServerId(1), pb.ServerStatus(lost_pushes=2))
+    assert job.members.servers[ServerId(1)].lost_before == 3
+    job.updates_lost(ServerId(1), 5, 3.5)
     servers = result_of(job, 4.0)["servers"]
     assert servers == {"starts": 4, "deaths": 2, "lost_pushes": 5}
     # What it is told of workers: whose incarnations are over.
