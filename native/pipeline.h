@@ -42,7 +42,7 @@ SHOAL_INLINE void SHOAL_VARIANT(lookup_rows)(const shoal_store *t, const shoal_b
                                              const int64_t dim, float *scratch) {
     shoal_ring ring;
     const size_t bytes = dim ? (size_t)dim * sizeof(float) : t->value_bytes;
-    const shoal_view view = shoal_view_of(t, bytes);
+    const shoal_view view = shoal_view_of(t, t->stride, bytes);
     const int64_t step = dim ? dim : t->dim;
     SHOAL_VARIANT(fill)(&view, &ring, hashes);
     for (uint64_t i = 0; i < count; i++, out += step) {
@@ -78,7 +78,11 @@ SHOAL_INLINE uint64_t SHOAL_VARIANT(update_alone)(const shoal_store *t, const sh
                                                   const uint64_t *hashes, const float *gradients,
                                                   uint64_t count, const int rule,
                                                   const int64_t dim) {
-    const shoal_view view = shoal_view_of(t, t->stride);
+    /* A record's size as a constant: no multiplication, no loop around the prefetches. */
+    const int64_t slots = rule == SHOAL_ADAM ? 2 * dim
+                          : rule == SHOAL_ADAGRAD ? dim : rule == SHOAL_ROWWISE_ADAGRAD;
+    const size_t bytes = (size_t)(dim + slots) * sizeof(float);
+    const shoal_view view = shoal_view_of(t, bytes, bytes);
     const shoal_step step = *b->step; /* locals: the rows written could alias them */
     const uint32_t version = b->version;
     shoal_ring ring;
@@ -118,7 +122,7 @@ static uint64_t SHOAL_VARIANT(update_block)(shoal_store *t, const shoal_batch *b
                                             uint64_t count, int alone, float *scratch) {
     const shoal_apply_fn apply = shoal_apply_of(b->step->rule);
     const int plain = t->format == SHOAL_FLOAT32 && shoal_is_plain(b->step);
-    const shoal_view view = shoal_view_of(t, t->stride);
+    const shoal_view view = shoal_view_of(t, t->stride, t->stride);
     const uint64_t dim = (uint64_t)t->dim;
     shoal_ring ring;
     if (alone && plain)

@@ -64,9 +64,9 @@ typedef struct {
     size_t stride, bytes; /* of a record; of it, to be prefetched */
 } shoal_view;
 
-SHOAL_INLINE shoal_view shoal_view_of(const shoal_store *t, size_t bytes) {
+SHOAL_INLINE shoal_view shoal_view_of(const shoal_store *t, size_t stride, size_t bytes) {
     return (shoal_view){&t->index, t->index.directory, (uint32_t)((1ULL << t->index.depth) - 1u),
-                        t->chunks, t->chunk_shift, (1u << t->chunk_shift) - 1u, t->stride, bytes};
+                        t->chunks, t->chunk_shift, (1u << t->chunk_shift) - 1u, stride, bytes};
 }
 
 SHOAL_INLINE void shoal_approach(const shoal_view *v, shoal_ring *ring, uint64_t hash, uint64_t j) {
@@ -84,6 +84,10 @@ SHOAL_INLINE void shoal_settle(const shoal_view *v, shoal_ring *ring, shoal_buck
     ring->metas[j % SHOAL_RING] = meta;
     ring->records[j % SHOAL_RING] = record;
     shoal_prefetch(record);
+    if (v->stride % SHOAL_LINE == 0) { /* chunks begin with a line, so all records do */
+        for (size_t at = SHOAL_LINE; at < v->bytes; at += SHOAL_LINE) shoal_prefetch(record + at);
+        return;
+    }
     const char *next = (const char *)((uintptr_t)(record + SHOAL_LINE) & ~(uintptr_t)(SHOAL_LINE - 1));
     for (; next < record + v->bytes; next += SHOAL_LINE) shoal_prefetch(next);
 }
