@@ -3,6 +3,10 @@
  * Row i of a table of `dim` floats is record i of an array in huge pages; the ids are
  * the row numbers. One prefetch some rows ahead hides the latency as well as this
  * machine can. Built with -O3 -march=native; the arithmetic is that of native/steps.h.
+ *
+ * With an index (lines of 64 bytes, else NULL) it also goes to one random line of it a row,
+ * where a hash table keeps its entry, and marks that before and after an update: what is
+ * left then between this and the row store is computing, not memory.
  */
 #include <math.h>
 #include <stddef.h>
@@ -29,37 +33,55 @@ INLINE void ahead(const float *p, int floats) {
     }
 }
 
+/* The index line of a row, anywhere among them. */
+INLINE uint64_t *entry(uint64_t *index, uint64_t lines, int64_t id) {
+    return index + ((((uint64_t)id * 0x9E3779B97F4A7C15u) >> 32) * lines >> 32) * 8;
+}
+INLINE void entry_ahead(uint64_t *index, uint64_t lines, int64_t id) {
+    if (index) __builtin_prefetch(entry(index, lines, id), 0, 2);
+}
+INLINE void mark(uint64_t *index, uint64_t lines, int64_t id, uint64_t add) {
+    if (index) *(volatile uint64_t *)entry(index, lines, id) += add;
+}
+
 /* stride and where each slot begins are in floats, so that both layouts are tried */
-INLINE void lookup(const float *w, size_t stride, const int64_t *ids, int64_t n, int dim, float *out) {
+INLINE void lookup(const float *w, size_t stride, const int64_t *ids, int64_t n, int dim, uint64_t *index, uint64_t lines, float *out) {
     for (int64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) ahead(w + ids[i + AHEAD] * stride, dim);
+        if (i + AHEAD < n) { entry_ahead(index, lines, ids[i + AHEAD]); ahead(w + ids[i + AHEAD] * stride, dim); }
+        if (index) (void)*(volatile uint64_t *)entry(index, lines, ids[i]);
         memcpy(out + i * dim, w + ids[i] * stride, (size_t)dim * 4);
     }
 }
-INLINE void sgd(float *w, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) {
+INLINE void sgd(float *w, size_t stride, const int64_t *ids, int64_t n, int dim, uint64_t *index, uint64_t lines, const float *g, float rate) {
     for (int64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) ahead(w + ids[i + AHEAD] * stride, dim);
+        if (i + AHEAD < n) { entry_ahead(index, lines, ids[i + AHEAD]); ahead(w + ids[i + AHEAD] * stride, dim); }
+        mark(index, lines, ids[i], 1ull << 32);
         float *r = w + ids[i] * stride;
         for (int c = 0; c < dim; c++) r[c] -= rate * g[i * dim + c];
+        mark(index, lines, ids[i], 1);
     }
 }
-INLINE void adagrad(float *w, float *a, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) {
+INLINE void adagrad(float *w, float *a, size_t stride, const int64_t *ids, int64_t n, int dim, uint64_t *index, uint64_t lines, const float *g, float rate) {
     for (int64_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) { ahead(w + ids[i + AHEAD] * stride, dim); ahead(a + ids[i + AHEAD] * stride, dim); }
+        if (i + AHEAD < n) { entry_ahead(index, lines, ids[i + AHEAD]); ahead(w + ids[i + AHEAD] * stride, dim); ahead(a + ids[i + AHEAD] * stride, dim); }
+        mark(index, lines, ids[i], 1ull << 32);
         float *restrict r = w + ids[i] * stride, *restrict s = a + ids[i] * stride;
         for (int c = 0; c < dim; c++) {
             float x = g[i * dim + c], v = s[c] + x * x;
             s[c] = v;
             r[c] -= rate * x / __builtin_sqrtf(v + 1e-7f);
         }
+        mark(index, lines, ids[i], 1);
     }
 }
-INLINE void adam(float *w, float *m, float *v, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float alpha) {
+INLINE void adam(float *w, float *m, float *v, size_t stride, const int64_t *ids, int64_t n, int dim, uint64_t *index, uint64_t lines, const float *g, float alpha) {
     for (int64_t i = 0; i < n; i++) {
         if (i + AHEAD < n) {
+            entry_ahead(index, lines, ids[i + AHEAD]);
             size_t at = ids[i + AHEAD] * stride;
             ahead(w + at, dim); ahead(m + at, dim); ahead(v + at, dim);
         }
+        mark(index, lines, ids[i], 1ull << 32);
         float *restrict r = w + ids[i] * stride, *restrict a = m + ids[i] * stride, *restrict b = v + ids[i] * stride;
         for (int c = 0; c < dim; c++) {
             float x = g[i * dim + c];
@@ -67,10 +89,14 @@ INLINE void adam(float *w, float *m, float *v, size_t stride, const int64_t *ids
             a[c] = p; b[c] = q;
             r[c] -= alpha * p / (__builtin_sqrtf(q) + 1e-7f);
         }
+        mark(index, lines, ids[i], 1);
     }
 }
 #define BY_DIM(call) switch (dim) { case 16: { enum { D = 16 }; call; } break; case 64: { enum { D = 64 }; call; } break; default: { int D = dim; call; } }
-void flat_lookup(const float *w, size_t stride, const int64_t *ids, int64_t n, int dim, float *out) { BY_DIM(lookup(w, stride, ids, n, D, out)) }
-void flat_sgd(float *w, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) { BY_DIM(sgd(w, stride, ids, n, D, g, rate)) }
-void flat_adagrad(float *w, float *a, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float rate) { BY_DIM(adagrad(w, a, stride, ids, n, D, g, rate)) }
-void flat_adam(float *w, float *m, float *v, size_t stride, const int64_t *ids, int64_t n, int dim, const float *g, float alpha) { BY_DIM(adam(w, m, v, stride, ids, n, D, g, alpha)) }
+/* Without an index as a constant, so that nothing of it is left. */
+#define BY_KIND(call) if (index) { BY_DIM(call) } else { uint64_t *const index = NULL; BY_DIM(call) }
+#define COMMON size_t stride, const int64_t *ids, int64_t n, int dim, uint64_t *index, uint64_t lines
+void flat_lookup(const float *w, COMMON, float *out) { BY_KIND(lookup(w, stride, ids, n, D, index, lines, out)) }
+void flat_sgd(float *w, COMMON, const float *g, float rate) { BY_KIND(sgd(w, stride, ids, n, D, index, lines, g, rate)) }
+void flat_adagrad(float *w, float *a, COMMON, const float *g, float rate) { BY_KIND(adagrad(w, a, stride, ids, n, D, index, lines, g, rate)) }
+void flat_adam(float *w, float *m, float *v, COMMON, const float *g, float alpha) { BY_KIND(adam(w, m, v, stride, ids, n, D, index, lines, g, alpha)) }
