@@ -35,6 +35,7 @@ from shoal.master.launcher import Launcher, LauncherEvent
 from shoal.master.phases import Phase
 from shoal.master.processes import ProcessLauncher, shoal_command
 from shoal.master.result import result_of, write_json
+from shoal.master.resume import resume_job
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
 from shoal.proto import rpc
@@ -108,6 +109,7 @@ def run_job(
     host: str = HOST,
     make_launcher: MakeLauncher | None = None,
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+    resume: str = "",
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -115,15 +117,19 @@ def run_job(
 
     make_launcher: by default, of processes of this machine.
     stop_signals: those that stop the job.
+    resume: names a resumption, of a job whose processes have all ended; done once.
 
     Raises UserError if the job runs already, or the journal is damaged; OSError if the
     port is taken.
     """
     with locked(folder, config.job_name), closing(Journal(folder.journal, config)) as journal:
         folder.result.unlink(missing_ok=True)
-        job = RecordedJob(config, journal.add)
+        job = RecordedJob(journal.config, journal.add)
         job.replay(entry.event for entry in journal.entries)
-        runner = Runner(job, clock=job_clock(journal.entries), commit=journal.commit)
+        clock = job_clock(journal.entries)
+        if resume and resume not in job.resumptions:
+            resume_job(job, config, journal, resume, clock())
+        runner = Runner(job, clock=clock, commit=journal.commit)
         for number in stop_signals:
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
@@ -163,14 +169,16 @@ def run_job(
     type=click.IntRange(0, 65535),
     help="Port to serve on; 0 takes a free one.",
 )
-def main(config_path: Path, port: int) -> None:
+@click.option("--resume", default="", help="Name of this resumption of a job that has ended.")
+def main(config_path: Path, port: int, resume: str) -> None:
     """Run the master of one job until the job has ended."""
     try:
         config = JobConfig.load(config_path)
         log.configure("master", config.log_level)
         # Not resolve(): a job's processes are recognised by the path in their command
         # lines, which must be the one that the client wrote.
-        sys.exit(run_job(config, JobFolder(config_path.absolute().parent), port))
+        folder = JobFolder(config_path.absolute().parent)
+        sys.exit(run_job(config, folder, port, resume=resume))
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)

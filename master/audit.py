@@ -73,6 +73,7 @@ class Auditor:
         self._coverage = Coverage((), 0)
         self._open: dict[ProcessId, Death] = {}
         self._wall = 0.0
+        self.lost = 0
         self.deaths: list[Death] = []
         self.updates: Counter[str] = Counter({"acknowledged": 0, "repeated": 0, "lost": 0})
 
@@ -92,7 +93,7 @@ class Auditor:
         if look is not None:
             look(entry, **arguments)
         self._job.replay([event])
-        if not was_over:
+        if not was_over and event.method != "resumed":
             self._note_deaths(entry, before, arguments)
         self._wall = entry.wall
 
@@ -135,7 +136,8 @@ class Auditor:
         if task is None or task.id != task_id:
             return
         if isinstance(outcome, outcomes.DataDescribed) and self._job.config.command == "train":
-            self._coverage = Coverage(outcome.training, self._job.config.num_epochs)
+            if not self._coverage.total:  # a resumed job describes the same again
+                self._coverage = Coverage(outcome.training, self._job.config.num_epochs)
         elif task.kind == pb.TRAIN and isinstance(outcome, outcomes.Done):
             self._add("trained", task, 0, task.records)
         elif (
@@ -159,6 +161,33 @@ class Auditor:
             self._add("trained", task, 0, by_all)
             self._add("touched", task, by_all, by_any)
 
+    def _resumed(self, entry: Entry, in_model: Any, **_: Any) -> None:
+        """What was acknowledged and is not in the model is lost, and trained again."""
+        self.deaths.append(Death("job", self._wall, "ended", entry.wall - self._wall))
+        self._open.clear()
+        self._close()
+        before = self._counts()
+        self._coverage = self._coverage.emptied()
+        for interval in in_model:
+            self._coverage.add(interval)
+        after = self._counts()
+        lost = sum(before[name] - after[name] for name in ("once", "more"))
+        self.lost += lost
+        self.updates["lost"] += -(-lost // self._batch)
+
+    def _close(self) -> None:
+        """Count what is known of the leases that have not ended."""
+        for worker in self._job.members.workers:
+            task = self._job.held(worker)
+            if task is not None and task.kind == pb.TRAIN:
+                self._add("trained", task, 0, self._job.flow.done(task))
+
+    def _counts(self) -> Counter[str]:
+        counts: Counter[str] = Counter(once=0, more=0, never=0, failed=0)
+        for fate in self._coverage.fates():
+            counts[_class_of(fate)] += len(fate.span)
+        return counts
+
     def _add(self, kind: str, task: Task, start: int, end: int) -> None:
         span = task.span
         if span is None or end <= start:
@@ -176,16 +205,16 @@ class Auditor:
         """The sums, and what does not add up."""
         job = self._job
         phase = job.flow.phase
-        for worker in job.members.workers:
-            task = job.held(worker)
-            if task is not None and task.kind == pb.TRAIN:
-                self._add("trained", task, 0, job.flow.done(task))
-        counts: Counter[str] = Counter(once=0, more=0, never=0, failed=0)
+        self._close()
+        counts = self._counts()
+        ledger = job.flow.ledger
+        # A rule of callbacks() may end training early: the rest was not to be trained.
+        left_out = self._coverage.total - ledger.total
+        complete = phase == Phase.SUCCEEDED and not left_out and not ledger.pending
         problems = []
         for fate in self._coverage.fates():
-            counts[_class_of(fate)] += len(fate.span)
-            problems += _problems_of(fate, phase)
-        ledger = job.flow.ledger
+            problems += _problems_of(fate, complete=complete)
+        counts["never"] -= left_out
         for name, counted, kept in (
             ("trained exactly once", counts["once"], ledger.trained_once),
             ("trained more than once", counts["more"], ledger.repeated),
@@ -194,7 +223,7 @@ class Auditor:
         ):
             if counted != kept:
                 problems.append(f"{counted:,} records are {name}; the master's ledger has {kept:,}")
-        records = {"total": self._coverage.total, **counts}
+        records = {"total": ledger.total, **counts, "lost": self.lost}
         return Report(
             job.config.job_name,
             phase.state,
@@ -223,13 +252,13 @@ def _class_of(fate: Fate) -> str:
     return "more" if trained + touched > 1 else "once"
 
 
-def _problems_of(fate: Fate, phase: Phase) -> list[str]:
+def _problems_of(fate: Fate, *, complete: bool) -> list[str]:
     where = f"{fate.span}, epoch {fate.epoch + 1}"
     if fate.counts["trained"] > 1:
         return [f"{where}: acknowledged {fate.counts['trained']} times"]
     if fate.counts["trained"] and fate.counts["failed"]:
         return [f"{where}: both trained and failed"]
-    if phase == Phase.SUCCEEDED and not fate.counts["trained"] and not fate.counts["failed"]:
+    if complete and not fate.counts["trained"] and not fate.counts["failed"]:
         return [f"{where}: never trained, though the job succeeded"]
     return []
 
@@ -254,6 +283,7 @@ def text_of(report: Report) -> str:
             f"  trained more than once  {records['more']:>12,}",
             f"  never trained           {records['never']:>12,}",
             f"  failed                  {records['failed']:>12,}",
+            f"  lost and trained again  {records['lost']:>12,}",
             "updates (minibatches):",
             f"  acknowledged            {updates['acknowledged']:>12,}",
             f"  lost                    {updates['lost']:>12,}",

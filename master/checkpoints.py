@@ -59,6 +59,7 @@ class Checkpoints:
         self._version: int | None = None
         self._time = 0.0
         self._final_failures = 0
+        self._given_up: set[int] = set()
         self.kept: list[Taken] = []
         self.count = 0
         self.failures = 0
@@ -73,13 +74,27 @@ class Checkpoints:
 
     def found(self, kept: Sequence[Taken]) -> None:
         """Checkpoints that the job took before its master was started, oldest first."""
-        self.kept = list(kept)
+        self.kept = [each for each in kept if each.number not in self._given_up]
 
     def master_restarted(self) -> None:
         """What was under way is not any more, and the time since the last is not known."""
         self._under_way = False
         self._wanted = self._needs_first and not self.count
         self._version = None
+
+    def resumed(self, members: Membership, restored: Taken | None, given_up: Sequence[int]) -> None:
+        """The job goes on from this checkpoint.
+
+        given_up: numbers of others that are there, which are damaged, or of a past that is
+        not this job's any more.
+        """
+        self._given_up.update(given_up)
+        self._members = members
+        self._under_way = False
+        self._version = None
+        self._final_failures = 0
+        newest = restored.number if restored is not None else 0
+        self.found([each for each in self.kept if each.number <= newest])
 
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""

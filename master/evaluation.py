@@ -128,6 +128,12 @@ class Evaluations:
         self._rounds = 0
         self.results: list[EvaluationResult] = []
 
+    def resume(self, version: int) -> None:
+        """The job goes on with the model at `version`; a round under way is given up."""
+        self._round = None
+        self._due = False
+        self._multiples = version // self._every if self._every else 0
+
     @property
     def idle(self) -> bool:
         """Whether no round is under way or due."""

@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 
 from shoal.config import JobConfig
 from shoal.errors import UserError
-from shoal.master import checkpoints, failures, ids, outcomes, tasks, work
+from shoal.master import checkpoints, failures, ids, outcomes, spans, tasks, work
 from shoal.master.ids import WorkerId
 from shoal.master.instructions import Finished, HeartbeatAnswer, Wait
 from shoal.master.job import Job
@@ -45,6 +45,7 @@ _VALUES: dict[str, type] = {
         work.Source,
         tasks.AppliedPush,
         checkpoints.Taken,
+        spans.Interval,
         outcomes.Done,
         outcomes.DataDescribed,
         outcomes.StatesComputed,
@@ -118,6 +119,9 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "task_reported": None,
     "version_seen": lambda job, version: job.flow.starts_round(version),
     "updates_lost": None,
+    "resumed": None,
+    "checkpoint_begun": None,
+    "checkpoint_fixed": None,
     "checkpoint_taken": None,
     "checkpoint_failed": None,
     "fail": lambda job, failure: not job.ended,  # noqa: ARG005

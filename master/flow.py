@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from shoal.config import JobConfig, flag
@@ -20,6 +20,7 @@ from shoal.master.failures import Failure
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
 from shoal.master.rules import Rules, UnknownMetricError
+from shoal.master.spans import Interval
 from shoal.master.tasks import AppliedPush, Ledger, TaskBoard, applied_heads
 from shoal.master.work import Source, Task, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
@@ -149,6 +150,25 @@ class Flow:
         if self.phase == Phase.EVALUATING:
             return self._evaluations is not None and self._evaluations.idle
         return self._queue is not None and self._queue.finished
+
+    def resume(self, in_model: Sequence[Interval], version: int, times: int) -> None:
+        """Begin again with a model at `version`, which holds these training records.
+
+        version: 0 for a new model, for which the data is loaded anew too.
+        """
+        self.phase = Phase.STARTING
+        self.failure = None
+        self.version = version
+        self._saved = False
+        self._queue = None
+        self._errors.clear()
+        self._plan = phases.plan(self._config)
+        if version and Phase.LOADING in self._plan:
+            self._plan.remove(Phase.LOADING)
+        if self._board is not None:
+            self._board.resume(in_model, times)
+        if self._evaluations is not None:
+            self._evaluations.resume(version)
 
     def saved(self, now: float) -> None:
         """The last checkpoint is there, or cannot be had."""
@@ -325,6 +345,11 @@ class Flow:
                 message = without_secrets(f"{flag(name)} {given} holds no records")
                 self.fail(Failure.of_user(message), now)
                 return
+        if self._board is not None:  # the job was resumed
+            if self._board.sources != data.training:
+                message = f"--training-data {config.training_data} has changed since the job began"
+                self.fail(Failure.of_user(message), now)
+            return
         self._prediction = data.prediction
         self._rules = Rules.from_message(data.rules)
         if config.command == "train":

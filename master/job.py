@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from shoal.config import JobConfig
 from shoal.master import outcomes, supervisor
@@ -33,6 +34,7 @@ from shoal.master.launcher import Exited
 from shoal.master.membership import Membership, ProcessState, ServerSlot, WorkerSlot
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
+from shoal.master.spans import Interval
 from shoal.master.tasks import AppliedPush
 from shoal.master.work import Task
 from shoal.proto import shoal_pb2 as pb
@@ -55,6 +57,7 @@ class Job:
         self.flow = Flow(config, self.record)
         self.members = Membership(config.num_workers, config.num_ps, config.worker_timeout_seconds)
         self.clocks = Clocks()
+        self.resumptions: list[str] = []
         self._held: dict[WorkerId, Task] = {}
         self._instructions: list[Instruction] = []
         self._begun = False
@@ -81,6 +84,9 @@ class Job:
     def begin(self, now: float) -> None:
         """Start all servers and workers at once; workers wait for the servers."""
         self.record.started = now
+        self._start_all(now)
+
+    def _start_all(self, now: float) -> None:
         for server in self.members.servers.values():
             self._instructions.append(StartProcess(Start(server.id, server.start(now))))
         for worker in self.members.workers.values():
@@ -137,6 +143,41 @@ class Job:
         for server in self.members.late_servers(now):
             self.fail(Failure.internal(f"{server.id} did not get ready in time; see its log"), now)
         self.checkpoints.tick(now)
+
+    def resumed(
+        self,
+        token: str,
+        changes: dict[str, Any],
+        restored: Taken | None,
+        given_up: Sequence[int],
+        in_model: Sequence[Interval],
+        now: float,
+    ) -> None:
+        """A job that was stopped, failed or killed goes on, with new processes.
+
+        token: of this resumption. changes: of the configuration, by field. restored: the
+        checkpoint that the servers restore. given_up: others, by number, that nobody is to
+        restore. in_model: the training records in the one restored.
+        """
+        self.resumptions.append(token)
+        self.config = replace(self.config, **changes)
+        self.members = self.members.successor(self.config.num_workers, self.config.num_ps)
+        self.checkpoints.resumed(self.members, restored, given_up)
+        self.clocks = Clocks()
+        self._held.clear()
+        self._instructions.clear()
+        self.record.resumed()
+        what = f"checkpoint {restored.number}" if restored is not None else "the beginning"
+        self.record.note(now, f"the job was resumed from {what}")
+        version = restored.version if restored is not None else 0
+        self.flow.resume(in_model, version, len(self.resumptions))
+        self._start_all(now)
+
+    def checkpoint_begun(self, now: float) -> None:
+        """The servers are about to be asked to fix what they hold. Told for the journal."""
+
+    def checkpoint_fixed(self, now: float) -> None:
+        """All servers have fixed what they hold. Told for the journal."""
 
     def checkpoint_taken(self, taken: Taken, final: bool, now: float) -> None:
         """A checkpoint is complete."""

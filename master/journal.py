@@ -7,6 +7,7 @@ means is events.py's.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import sqlite3
@@ -16,7 +17,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.config import JobConfig
+from shoal.config import RESUMABLE, JobConfig
 from shoal.errors import UserError
 from shoal.master.events import Event
 from shoal.proto import faults
@@ -97,10 +98,13 @@ class Journal:
         self._checksum = 0
         if path.exists() and not _unfinished(path):
             stored, self.entries = read(path)
-            if stored != config:
+            # What a resumed job may change stands in the event that says so.
+            changes = {name: getattr(config, name) for name in RESUMABLE}
+            if dataclasses.replace(stored, **changes) != config:
                 raise UserError(f"{path} is the journal of a job with another configuration")
         else:
-            self.entries = []
+            stored, self.entries = config, []
+        self.config = stored
         for number, entry in enumerate(self.entries, 1):
             self._checksum = _row(number, entry, self._checksum)[-1]
         self._added = self._written = len(self.entries)

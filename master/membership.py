@@ -119,6 +119,7 @@ class Membership:
     def __init__(self, workers: int, servers: int, worker_timeout_seconds: float) -> None:
         self._timeout = worker_timeout_seconds
         self.workers_wanted = workers
+        self._before = FIRST_INCARNATION - 1  # of a slot that was never started
         self.workers = {WorkerId(i): WorkerSlot(WorkerId(i)) for i in range(workers)}
         self.servers = {ServerId(i): ServerSlot(ServerId(i)) for i in range(servers)}
 
@@ -137,7 +138,7 @@ class Membership:
         """
         self.workers_wanted = count
         known = list(self.workers.values())
-        new = [WorkerSlot(WorkerId(i)) for i in range(len(known), count)]
+        new = [WorkerSlot(WorkerId(i), incarnation=self._before) for i in range(len(known), count)]
         self.workers |= {slot.id: slot for slot in new}
         again = [slot for slot in known if self.wanted(slot) and slot.exited is not None]
         leaving = [slot for slot in known if not self.wanted(slot) and slot.exited is None]
@@ -154,6 +155,18 @@ class Membership:
                 server.running, server.started = True, now
         elif self.workers[process].incarnation == start.incarnation:
             self.workers[process].running, self.workers[process].last_seen = True, now
+
+    def successor(self, workers: int, servers: int) -> Membership:
+        """Slots for the job resumed, all planned; incarnations go on above any there was."""
+        members = Membership(workers, servers, self._timeout)
+        before: list[WorkerSlot | ServerSlot] = [*self.workers.values(), *self.servers.values()]
+        highest = max(slot.incarnation for slot in before)
+        members._before = highest
+        for worker in members.workers.values():
+            worker.incarnation = highest
+        for server in members.servers.values():
+            server.incarnation = highest
+        return members
 
     @property
     def servers_ready(self) -> bool:

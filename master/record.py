@@ -78,6 +78,10 @@ class JobRecord:
         first, *more = text.splitlines() or [""]
         self.messages.append(f"{now - self.started:.1f} s: {first}{' ...' if more else ''}")
 
+    def resumed(self) -> None:
+        """The job has not ended after all."""
+        self.ended = self.training_ended = None
+
     def seconds(self, now: float) -> float:
         """Length of the job, up to now or its end."""
         return (now if self.ended is None else self.ended) - self.started

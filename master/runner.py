@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 from shoal.master.checkpoints import Checkpoints
 from shoal.master.failures import Failure
@@ -76,6 +76,11 @@ def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float
         job.updates_lost(server, lost, now)
 
 
+def _fixed(job: Job, now: float) -> dict[str, Any]:
+    job.checkpoint_fixed(now)
+    return position(job, now)
+
+
 class Runner:
     """Runs `job`, whose state is reached through `apply` only.
 
@@ -129,7 +134,9 @@ class Runner:
         threads = ThreadPoolExecutor(5, thread_name_prefix="calls")
         poller = threading.Thread(target=self._guarded, args=(self._poll,), name="poll-servers")
         try:
-            if again:
+            if again and self.apply(lambda job, _: job.has_instructions):
+                pass  # just resumed
+            elif again:
                 self.apply(lambda job, now: job.master_restarted(now))
             else:
                 self.apply(lambda job, now: job.begin(now))
@@ -217,7 +224,8 @@ class Runner:
 
     def _take_checkpoint(self, final: bool) -> None:
         try:
-            taken = self._taker.take(self._addresses(), lambda: self.apply(position))
+            self.apply(lambda job, now: job.checkpoint_begun(now))
+            taken = self._taker.take(self._addresses(), lambda: self.apply(_fixed))
         except Exception as error:
             if not isinstance(error, TakingError):
                 logger.exception("taking a checkpoint failed")

@@ -44,6 +44,11 @@ class Coverage:
         self._steps: defaultdict[tuple[int, str], list[tuple[int, int, str]]] = defaultdict(list)
         self.total = sum(self._lengths.values()) * epochs
 
+    def emptied(self) -> Coverage:
+        """The same data without an interval."""
+        sources = tuple(Source(name, records) for name, records in self._lengths.items())
+        return Coverage(sources, self._epochs)
+
     def add(self, interval: Interval) -> None:
         """Count an interval; an empty one changes nothing."""
         span = interval.span

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from shoal.master.spans import Coverage, Interval
 from shoal.master.work import Source, Span, Task, TaskIds, cut
 from shoal.proto import shoal_pb2 as pb
 
@@ -106,6 +107,8 @@ class TaskBoard:
         max_steps: int = 0,
         minibatch_size: int = 1,
     ) -> None:
+        self.sources = tuple(sources)
+        self._records_per_task = records_per_task
         self._spans = cut(sources, records_per_task)
         self._seed = seed
         self._max_steps = max_steps
@@ -155,6 +158,43 @@ class TaskBoard:
         order = self._order(epoch)
         self._queue.extend(Task(self._next_id(), pb.TRAIN, span, epoch) for span in order)
         self.epoch = epoch
+
+    def resume(self, in_model: Iterable[Interval], times: int) -> None:
+        """Go on from a model that holds just these intervals; all else is to be trained.
+
+        times: how often the job has been resumed, this time too.
+        """
+        intervals = list(in_model)
+        coverage = Coverage(self.sources, self._epochs)
+        self.epoch = max((each.epoch for each in intervals), default=0)
+        for interval in intervals:
+            coverage.add(interval)
+        for epoch in range(self.epoch + 1):
+            for span in self._order(epoch):
+                coverage.add(Interval("planned", epoch, span))
+        for left in (self._requeued, self._queue, self._leases):
+            left.clear()
+        self._trained_once = self._repeated = self._failed = 0
+        missing: dict[int, list[Task]] = {epoch: [] for epoch in range(self.epoch + 1)}
+        for fate in coverage.fates():
+            trained, touched = fate.counts["trained"], fate.counts["touched"]
+            if trained:
+                self._repeated += len(fate.span) * (trained + touched > 1)
+                self._trained_once += len(fate.span) * (trained + touched == 1)
+            elif fate.counts["planned"]:
+                for span in fate.span.pieces(self._records_per_task):
+                    before = len(span) if touched else 0
+                    task = Task(self._next_id(), pb.TRAIN, span, fate.epoch, trained_before=before)
+                    missing[fate.epoch].append(task)
+        for epoch, tasks in missing.items():
+            random.Random(f"{self._seed}/{epoch}/{times}").shuffle(tasks)
+            self._queue.extend(tasks)
+        unopened = sum(len(self._order(e)) for e in range(self.epoch + 1, self._epochs))
+        self.tasks_done = max(0, self.tasks_total - len(self._queue) - unopened)
+        self.tasks_total = self.tasks_done + len(self._queue) + unopened
+        self._dropped = 0
+        if self._stopped:
+            self.stop()
 
     def stop(self) -> None:
         """Give out no more tasks; what is leased is trained to its end.

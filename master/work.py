@@ -36,6 +36,13 @@ class Span:
     def __len__(self) -> int:
         return self.end - self.start
 
+    def pieces(self, length: int) -> list[Span]:
+        """The same records as spans of at most `length`, in order."""
+        return [
+            Span(self.source, start, min(start + length, self.end))
+            for start in range(self.start, self.end, length)
+        ]
+
     def __str__(self) -> str:
         return f"records {self.start} to {self.end - 1} of {self.source}"
 
@@ -47,9 +54,9 @@ class Span:
 def cut(sources: Iterable[Source], records_per_task: int) -> list[Span]:
     """The sources as spans of at most `records_per_task` records, in order."""
     return [
-        Span(source.name, start, min(start + records_per_task, source.records))
+        span
         for source in sources
-        for start in range(0, source.records, records_per_task)
+        for span in Span(source.name, 0, source.records).pieces(records_per_task)
     ]
 
 

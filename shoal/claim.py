@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -9,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from shoal.checks import check_output, check_removable
 from shoal.config import JobConfig, JobFolder
@@ -38,6 +41,30 @@ def claimed(config: JobConfig) -> Iterator[JobFolder]:
         check_output(config)
         _empty(folder, config)
         yield folder
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobFolder, JobConfig]]:
+    """Hold the folder of a job that is to go on, with its configuration changed.
+
+    Raises UserError if there is none, it is running, or has nothing left to do.
+    """
+    if not folder.journal.is_file():
+        raise UserError(f"--resume: there is no job with a journal in {folder.path}")
+    config = dataclasses.replace(JobConfig.load(folder.config), **changes)
+    if config.command != "train":
+        raise UserError(f"--resume: {folder.path} is a job of shoal {config.command}; run it again")
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        if json.loads(folder.result.read_text())["state"] == "succeeded":
+            raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
+    descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _refuse_running(descriptor, folder, config)
+        folder.result.unlink(missing_ok=True)
+        folder.config.write_text(config.to_json())
+        yield folder, config
     finally:
         os.close(descriptor)
 

@@ -14,11 +14,12 @@ from importlib import metadata
 from typing import Any
 
 import click
+import click.core
 
 from shoal import cli_jobs
 from shoal.cli_analyze import analyze
 from shoal.cli_checkpoints import checkpoint
-from shoal.config import CHECK_FLAGS, JobConfig, flag, option_fields
+from shoal.config import CHECK_FLAGS, RESUMABLE, JobConfig, flag, option_fields
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 
 SETTINGS = {
@@ -85,17 +86,37 @@ def _run(command: str, values: dict[str, Any]) -> None:
             return
         # Late: --help and a wrong flag need neither gRPC nor rich.
         from shoal.client import run_job
-        from shoal.display import default_display, print_report
-        from shoal.result import JobFailedError
 
-        try:
-            result = run_job(config, default_display())
-        except JobFailedError as error:
-            click.echo(f"Error: {error}", err=True)
-            sys.exit(EXIT_JOB_FAILED)
+        _follow(lambda display: run_job(config, display))
     except UserError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
+
+
+def _resume(job_dir: str, changes: dict[str, Any]) -> None:
+    """Go on with a job and exit with its code."""
+    try:
+        if more := sorted(changes.keys() - set(RESUMABLE)):
+            raise UserError(f"{flag(more[0])} cannot be given with --resume: it is as it was")
+        from shoal.client import resume_job
+
+        _follow(lambda display: resume_job(job_dir, changes, display))
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+
+
+def _follow(run: Callable[[Any], Any]) -> None:
+    """Run a job with a display, print its report, and exit with its code."""
+    from shoal.display import default_display, print_report
+    from shoal.result import JobFailedError
+
+    try:
+        try:
+            result = run(default_display())
+        except JobFailedError as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(EXIT_JOB_FAILED)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     print_report(result)
@@ -122,11 +143,36 @@ def main() -> None:
     """Train recommendation models with huge embedding tables, elastically."""
 
 
+def _for_resume(context: click.Context, _: click.Parameter, job_dir: str) -> str:
+    """Nothing else is required with --resume: the job has its configuration."""
+    if job_dir:
+        for parameter in context.command.params:
+            parameter.required = False
+    return job_dir
+
+
 @main.command()
 @_options("train")
-def train(**values: Any) -> None:
+@click.option(
+    "--resume",
+    metavar="JOB_DIR",
+    default="",
+    is_eager=True,
+    callback=_for_resume,
+    help="Go on with the job in this folder, which was stopped, failed or killed, from its "
+    "journal and newest good checkpoint. With it, only "
+    + ", ".join(flag(name) for name in RESUMABLE)
+    + " may be given.",
+)
+@click.pass_context
+def train(context: click.Context, /, resume: str, **values: Any) -> None:
     """Train a model, evaluate it and export it."""
-    _run("train", values)
+    if resume:
+        command_line = click.core.ParameterSource.COMMANDLINE
+        given = {n for n in values if context.get_parameter_source(n) == command_line}
+        _resume(resume, {name: values[name] for name in given})
+    else:
+        _run("train", values)
 
 
 @main.command()

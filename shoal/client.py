@@ -7,6 +7,7 @@ display.py's; what is refused beforehand is checks.py's and claim.py's.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from shoal.checks import check_inputs, check_output, with_checkpoint
-from shoal.claim import claimed
+from shoal.claim import claimed, reclaimed
 from shoal.config import JobConfig, JobFolder
 from shoal.display import Display
 from shoal.processes import kill_job
@@ -69,6 +70,25 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
         return _result(config, folder, code, interruptions.count > 0)
 
 
+def resume_job(job_dir: str, changes: dict[str, int], display: Display) -> JobResult:
+    """Go on with a job that was stopped, failed or killed; as `run_job` otherwise.
+
+    changes: of the configuration, among `RESUMABLE`.
+    """
+    with reclaimed(JobFolder(Path(job_dir).absolute()), changes) as (folder, config):
+        check_inputs(config)
+        try:
+            # Whatever was left of it must not speak for the job any more.
+            kill_job(folder.config)
+            with display, Interruptions() as interruptions:
+                display.started(config, folder)
+                run = _Run(folder, config, display, interruptions, resume=secrets.token_hex(8))
+                code = run.follow()
+        finally:
+            kill_job(folder.config)
+        return _result(config, folder, code, interruptions.count > 0)
+
+
 def master_command(config_path: Path) -> list[str]:
     """The command line of a job's master."""
     return [sys.executable, "-m", "shoal.master", "--config", str(config_path)]
@@ -104,9 +124,16 @@ class _Run:
     """One master process and the loop that follows it."""
 
     def __init__(
-        self, folder: JobFolder, config: JobConfig, display: Display, interruptions: Interruptions
+        self,
+        folder: JobFolder,
+        config: JobConfig,
+        display: Display,
+        interruptions: Interruptions,
+        resume: str = "",
     ) -> None:
+        """resume: names a resumption of the job."""
         self._folder = folder
+        self._resume = ["--resume", resume] if resume else []
         self._token = config.token
         self._limit = config.relaunch_limit
         self._killed = False
@@ -141,7 +168,7 @@ class _Run:
             # In a session of its own: Ctrl-C is ours to translate, and a closed
             # terminal must not take the master before it has ended the others.
             process = subprocess.Popen(
-                master_command(self._folder.config),
+                [*master_command(self._folder.config), *self._resume],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

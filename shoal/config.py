@@ -372,6 +372,10 @@ def option_fields() -> list[dataclasses.Field[Any]]:
     return sorted(found, key=lambda f: f.name in kubernetes)
 
 
+RESUMABLE = ("num_workers", "num_ps", "relaunch_limit")
+"""Fields that `shoal train --resume` may change."""
+
+
 def flag(name: str) -> str:
     """The command-line spelling of a field: num_ps -> --num-ps."""
     return "--" + name.replace("_", "-")

@@ -160,4 +160,5 @@ def test_every_field_of_a_command_has_its_flag():
             for field in fields(JobConfig)
             if command in field.metadata.get("commands", ())
         }
-        assert flags == expected | {"--detach", "--yaml"}
+        own = {"--resume"} if command == "train" else set()
+        assert flags == expected | {"--detach", "--yaml"} | own

@@ -65,7 +65,14 @@ def test_kills_of_the_master_cost_nothing(numbered, tmp_path, points):
     assert ended.result["workers"] == {"starts": 2, "deaths": 0}
     assert sum("master was started again" in text for text in ended.result["messages"]) == 5
     report = audited(job.folder)
-    assert report["records"] == {"total": 480, "once": 480, "more": 0, "never": 0, "failed": 0}
+    assert report["records"] == {
+        "total": 480,
+        "once": 480,
+        "more": 0,
+        "never": 0,
+        "failed": 0,
+        "lost": 0,
+    }
     assert [death["who"] for death in report["deaths"]] == ["master"] * 5
     total, counts = applied(tmp_path / "out")
     assert total == [480] * 2

@@ -92,7 +92,14 @@ def test_the_command(folder):
     assert "worker-0: signal 9, SIGKILL; replaced after" in done.stdout
     assert done.stdout.endswith("everything is accounted for\n")
     told = json.loads(run_audit(folder.path, "--json").stdout)
-    assert told["records"] == {"total": 40, "once": 40, "more": 0, "never": 0, "failed": 0}
+    assert told["records"] == {
+        "total": 40,
+        "once": 40,
+        "more": 0,
+        "never": 0,
+        "failed": 0,
+        "lost": 0,
+    }
     assert [death["who"] for death in told["deaths"]] == ["worker-0"]
 
 

@@ -1,0 +1,210 @@
+"""What of a job is in a checkpoint: so that the ledger of a resumed job matches its model.
+
+A server's share is its state after exactly the pushes that it names, the last one of each
+worker, and shares are not of one moment. The journal says when the servers were asked to
+fix their shares and when all had: a lease that ended before is in all of them, one that
+began after is in none, and of those between the shares' own pushes say how much. Owns
+that reasoning, and the choice of the checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shoal.checkpoints.folders import newest_good, numbers
+from shoal.checkpoints.storage import open_storage
+from shoal.config import RESUMABLE, JobConfig
+from shoal.errors import UserError
+from shoal.master import outcomes
+from shoal.master.events import Event, RecordedJob, decode
+from shoal.master.ids import WorkerId
+from shoal.master.journal import Journal
+from shoal.master.phases import Phase
+from shoal.master.spans import Interval
+from shoal.master.tasks import AppliedPush, applied_heads
+from shoal.master.work import Span, Task
+from shoal.proto import shoal_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Lease:
+    """A TRAIN task that a worker held. began, ended: positions in the journal."""
+
+    task: Task
+    worker: WorkerId
+    incarnation: int
+    began: int
+    ended: int | None = None
+    head: int = 0  # of the span: on all servers
+    touched: int = 0  # of the span: on at least one server
+    fenced: Sequence[AppliedPush | None] = ()
+
+
+class _Leases:
+    """All leases of a job, from its journal."""
+
+    def __init__(self, job: RecordedJob) -> None:
+        self._job = job
+        self.leases: list[_Lease] = []
+        self.base: list[Interval] = []
+
+    def follow(self, number: int, event: Event) -> None:
+        arguments = {name: decode(value) for name, value in event.arguments.items()}
+        self._job.hear(event)
+        worker = arguments.get("worker")
+        held = self._job.held(worker) if isinstance(worker, WorkerId) else None
+        if event.method == "task_wanted":
+            self._job.replay([event])
+            task = self._job.held(arguments["worker"])
+            if held is None and task is not None and task.kind == pb.TRAIN:
+                lease = _Lease(task, arguments["worker"], arguments["incarnation"], number)
+                self.leases.append(lease)
+            return
+        if event.method == "resumed":
+            self.leases = []
+            self.base = [*arguments["in_model"]]
+        elif held is not None and held.kind == pb.TRAIN:
+            if event.method == "task_reported" and held.id == arguments["task_id"]:
+                if isinstance(arguments["outcome"], outcomes.Done):
+                    self._end(held, number, held.records, held.records)
+            elif event.method == "fenced":
+                done = self._job.flow.done(held)
+                heads = applied_heads(held, arguments["pushes"], done)
+                lease = self._end(held, number, *heads)
+                lease.fenced = arguments["pushes"]
+        self._job.replay([event])
+
+    def _end(self, task: Task, number: int, head: int, touched: int) -> _Lease:
+        lease = next(each for each in reversed(self.leases) if each.task.id == task.id)
+        lease.ended, lease.head, lease.touched = number, head, touched
+        return lease
+
+
+def resume_job(
+    job: RecordedJob, config: JobConfig, journal: Journal, token: str, now: float
+) -> None:
+    """Have a job go on from its newest good checkpoint, or else from its beginning.
+
+    config: what the job is to go on with. Raises UserError if it cannot.
+    """
+    if job.flow.phase == Phase.SUCCEEDED:
+        raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
+    restored, in_model, there = None, [], []
+    if job.checkpoints.kept:
+        known = {each.number: each for each in job.checkpoints.kept}
+        try:
+            there = numbers(open_storage(config.checkpoint_dir))
+            checkpoint, refused = newest_good(open_storage(config.checkpoint_dir), known)
+        except OSError as error:
+            raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
+        for reason in refused:
+            logger.warning("a checkpoint is not good: %s", reason)
+        if checkpoint is None:
+            raise UserError(
+                f"--resume: none of the job's checkpoints in {config.checkpoint_dir} is good: "
+                f"{refused[0]}"
+            )
+        restored = known[checkpoint.number]
+        events = [entry.event for entry in journal.entries]
+        fresh = RecordedJob(journal.config, lambda _: None)
+        in_model = in_checkpoint(fresh, events, checkpoint.number, checkpoint.shares)
+    changes = {name: getattr(config, name) for name in RESUMABLE}
+    # Older ones are still good if this one goes bad; newer ones hold what the ledger has not.
+    newest = restored.number if restored is not None else 0
+    given_up = [number for number in there if number > newest]
+    job.resumed(token, changes, restored, given_up, in_model, now)
+
+
+def in_checkpoint(
+    job: RecordedJob, events: Sequence[Event], number: int, shares: Sequence[dict[str, Any]]
+) -> list[Interval]:
+    """What of the training records is in checkpoint `number`, as "trained" and "touched".
+
+    job: new, of the journal's configuration. events: the whole journal. shares: what each
+    server wrote in its manifest. Raises LookupError if the journal does not know the
+    checkpoint.
+    """
+    taken = max(
+        position
+        for position, event in enumerate(events)
+        if event.method == "checkpoint_taken" and event.arguments["taken"]["number"] == number
+    )
+    fixed = _last("checkpoint_fixed", events, taken)
+    begun = _last("checkpoint_begun", events, fixed)
+    leases = _Leases(job)
+    for position, event in enumerate(events[:taken]):
+        leases.follow(position, event)
+    found = list(leases.base)
+    for lease in leases.leases:
+        if lease.began > fixed:
+            continue
+        if lease.ended is not None and lease.ended < begun:
+            head, touched = lease.head, lease.touched
+        else:
+            pushes = [_applied(lease, leases.leases, s, share) for s, share in enumerate(shares)]
+            head, touched = applied_heads(lease.task, pushes, 0)
+        found += _intervals(lease.task, head, touched)
+    return _merged(found)
+
+
+def _merged(intervals: Sequence[Interval]) -> list[Interval]:
+    """The same with neighbours made one."""
+    merged: list[Interval] = []
+    for each in sorted(intervals, key=lambda i: (i.kind, i.epoch, i.span.source, i.span.start)):
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and (last.kind, last.epoch, last.span.source)
+            == (each.kind, each.epoch, each.span.source)
+            and last.span.end == each.span.start
+        ):
+            merged[-1] = replace(last, span=replace(last.span, end=each.span.end))
+        else:
+            merged.append(each)
+    return merged
+
+
+def _last(method: str, events: Sequence[Event], before: int) -> int:
+    return max(i for i, event in enumerate(events[:before]) if event.method == method)
+
+
+def _applied(
+    lease: _Lease, leases: Sequence[_Lease], server: int, share: dict[str, Any]
+) -> AppliedPush | None:
+    """The last push of a lease that a share holds."""
+    task = lease.task
+    for push in share["pushes"]:
+        if push["worker"] != lease.worker.index or push["incarnation"] < lease.incarnation:
+            continue
+        if push["incarnation"] > lease.incarnation:
+            # A successor has pushed, so the lease had been fenced, and that told.
+            return lease.fenced[server] if server < len(lease.fenced) else None
+        if push["task"] == task.id:
+            return AppliedPush(push["sequence"], task.id, push["records_done"])
+        later = any(
+            each.task.id == push["task"] and each.began > lease.began
+            for each in leases
+            if each.worker == lease.worker and each.incarnation == lease.incarnation
+        )
+        return AppliedPush(push["sequence"], task.id, task.records) if later else _NOTHING
+    return _NOTHING
+
+
+_NOTHING = AppliedPush(0, 0, 0)
+
+
+def _intervals(task: Task, head: int, touched: int) -> list[Interval]:
+    span = task.span
+    assert span is not None
+    head, touched = min(head, task.records), min(touched, task.records)
+    parts = (("trained", 0, head), ("touched", head, touched))
+    return [
+        Interval(kind, task.epoch, Span(span.source, span.start + start, span.start + end))
+        for kind, start, end in parts
+        if end > start
+    ]

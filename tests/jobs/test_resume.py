@@ -1,0 +1,77 @@
+"""A job of which nothing is left running goes on from its folder."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from shoal.checkpoints.folders import newest_good
+from shoal.checkpoints.storage import LocalStorage
+from tests.jobs.running import RunningJob, arguments_of, audited
+from tests.jobs.test_exactly_once import COUNTING, applied
+
+pytestmark = pytest.mark.job
+
+
+def resume(folder, **more):
+    return subprocess.run(
+        arguments_of("train", resume=folder.path, **more),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={**os.environ, "GATE": f"{folder.path}.gate"},
+    )
+
+
+def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_path):
+    training, validation = numbered
+    with RunningJob(
+        "train",
+        tmp_path,
+        "killed",
+        environment={"GATES": "step-20"},
+        training_data=training,
+        validation_data=validation,
+        output=tmp_path / "out",
+        num_ps=2,
+        num_workers=1,
+        num_minibatches_per_task=4,
+        checkpoint_steps=5,
+        **COUNTING,
+    ) as job:
+        job.at_gate("step-20")
+        root = LocalStorage(job.folder.path / "checkpoints")
+        job.wait_status("a checkpoint", lambda _: newest_good(root)[0] is not None)
+        # All at once, as when a machine loses its power.
+        for pid in [job.process.pid, *job.left()]:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in [job.process.pid, *job.left()]:
+            os.kill(pid, signal.SIGKILL)
+        job.process.wait()
+        done = resume(job.folder, num_ps=3, num_workers=2)
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = audited(job.folder)
+        again = resume(job.folder)
+    records = report["records"]
+    assert records["once"] + records["more"] == records["total"] == 480
+    # The only worker stood still at a gate: its servers had had the same pushes.
+    assert records["more"] == 0
+    total, counts = applied(tmp_path / "out")
+    assert set(total) == {480.0}
+    assert set(counts) == set(range(480))
+    assert set(counts.values()) == {1}
+    assert again.returncode == 2
+    assert again.stderr == "Error: --resume: job killed has succeeded: nothing is left to do\n"
+
+
+def test_what_cannot_be_resumed_is_told(tmp_path):
+    from shoal.config import JobFolder
+
+    folder = JobFolder(tmp_path)
+    done = resume(folder)
+    assert done.returncode == 2
+    assert done.stderr == f"Error: --resume: there is no job with a journal in {tmp_path}\n"
+    done = resume(folder, seed=3)
+    assert done.stderr == "Error: --seed cannot be given with --resume: it is as it was\n"

@@ -1,0 +1,233 @@
+"""A resumed job's ledger is what its model holds, whenever it was killed and resumed.
+
+Workers and servers are played by the test, which knows of each server how often it has
+applied each record: what the audit says is compared with that.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.master.audit import Auditor
+from shoal.master.checkpoints import Taken
+from shoal.master.events import RecordedJob
+from shoal.master.ids import ServerId, Start
+from shoal.master.instructions import FenceWorker, RemoveCheckpoints, StartProcess, TakeCheckpoint
+from shoal.master.journal import Entry
+from shoal.master.launcher import Exited
+from shoal.master.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.resume import in_checkpoint
+from shoal.master.tasks import AppliedPush
+from shoal.master.work import Source, Task
+from shoal.proto import shoal_pb2 as pb
+from tests.master.strategies import config
+
+DATA = DataDescribed(training=(Source("a", 23), Source("b", 9)))
+
+
+class Server:
+    """Which records it has applied, how often, and the last push of each worker."""
+
+    def __init__(self):
+        self.applied = Counter()
+        self.last = {}
+
+    def push(self, worker, incarnation, sequence, task, done, records):
+        self.applied.update(records)
+        self.last[worker] = {
+            "worker": worker.index,
+            "incarnation": incarnation,
+            "sequence": sequence,
+            "task": task,
+            "records_done": done,
+        }
+
+    def fence(self, worker, incarnation):
+        push = self.last.get(worker)
+        if push is None or push["incarnation"] != incarnation:
+            return AppliedPush(0, 0, 0)
+        return AppliedPush(push["sequence"], push["task"], push["records_done"])
+
+
+class Worker:
+    """One incarnation: its task, and which server has its push under way next."""
+
+    def __init__(self, incarnation):
+        self.incarnation = incarnation
+        self.task = None
+        self.sequence = 0
+        self.done = 0
+        self.sent = 0  # servers that have the push under way
+
+
+class World:
+    """The job, its servers and its workers."""
+
+    def __init__(self, seed):
+        self.draw = random.Random(seed)
+        self.config = config(num_workers=2, num_ps=2, num_epochs=2, checkpoint_steps=1)
+        self.events = []
+        self.job = RecordedJob(self.config, self.events.append)
+        self.now = 0.0
+        self.servers = [Server(), Server()]
+        self.workers = {}
+        self.fences = []
+        self.checkpoint = None  # under way: (shares so far)
+        self.saved = {}
+        self.numbers = 0
+        self.resumptions = 0
+        self.job.begin(self.now)
+        self.obey()
+
+    def obey(self):
+        for each in self.job.take_instructions():
+            if isinstance(each, FenceWorker):
+                self.fences.append(each)
+            elif isinstance(each, TakeCheckpoint):
+                self.job.checkpoint_begun(self.now)
+                self.checkpoint = (each.final, {})
+            elif isinstance(each, RemoveCheckpoints):
+                for number in each.numbers:
+                    del self.saved[number]
+            elif isinstance(each, StartProcess):
+                process, incarnation = each.start.process, each.start.incarnation
+                if isinstance(process, ServerId):
+                    self.job.server_registered(process, incarnation, "a:1", self.now)
+                else:
+                    self.workers[process] = Worker(incarnation)
+                    self.waiting = True
+
+    def step(self):
+        self.now += 0.01
+        self.job.tick(self.now)
+        acts = [self.work] * 20 + [self.save] * 4 + [self.fence, self.die, self.tell]
+        self.draw.choice(acts)()
+        self.obey()
+
+    def work(self):
+        if not self.workers:
+            return
+        name = self.draw.choice(sorted(self.workers))
+        worker = self.workers[name]
+        if worker.task is None:
+            self.job.worker_registered(name, worker.incarnation, self.now)
+            task = self.job.task_wanted(name, worker.incarnation, self.now)
+            if isinstance(task, Task):
+                worker.task, worker.done, worker.sent = task, 0, 0
+        elif worker.task.kind != pb.TRAIN:
+            self.report(name, worker, DATA)
+        elif worker.done == worker.task.records:
+            self.report(name, worker, Done())
+        else:
+            self.push(name, worker)
+
+    def report(self, name, worker, outcome):
+        version = max(sum(server.applied.values()) for server in self.servers)
+        self.job.task_reported(name, worker.incarnation, worker.task.id, outcome, version, self.now)
+        worker.task = None
+
+    def push(self, name, worker):
+        task, span = worker.task, worker.task.span
+        step = min(3, task.records - worker.done)
+        records = [(task.epoch, span.source, span.start + worker.done + i) for i in range(step)]
+        if worker.sent == 0:
+            worker.sequence += 1
+            worker.order = self.draw.sample(range(2), 2)
+        server = self.servers[worker.order[worker.sent]]
+        server.push(name, worker.incarnation, worker.sequence, task.id, worker.done + step, records)
+        worker.sent += 1
+        if worker.sent == 2:
+            worker.sent = 0
+            worker.done += step
+
+    def tell(self):
+        for name, worker in self.workers.items():
+            if worker.task is not None:
+                beat = Heartbeat(worker.task.id, worker.done, worker.sequence)
+                self.job.heartbeat(name, worker.incarnation, beat, self.now)
+
+    def save(self):
+        """One more server fixes its share, or the checkpoint becomes complete."""
+        if self.checkpoint is None:
+            return
+        final, shares = self.checkpoint
+        left = [i for i in range(2) if i not in shares]
+        if left:
+            index = self.draw.choice(left)
+            shares[index] = copy.deepcopy(self.servers[index])
+            if len(left) == 1:
+                self.job.checkpoint_fixed(self.now)
+            return
+        self.checkpoint = None
+        self.numbers += 1
+        self.saved[self.numbers] = shares
+        version = max(sum(share.applied.values()) for share in shares.values())
+        self.job.checkpoint_taken(Taken(self.numbers, version, 1, 0.1), final, self.now)
+
+    def die(self):
+        if self.workers and self.draw.random() < 0.5 and not self.job.ended:
+            name = self.draw.choice(sorted(self.workers))
+            worker = self.workers.pop(name)
+            start = Start(name, worker.incarnation)
+            self.job.process_exited(Exited(start, None, 9, "log"), self.now)
+
+    def fence(self):
+        if self.fences:
+            fence = self.fences.pop(0)
+            pushes = [server.fence(fence.worker, fence.incarnation) for server in self.servers]
+            self.job.fenced(fence.worker, fence.incarnation, pushes, self.now)
+
+    def kill_and_resume(self):
+        """All processes die; the newest checkpoint is restored."""
+        self.resumptions += 1
+        self.workers, self.fences, self.checkpoint = {}, [], None
+        restored, intervals = None, []
+        self.servers = [Server(), Server()]
+        if self.job.checkpoints.kept:
+            restored = self.job.checkpoints.kept[-1]
+            shares = self.saved[restored.number]
+            manifests = [{"pushes": list(shares[i].last.values())} for i in range(2)]
+            fresh = RecordedJob(self.config, lambda _: None)
+            intervals = in_checkpoint(fresh, self.events, restored.number, manifests)
+            self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
+        changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 2, "relaunch_limit": 99}
+        # As a new master has it: done again from the journal.
+        self.job = RecordedJob(self.config, self.events.append)
+        self.job.replay(self.events[:])
+        self.job.resumed(f"r{self.resumptions}", changes, restored, (), intervals, self.now)
+        self.obey()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), kills=st.lists(st.integers(5, 200), max_size=3))
+def test_the_ledger_is_what_the_model_holds(seed, kills):
+    world = World(seed)
+    for steps in kills:
+        for _ in range(steps):
+            world.step()
+        if not world.job.ended:
+            world.kill_and_resume()
+    for _ in range(5000):
+        if world.job.ended:
+            break
+        world.step()
+    assert world.job.flow.phase.state in ("succeeded", "failed")
+    auditor = Auditor(RecordedJob(world.config, lambda _: None))
+    for number, event in enumerate(world.events):
+        auditor.follow(Entry(float(number), event))
+    report = auditor.report()
+    assert report.problems == []
+    if world.job.flow.phase.state == "failed":
+        return  # workers died too often
+    first, second = (server.applied for server in world.servers)
+    assert len(first) == len(second) == 64 == report.records["once"] + report.records["more"]
+    repeated = [record for record in first if first[record] > 1 or second[record] > 1]
+    # A record that the ledger takes for trained once was applied once, everywhere.
+    assert len(repeated) <= report.records["more"]
+    assert min(first.values()) >= 1
+    assert min(second.values()) >= 1
