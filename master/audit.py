@@ -156,6 +156,8 @@ class Auditor:
         if slot.incarnation != incarnation or slot.fenced or task is None:
             return
         if task.kind == pb.TRAIN:
+            if self._job.flow.updates is not None:
+                pushes = [self._job.flow.updates.last(worker)]
             by_all, by_any = applied_heads(task, pushes, self._job.flow.done(task))
             by_all, by_any = min(by_all, task.records), min(by_any, task.records)
             self._add("trained", task, 0, by_all)

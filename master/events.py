@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 
 from shoal.config import JobConfig
 from shoal.errors import UserError
-from shoal.master import checkpoints, failures, ids, outcomes, spans, tasks, work
+from shoal.master import checkpoints, failures, ids, outcomes, spans, tasks, updates, work
 from shoal.master.ids import WorkerId
 from shoal.master.instructions import Finished, HeartbeatAnswer, Wait
 from shoal.master.job import Job
@@ -46,6 +46,7 @@ _VALUES: dict[str, type] = {
         tasks.AppliedPush,
         checkpoints.Taken,
         spans.Interval,
+        updates.Gradient,
         outcomes.Done,
         outcomes.DataDescribed,
         outcomes.StatesComputed,
@@ -117,6 +118,8 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "fenced": None,
     "task_wanted": None,
     "task_reported": None,
+    "gradient_offered": None,
+    "update_applied": None,
     "version_seen": lambda job, version: job.flow.starts_round(version),
     "updates_lost": None,
     "resumed": None,
@@ -232,6 +235,8 @@ class RecordedJob(Job):
         self.clocks.allowed(event.heard.get("slowest", 0))
         for worker in event.heard.get("waiting", ()):
             self.clocks.leave(WorkerId(worker))
+            if self.flow.updates is not None:
+                self.flow.updates.leave(WorkerId(worker))
 
     def _replay(self, event: Event) -> None:
         if event.method not in _RECORDED:

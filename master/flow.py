@@ -22,6 +22,7 @@ from shoal.master.record import JobRecord
 from shoal.master.rules import Rules, UnknownMetricError
 from shoal.master.spans import Interval
 from shoal.master.tasks import AppliedPush, Ledger, TaskBoard, applied_heads
+from shoal.master.updates import Updates
 from shoal.master.work import Source, Task, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
 
@@ -68,6 +69,11 @@ class Flow:
         self._predictions: TaskQueue | None = None
         self._board: TaskBoard | None = None
         self._evaluations: Evaluations | None = None
+        self.updates = (
+            Updates(config.gradients_per_update, fold=config.sync_late == "fold")
+            if config.sync
+            else None
+        )
         self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
@@ -144,7 +150,8 @@ class Flow:
 
     def _work_done(self) -> bool:
         if self.phase == Phase.TRAINING:
-            return self._board is not None and self._board.finished
+            applied = self.updates is None or self.updates.idle
+            return self._board is not None and self._board.finished and applied
         if self.phase == Phase.SAVING:
             return self._saved
         if self.phase == Phase.EVALUATING:
@@ -182,6 +189,8 @@ class Flow:
 
     def advance(self, now: float) -> None:
         """Go on to the next phases while the work of this one is done."""
+        if self.updates is not None and self._board is not None and self._board.finished:
+            self.updates.flush()
         while not (self.phase.ended or self.phase == Phase.STARTING) and self._work_done():
             self._go(self._plan[self._plan.index(self.phase) + 1], now)
 

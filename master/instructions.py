@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.master.ids import Start, WorkerId
+from shoal.master.updates import Update
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,21 @@ class TerminateProcess:
 
 @dataclass(frozen=True)
 class FenceWorker:
-    """Have every server refuse this worker's pushes, then call `Job.fenced`."""
+    """Have every server refuse this worker's pushes, then call `Job.fenced`.
+
+    kept: numbers of its gradients that the servers are to hold on, with --sync.
+    """
 
     worker: WorkerId
     incarnation: int
+    kept: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ApplyUpdate:
+    """Have every server apply this update, one after another, then call `Job.update_applied`."""
+
+    update: Update
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,7 @@ Instruction = (
     | TerminateProcess
     | KillProcess
     | FenceWorker
+    | ApplyUpdate
     | TakeCheckpoint
     | RemoveCheckpoints
 )

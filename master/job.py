@@ -21,6 +21,7 @@ from shoal.master.flow import Flow
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.instructions import (
     AdoptProcess,
+    ApplyUpdate,
     FenceWorker,
     Finished,
     HeartbeatAnswer,
@@ -36,6 +37,7 @@ from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
 from shoal.master.spans import Interval
 from shoal.master.tasks import AppliedPush
+from shoal.master.updates import Gradient, Updates
 from shoal.master.work import Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -73,12 +75,15 @@ class Job:
     @property
     def has_instructions(self) -> bool:
         """Whether `take_instructions` would return any."""
-        return bool(self._instructions)
+        updates = self.flow.updates
+        return bool(self._instructions) or (updates is not None and updates.has_decided)
 
     def take_instructions(self) -> list[Instruction]:
         """What is to be done since the last call, in order."""
         taken = list(self._instructions)
         self._instructions.clear()
+        if self.flow.updates is not None:
+            taken += map(ApplyUpdate, self.flow.updates.take_decided())
         return taken
 
     def begin(self, now: float) -> None:
@@ -91,6 +96,12 @@ class Job:
             self._instructions.append(StartProcess(Start(server.id, server.start(now))))
         for worker in self.members.workers.values():
             self._instructions.append(StartProcess(Start(worker.id, worker.start(now))))
+        self._tell_of_few_workers(now)
+
+    def _tell_of_few_workers(self, now: float) -> None:
+        workers = sum(each.state != ProcessState.DEAD for each in self.members.workers.values())
+        if self.flow.updates is not None and (text := self.flow.updates.few_workers(workers)):
+            self.record.note(now, text)
 
     def master_restarted(self, now: float) -> None:
         """A new master goes on with this job: its processes are found again."""
@@ -110,7 +121,9 @@ class Job:
                 if worker.exited is None:
                     self._instructions.append(KillProcess(start))
                 if not worker.fenced:
-                    self._instructions.append(FenceWorker(worker.id, worker.incarnation))
+                    self._instructions.append(self._fence(worker))
+        if self.flow.updates is not None:
+            self.flow.updates.tell_again()
 
     def fail(self, failure: Failure, now: float) -> None:
         """End the job as failed, unless it has ended before."""
@@ -316,12 +329,20 @@ class Job:
             self.record.note(now, f"{slot.id} died ({cause})")
         if kill:
             self._instructions.append(KillProcess(Start(slot.id, slot.incarnation)))
+        self._tell_of_few_workers(now)
+        if self.flow.updates is not None:
+            self.flow.updates.leave(slot.id)
         # Also where it holds no task: a push under way must not arrive later.
-        self._instructions.append(FenceWorker(slot.id, slot.incarnation))
+        self._instructions.append(self._fence(slot))
         task = self._held.get(slot.id)
         if task is not None and task.kind != pb.TRAIN:
             del self._held[slot.id]
             self.flow.give_back(task)
+
+    def _fence(self, slot: WorkerSlot) -> FenceWorker:
+        updates = self.flow.updates
+        kept = () if updates is None else updates.kept(slot.id, slot.incarnation)
+        return FenceWorker(slot.id, slot.incarnation, kept)
 
     def fenced(
         self,
@@ -338,6 +359,9 @@ class Job:
         if slot.incarnation != incarnation or slot.fenced:
             return
         slot.fenced = True
+        if self.flow.updates is not None:
+            # What the servers hold counts for nothing: only what was admitted is applied.
+            pushes = [self.flow.updates.forget(worker)]
         if (task := self._held.pop(worker, None)) is not None:
             self.flow.give_back_training(task, pushes, now)
         self._relaunch(slot, now)
@@ -368,10 +392,9 @@ class Job:
         task = self._held.get(worker) or self.flow.take()
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
-        if task is None or task.kind != pb.TRAIN:
-            self.clocks.leave(worker)
-        else:
-            self.clocks.enter(worker)
+        for each in (self.clocks, self.flow.updates):
+            if each is not None:
+                (each.enter if task and task.kind == pb.TRAIN else each.leave)(worker)
         if task is None:
             return Wait(WAIT_SECONDS)
         self._held[worker] = task
@@ -395,6 +418,34 @@ class Job:
         """A worker has had so many steps applied; returns the slowest clock."""
         self.members.worker_calls(worker, incarnation, now)
         return self.clocks.advance(worker, clock)
+
+    def update_wanted(self, worker: WorkerId, incarnation: int, now: float) -> int | None:
+        """With --sync, a worker asks for which update to compute a gradient; None: wait."""
+        self.members.worker_calls(worker, incarnation, now)
+        return self._updates().join(worker)
+
+    def gradient_offered(
+        self, gradient: Gradient, update: int, task_id: int, records_done: int, now: float
+    ) -> bool:
+        """With --sync, all servers hold a gradient for `update`; whether it will be applied."""
+        self.members.worker_calls(gradient.worker, gradient.incarnation, now)
+        task = self._held.get(gradient.worker)
+        leased = task is not None and task.id == task_id
+        admitted = self._updates().offer(gradient, update, task_id, records_done, leased=leased)
+        if admitted and task is not None:
+            self.flow.progress(task, records_done)
+        return admitted
+
+    def update_applied(self, number: int, version: int, now: float) -> None:
+        """All servers have applied an update, and are at this version."""
+        self._updates().applied(number)
+        self.flow.version_seen(version)
+        self.flow.advance(now)
+
+    def _updates(self) -> Updates:
+        if self.flow.updates is None:
+            raise WireError(pb.BAD_REQUEST, "the job does not train with --sync")
+        return self.flow.updates
 
     def heartbeat(
         self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float

@@ -64,6 +64,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "kept": [dataclasses.asdict(each) for each in job.checkpoints.kept],
         },
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
+        "sync": flow.updates and flow.updates.counts.to_json(),
         "stage_seconds": record.stage_seconds(
             [slot.stage_seconds for slot in job.members.workers.values()]
         ),

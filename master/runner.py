@@ -22,6 +22,7 @@ from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, WorkerId
 from shoal.master.instructions import (
     AdoptProcess,
+    ApplyUpdate,
     FenceWorker,
     Instruction,
     KillProcess,
@@ -37,6 +38,7 @@ from shoal.master.servers import ServerConnections
 from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.master.status import position
 from shoal.master.tasks import AppliedPush
+from shoal.master.updates import Update
 from shoal.proto import shoal_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -105,6 +107,8 @@ class Runner:
         self._servers = ServerConnections(job.config.token)
         self._taker = CheckpointTaker(job.config, self._servers)
         self._ending = threading.Event()
+        # One thread: servers take updates in their order.
+        self._updates = ThreadPoolExecutor(1, thread_name_prefix="update")
 
     def post(self, event: LauncherEvent) -> None:
         """Take a launcher's event, from any thread."""
@@ -150,6 +154,7 @@ class Runner:
             self._servers.give_up_waiting()
             launcher.end(launcher.running(), GRACE_SECONDS)
             threads.shutdown(cancel_futures=True)
+            self._updates.shutdown(cancel_futures=True)
             if poller.ident is not None:
                 poller.join()
             self._servers.close()
@@ -213,8 +218,10 @@ class Runner:
                 launcher.terminate(start)
             case KillProcess(start):
                 launcher.kill(start)
-            case FenceWorker(worker, incarnation):
-                threads.submit(self._fence, worker, incarnation)
+            case FenceWorker():
+                threads.submit(self._fence, instruction)
+            case ApplyUpdate(update):
+                self._updates.submit(self._apply_update, update)
             case TakeCheckpoint(final):
                 threads.submit(self._take_checkpoint, final)
             case RemoveCheckpoints(numbers):
@@ -246,23 +253,34 @@ class Runner:
             lambda job, _: {slot.id: slot.address for slot in job.members.servers.values()}
         )
 
-    def _fence(self, worker: WorkerId, incarnation: int) -> None:
+    def _apply_update(self, update: Update) -> None:
         try:
-            pushes = [self._fence_at(server, worker, incarnation) for server in self._addresses()]
+            version = self._servers.apply_update(self._addresses(), update)
+            self.apply(lambda job, now: job.update_applied(update.number, version, now))
+        except Exception as error:
+            logger.exception("update %d failed", update.number)
+            message = f"update {update.number} failed: {error}"
+            failure = Failure.internal(message, traceback.format_exc())
+            self.apply(lambda job, now: job.fail(failure, now))
+
+    def _fence(self, fence: FenceWorker) -> None:
+        worker, incarnation = fence.worker, fence.incarnation
+        try:
+            pushes = [self._fence_at(server, fence) for server in self._addresses()]
             self.apply(lambda job, now: job.fenced(worker, incarnation, pushes, now))
         except Exception as error:
             logger.exception("fencing %s failed", worker)
             failure = Failure.internal(f"fencing {worker} failed: {error}", traceback.format_exc())
             self.apply(lambda job, now: job.fail(failure, now))
 
-    def _fence_at(self, server: ServerId, worker: WorkerId, incarnation: int) -> AppliedPush | None:
+    def _fence_at(self, server: ServerId, fence: FenceWorker) -> AppliedPush | None:
         """Fence a worker at one server, which may be started again meanwhile."""
         give_up = time.monotonic() + self._job.config.server_patience_seconds
         while True:
             address = self._addresses()[server]
             if not address:
                 return AppliedPush(0, 0, 0)  # it has never had a push
-            push = self._servers.fence(server, address, worker, incarnation)
+            push = self._servers.fence(server, address, fence)
             if push is not None or time.monotonic() > give_up or self._ending.wait(0.2):
                 return push
 

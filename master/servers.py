@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 
-from shoal.master.ids import ServerId, WorkerId
+from shoal.master.ids import ServerId
+from shoal.master.instructions import FenceWorker
 from shoal.master.tasks import AppliedPush
+from shoal.master.updates import Gradient, Update
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
@@ -79,17 +82,17 @@ class ServerConnections:
             logger.debug("no status of %s: %s", server, error)
             return None
 
-    def fence(
-        self, server: ServerId, address: str, worker: WorkerId, incarnation: int
-    ) -> AppliedPush | None:
+    def fence(self, server: ServerId, address: str, fence: FenceWorker) -> AppliedPush | None:
         """Have a server refuse a worker; returns its last push there, None if unreachable."""
-        request = pb.FenceRequest(worker=worker.index, incarnation=incarnation)
+        request = pb.FenceRequest(
+            worker=fence.worker.index, incarnation=fence.incarnation, kept=fence.kept
+        )
         try:
             reply = self._connection(server, address).call(
                 methods.FENCE, request, deadline=FENCE_DEADLINE, patience=0.0
             )
         except (PeerUnavailableError, WireError) as error:
-            logger.warning("%s could not be told that %s is dead: %s", server, worker, error)
+            logger.warning("%s could not be told that %s is dead: %s", server, fence.worker, error)
             return None
         return AppliedPush(reply.sequence, reply.task, reply.records_done)
 
@@ -130,6 +133,24 @@ class ServerConnections:
         except (PeerUnavailableError, WireError) as error:
             logger.debug("%s was not told to drop checkpoint %d: %s", server, number, error)
 
+    def apply_update(self, addresses: Mapping[ServerId, str], update: Update) -> int:
+        """Have every server apply an update of --sync; returns the highest version.
+
+        Raises PeerUnavailableError or WireError if one cannot.
+        """
+        request = pb.ApplyUpdateRequest(
+            update=update.number,
+            gradients=map(_gradient_id, update.gradients),
+            dropped=map(_gradient_id, update.dropped),
+        )
+        connections = [self._connection(*each) for each in addresses.items()]
+        answers = [each.start(methods.APPLY_UPDATE, request) for each in connections]
+        replies = [
+            connection.finish(methods.APPLY_UPDATE, request, answer)
+            for connection, answer in zip(connections, answers, strict=True)
+        ]
+        return max(reply.version for reply in replies)
+
     def shut_down(self, server: ServerId, address: str, reason: str) -> None:
         """Ask a server to end; one that does not answer is left to the launcher."""
         try:
@@ -141,3 +162,11 @@ class ServerConnections:
             )
         except (PeerUnavailableError, WireError) as error:
             logger.debug("%s did not answer the shutdown: %s", server, error)
+
+
+def _gradient_id(gradient: Gradient) -> pb.GradientId:
+    return pb.GradientId(
+        worker=gradient.worker.index,
+        incarnation=gradient.incarnation,
+        number=gradient.number,
+    )

@@ -14,6 +14,7 @@ from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.instructions import Finished, Wait
 from shoal.master.runner import Runner
 from shoal.master.status import status_message
+from shoal.master.updates import Gradient
 from shoal.master.work import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -38,6 +39,8 @@ class MasterService:
             methods.GET_ROUTING: self._get_routing,
             methods.GET_TASK: self._get_task,
             methods.REPORT_CLOCK: self._report_clock,
+            methods.JOIN_UPDATE: self._join_update,
+            methods.OFFER_GRADIENT: self._offer_gradient,
             methods.HEARTBEAT: self._heartbeat,
             methods.REPORT_TASK: self._report_task,
             methods.REPORT_FAILURE: self._report_failure,
@@ -104,6 +107,22 @@ class MasterService:
             lambda job, now: job.clock_reported(worker, request.incarnation, request.clock, now)
         )
         return pb.ClockReply(slowest=slowest)
+
+    def _join_update(self, request: pb.JoinUpdateRequest) -> pb.JoinUpdateReply:
+        worker = WorkerId(request.worker)
+        update = self._runner.apply(
+            lambda job, now: job.update_wanted(worker, request.incarnation, now)
+        )
+        return pb.JoinUpdateReply(joined=update is not None, update=update or 0)
+
+    def _offer_gradient(self, request: pb.OfferGradientRequest) -> pb.OfferGradientReply:
+        gradient = Gradient(WorkerId(request.worker), request.incarnation, request.number)
+        admitted = self._runner.apply(
+            lambda job, now: job.gradient_offered(
+                gradient, request.update, request.task, request.records_done, now
+            )
+        )
+        return pb.OfferGradientReply(admitted=admitted)
 
     def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         worker = WorkerId(request.worker)

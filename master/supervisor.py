@@ -59,6 +59,14 @@ def after_server_death(
                 f"was trained, so run the job again.{_log(exited)}"
             )
         )
+    if config.sync:
+        return GiveUp(
+            Failure.internal(
+                f"{died}. With --sync a server's death ends the job: what it held of the next "
+                "update is gone. Start again from its newest checkpoint with --restore-from."
+                f"{_log(exited)}"
+            )
+        )
     if slot.starts - slot.forgiven > config.relaunch_limit:
         return GiveUp(
             Failure.internal(

@@ -189,7 +189,7 @@ class InitializeDenseReply(_message.Message):
     def __init__(self, initialized: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("routing_epoch", "tables", "caller", "dense_version", "training", "ids_of", "value_type", "arrays")
+    __slots__ = ("routing_epoch", "tables", "caller", "dense_version", "training", "ids_of", "value_type", "whole_updates", "arrays")
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +197,7 @@ class PullRequest(_message.Message):
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     IDS_OF_FIELD_NUMBER: _ClassVar[int]
     VALUE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_UPDATES_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     routing_epoch: int
     tables: _containers.RepeatedScalarFieldContainer[int]
@@ -205,20 +206,23 @@ class PullRequest(_message.Message):
     training: bool
     ids_of: _containers.RepeatedScalarFieldContainer[int]
     value_type: DataType
+    whole_updates: bool
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Union[DataType, str]] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Union[DataType, str]] = ..., whole_updates: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullReply(_message.Message):
-    __slots__ = ("version", "has_dense", "time", "arrays")
+    __slots__ = ("version", "has_dense", "time", "update", "arrays")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HAS_DENSE_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     version: int
     has_dense: bool
     time: float
+    update: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., time: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., time: _Optional[float] = ..., update: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushIdentity(_message.Message):
     __slots__ = ("worker", "incarnation", "sequence")
@@ -231,7 +235,7 @@ class PushIdentity(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "ids_of", "arrays")
+    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "ids_of", "hold", "arrays")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +247,7 @@ class PushRequest(_message.Message):
     PULLED_TIME_FIELD_NUMBER: _ClassVar[int]
     MODULATE_RATE_FIELD_NUMBER: _ClassVar[int]
     IDS_OF_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     identity: PushIdentity
     routing_epoch: int
@@ -255,8 +260,9 @@ class PushRequest(_message.Message):
     pulled_time: float
     modulate_rate: bool
     ids_of: _containers.RepeatedScalarFieldContainer[int]
+    hold: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("version", "applied", "staleness", "arrays")
@@ -299,12 +305,14 @@ class AssignRowsReply(_message.Message):
     def __init__(self, arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class FenceRequest(_message.Message):
-    __slots__ = ("worker", "incarnation")
+    __slots__ = ("worker", "incarnation", "kept")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    kept: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., kept: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FenceReply(_message.Message):
     __slots__ = ("sequence", "task", "records_done")
@@ -315,6 +323,32 @@ class FenceReply(_message.Message):
     task: int
     records_done: int
     def __init__(self, sequence: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
+
+class GradientId(_message.Message):
+    __slots__ = ("worker", "incarnation", "number")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    number: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class ApplyUpdateRequest(_message.Message):
+    __slots__ = ("update", "gradients", "dropped")
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    update: int
+    gradients: _containers.RepeatedCompositeFieldContainer[GradientId]
+    dropped: _containers.RepeatedCompositeFieldContainer[GradientId]
+    def __init__(self, update: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ..., dropped: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ...) -> None: ...
+
+class ApplyUpdateReply(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class ServerStatusRequest(_message.Message):
     __slots__ = ()
@@ -343,7 +377,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost_pushes", "age")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost_pushes", "held", "age")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -355,6 +389,7 @@ class ServerStatus(_message.Message):
     DENSE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     LOST_PUSHES_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
@@ -367,8 +402,9 @@ class ServerStatus(_message.Message):
     dense_elements: int
     staleness: Distribution
     lost_pushes: int
+    held: int
     age: Distribution
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost_pushes: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost_pushes: _Optional[int] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number",)
@@ -541,6 +577,44 @@ class ClockReply(_message.Message):
     SLOWEST_FIELD_NUMBER: _ClassVar[int]
     slowest: int
     def __init__(self, slowest: _Optional[int] = ...) -> None: ...
+
+class JoinUpdateRequest(_message.Message):
+    __slots__ = ("worker", "incarnation")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class JoinUpdateReply(_message.Message):
+    __slots__ = ("joined", "update")
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    joined: bool
+    update: int
+    def __init__(self, joined: bool = ..., update: _Optional[int] = ...) -> None: ...
+
+class OfferGradientRequest(_message.Message):
+    __slots__ = ("worker", "incarnation", "number", "update", "task", "records_done")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    number: int
+    update: int
+    task: int
+    records_done: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., number: _Optional[int] = ..., update: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
+
+class OfferGradientReply(_message.Message):
+    __slots__ = ("admitted",)
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    admitted: bool
+    def __init__(self, admitted: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds")

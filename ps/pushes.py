@@ -25,6 +25,7 @@ class _Worker:
     task: int = 0
     records_done: int = 0
     fenced: int = -1  # the highest incarnation that is refused
+    held: int = 0  # the last sequence of this incarnation that is held, not yet applied
 
 
 _KEPT = ("incarnation", "sequence", "task", "records_done", "fenced")
@@ -41,6 +42,7 @@ class PushRegister:
     def __init__(self) -> None:
         self._workers: dict[int, _Worker] = {}
         self._lock = threading.Lock()
+        self._updating = threading.Lock()
         self.duplicates = 0
 
     def _worker(self, index: int) -> _Worker:
@@ -65,21 +67,37 @@ class PushRegister:
                     f"worker {identity.worker} incarnation {identity.incarnation} "
                     f"was replaced; pushes are taken from {refuse_below} on",
                 )
-            applied = worker.sequence if identity.incarnation == worker.incarnation else 0
-            if identity.sequence <= applied:
+            if identity.incarnation != worker.incarnation:
+                seen = 0
+            else:
+                seen = max(worker.sequence, worker.held)
+            if identity.sequence <= seen:
                 self.duplicates += 1
                 yield False
                 return
             yield True
-            worker.incarnation = identity.incarnation
+            if identity.incarnation != worker.incarnation:
+                worker.incarnation = identity.incarnation
+                worker.sequence = worker.task = worker.records_done = worker.held = 0
+            if push.hold:
+                # Known, so that a retry does not bring it twice, but not applied: a
+                # checkpoint must not say that it has it.
+                worker.held = identity.sequence
+                return
             worker.sequence = identity.sequence
             worker.task = push.task
             worker.records_done = push.records_done
 
     @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Enter to apply gradients that were held: one at a time, and none while paused."""
+        with self._updating:
+            yield
+
+    @contextmanager
     def paused(self) -> Iterator[list[dict[str, int]]]:
         """Enter with the last push of each worker, once none is under way; new ones wait."""
-        with self._lock, ExitStack() as stack:
+        with self._updating, self._lock, ExitStack() as stack:
             for worker in self._workers.values():
                 stack.enter_context(worker.lock)
             yield [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import Handlers
 from shoal.ps.comeback import Meetings, newest_share
+from shoal.ps.held import HeldGradients, ReadersOrWriter
 from shoal.ps.pushes import PushRegister
 from shoal.ps.shares import Shares
 from shoal.ps.tables import Gradients, ServerModel, check_owner
@@ -43,6 +45,8 @@ class ParameterServer:
         self._model: ServerModel | None = None
         self._register_lock = threading.Lock()
         self._pushes = PushRegister()
+        self._held = HeldGradients()
+        self._whole = ReadersOrWriter()
         self._pulls = 0
         self.meetings = Meetings()
         # Set once the master knows of this server; calls that come before wait.
@@ -59,6 +63,7 @@ class ParameterServer:
             methods.READ_TABLE: self.read_table,
             methods.ASSIGN_ROWS: self.assign_rows,
             methods.FENCE: self.fence,
+            methods.APPLY_UPDATE: self.apply_update,
             methods.BEGIN_CHECKPOINT: self._shares.begin,
             methods.WRITE_SHARE: self._shares.write,
             methods.DROP_CHECKPOINT: self._shares.drop,
@@ -115,10 +120,15 @@ class ParameterServer:
         request, arrays = frames.decode(frame, pb.PullRequest)
         if request.HasField("caller"):
             self.meetings.require(request.caller)
-        model = self.model
         self._check_routing(request.routing_epoch)
         check_owner(self.routing, self.server, arrays)
         ids = _of_tables(arrays, request)
+        # Without it a pull waits for nobody: see ServerModel.
+        with self._whole.reading() if request.whole_updates else nullcontext():
+            return self._read(request, ids)
+
+    def _read(self, request: pb.PullRequest, ids: list[Array]) -> bytes:
+        model = self.model
         # Read before the rows: a push that lands in between makes the caller count
         # one push too many as missed, never one too few.
         version = model.version
@@ -127,7 +137,12 @@ class ParameterServer:
             dense = model.dense_since(request.dense_version)
         dtype = _value_dtype(request.value_type)
         writer = frames.FrameWriter(
-            pb.PullReply(version=version, has_dense=dense is not None, time=model.time()),
+            pb.PullReply(
+                version=version,
+                has_dense=dense is not None,
+                time=model.time(),
+                update=self._held.update,
+            ),
             [
                 (dtype, (each.size, model.dim(position)))
                 for position, each in zip(request.tables, ids, strict=True)
@@ -149,7 +164,7 @@ class ParameterServer:
         return writer.frame
 
     def push(self, frame: bytes) -> bytes:
-        """Apply a push once."""
+        """Apply a push once, or hold it for the update that is to name it."""
         request, arrays = frames.decode(frame, pb.PushRequest)
         self.meetings.require(request.identity)
         model = self.model
@@ -176,7 +191,10 @@ class ParameterServer:
         )
         staleness = 0
         with self._pushes.admit(request) as fresh:
-            if fresh:
+            if fresh and request.hold:
+                model.check(gradients)
+                self._held.hold(request, gradients)
+            elif fresh:
                 staleness = model.apply(gradients)
         return frames.encode(
             pb.PushReply(version=model.version, applied=fresh, staleness=staleness), []
@@ -207,7 +225,17 @@ class ParameterServer:
 
     def fence(self, request: pb.FenceRequest) -> pb.FenceReply:
         """Refuse a worker's further pushes and tell what was applied last."""
-        return self._pushes.fence(request.worker, request.incarnation)
+        reply = self._pushes.fence(request.worker, request.incarnation)
+        self._held.keep_only(request.worker, request.incarnation, request.kept)
+        return reply
+
+    def apply_update(self, request: pb.ApplyUpdateRequest) -> pb.ApplyUpdateReply:
+        """Apply the average of gradients that are held, as one update, once."""
+        with self._pushes.updating(), self._whole.writing():
+            gradients = self._held.take(request)
+            if gradients is not None:
+                self.model.apply_average(gradients)
+        return pb.ApplyUpdateReply(version=self.model.version)
 
     def set_routing(self, request: pb.RoutingTable) -> pb.SetRoutingReply:
         """Take a newer routing table; an older one is refused."""
@@ -232,6 +260,7 @@ class ParameterServer:
             pulls=self._pulls,
             duplicate_pushes=self._pushes.duplicates,
             lost_pushes=self.meetings.lost,
+            held=len(self._held),
         )
         if (model := self._model) is not None:
             status.registered = True

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native import averaging
 from shoal.native import ids as native_ids
 from shoal.native.dense import DenseBlock
 from shoal.native.initializers import InitializerSpec
@@ -221,11 +222,8 @@ class ServerModel:
             return None
         return self._dense.values, self._state
 
-    def apply(self, push: Gradients) -> int:
-        """Apply a push; returns its staleness in pushes.
-
-        Raises WireError(BAD_REQUEST) before anything is changed if shapes are wrong.
-        """
+    def check(self, push: Gradients) -> None:
+        """Raises WireError: BAD_REQUEST if shapes are wrong, DENSE_NOT_INITIALIZED."""
         for position, (ids, gradients) in push.tables.items():
             if gradients.shape != (ids.size, self._table(position).dim):
                 raise WireError(
@@ -239,6 +237,13 @@ class ServerModel:
             sizes = tuple(part.size for part in push.dense)
             if sizes != (self._dense_elements, self._state_elements):
                 raise WireError(pb.BAD_REQUEST, f"dense slices of {sizes} elements")
+
+    def apply(self, push: Gradients) -> int:
+        """Apply a push; returns its staleness in pushes.
+
+        Raises as `check` does, before anything is changed.
+        """
+        self.check(push)
         with self._lock:
             # Concurrent pushes each need a step of their own for bias correction.
             step = next(self._tickets)
@@ -246,24 +251,62 @@ class ServerModel:
         # Here and not at the worker, as only now the staleness is known. 0 and 1 are alike:
         # the rate is never raised.
         rate = push.learning_rate / (max(1, staleness) if push.modulate_rate else 1)
-        for position, (ids, gradients) in push.tables.items():
-            self.tables[position].update(ids, gradients, learning_rate=rate, step=step)
+        for position, rows in push.tables.items():
+            self.tables[position].update(*rows, learning_rate=rate, step=step)
         if push.dense is not None:
-            gradient, change = push.dense
-            with self._dense_lock:
-                assert self._dense is not None
-                self._dense.update(gradient, learning_rate=rate, step=step)
-                # Each worker moves the statistics it pulled by its own batch's share.
-                # Moves from one value add up: whole, they would go beyond what they aim
-                # at, a variance below zero. Divided, they are that of one larger batch.
-                self._state += change / np.float32(staleness + 1)
+            # Each worker moves the statistics it pulled by its own batch's share. Moves
+            # from one value add up: whole, they would go beyond what they aim at, a
+            # variance below zero. Divided, they are that of one larger batch.
+            self._update_dense(push.dense, np.float32(staleness + 1), rate, step)
+        self._count([(staleness, push.pulled_time)], dense=push.dense is not None)
+        return staleness
+
+    def apply_average(self, gradients: Sequence[Sequence[Gradients]]) -> None:
+        """Apply the average of gradients that were checked, as one update.
+
+        gradients: of each the pushes that brought it; at least one. All count alike,
+        and a row that some of them lack is divided by their number too. The rate is
+        that of the newest. Not beside `apply`.
+        """
+        pushes = [push for parts in gradients for push in parts]
+        with self._lock:
+            step = next(self._tickets)
+            version = self._version
+        rate = max(pushes, key=lambda push: push.pulled_version).learning_rate
+        divisor = len(gradients)
+        for position in sorted({position for push in pushes for position in push.tables}):
+            rows = [push.tables[position] for push in pushes if position in push.tables]
+            mean = averaging.mean_of_rows(rows, divisor)
+            self.tables[position].update(*mean, learning_rate=rate, step=step)
+        if dense := [push.dense for push in pushes if push.dense is not None]:
+            gradient, change = (
+                averaging.mean_of_vectors(list(vectors), divisor)
+                for vectors in zip(*dense, strict=True)
+            )
+            self._update_dense((gradient, change), np.float32(1), rate, step)
+        stale = [
+            (max(0, version - parts[0].pulled_version), parts[0].pulled_time) for parts in gradients
+        ]
+        self._count(stale, dense=bool(dense))
+
+    def _update_dense(
+        self, dense: tuple[Float32, Float32], divisor: np.float32, rate: float, step: int
+    ) -> None:
+        gradient, change = dense
+        with self._dense_lock:
+            assert self._dense is not None
+            self._dense.update(gradient, learning_rate=rate, step=step)
+            self._state += change / divisor
+
+    def _count(self, stale: Sequence[tuple[int, float]], *, dense: bool) -> None:
+        """Another version; (staleness, time of the pull) of each gradient in it."""
         with self._lock:
             self._version += 1
-            if push.dense is not None:
+            if dense:
                 self._dense_version = self._version
-            self._staleness.add(staleness)
-            self._age.add(self.time() - push.pulled_time)
-        return staleness
+            for staleness, pulled_time in stale:
+                self._staleness.add(staleness)
+                self._age.add(self.time() - pulled_time)
 
     @staticmethod
     def time() -> float:

@@ -35,6 +35,7 @@ CHECK_FLAGS = (
 """The fields that are flags of `shoal check`, which starts no job."""
 
 WIRE_DTYPES = ("float32", "bfloat16", "float16")
+SYNC_LATE = ("drop", "fold")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
@@ -170,6 +171,24 @@ class JobConfig(KubernetesOptions):
         False,
         commands="train",
     )
+    sync: bool = _option(
+        "Synchronous training: gradients of --grads-to-wait minibatches, all computed from the "
+        "same values, are averaged into one update of the model.",
+        False,
+        commands="train",
+    )
+    grads_to_wait: int = _option(
+        "With --sync, gradients in an update. With fewer workers, each gives several; of more, "
+        "the first to come count. 0: as many as --num-workers.",
+        0,
+        commands="train",
+    )
+    sync_late: str = _option(
+        "With --sync, what becomes of a gradient whose update was made without it. drop: its "
+        "minibatch is trained again, from newer values. fold: it counts for the next update.",
+        "drop",
+        commands="train",
+    )
     evaluation_steps: int = _option(
         "Evaluate on --validation-data every this many model versions (pushes per "
         "server); 0 evaluates only at the end.",
@@ -236,6 +255,7 @@ class JobConfig(KubernetesOptions):
             ("row_cache_mb", 0),
             ("row_cache_staleness", 0),
             ("staleness_bound", -1),
+            ("grads_to_wait", 0),
             ("evaluation_steps", 0),
             ("checkpoint_steps", 0),
             ("checkpoint_seconds", 0.0),
@@ -245,6 +265,7 @@ class JobConfig(KubernetesOptions):
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{flag(name)} must be at least {least}, not {getattr(self, name)}")
+        self._check_sync()
         for name in (
             "heartbeat_seconds",
             "worker_timeout_seconds",
@@ -289,6 +310,33 @@ class JobConfig(KubernetesOptions):
         for name in required:
             if not getattr(self, name):
                 raise UserError(f"{flag(name)} is required by shoal {self.command}")
+
+    def _check_sync(self) -> None:
+        if self.sync_late not in SYNC_LATE:
+            raise UserError(
+                f"--sync-late must be one of {', '.join(SYNC_LATE)}, not {self.sync_late!r}"
+            )
+        if not self.sync:
+            for name, unset in (("grads_to_wait", 0), ("sync_late", SYNC_LATE[0])):
+                if getattr(self, name) != unset:
+                    raise UserError(f"{flag(name)} is of synchronous training: add --sync")
+            return
+        for name, unset in (
+            ("pipeline_depth", 0),
+            ("staleness_bound", -1),
+            ("lr_staleness_modulation", False),
+            ("row_cache_mb", 0),
+        ):
+            if getattr(self, name) != unset:
+                raise UserError(
+                    f"{flag(name)} is of asynchronous training, --sync has no use for it: "
+                    "leave one of them out"
+                )
+
+    @property
+    def gradients_per_update(self) -> int:
+        """With --sync, how many gradients are averaged into one update."""
+        return self.grads_to_wait or self.num_workers
 
     def resolved(self) -> JobConfig:
         """The same with a job name, a job folder and absolute paths."""

@@ -99,9 +99,9 @@ def server_group(cluster, connect):
 
     groups = []
 
-    def join(made=None, worker=0, incarnation=0, servers=2):
+    def join(made=None, worker=0, incarnation=0, servers=2, **options):
         made = made or cluster(servers)
-        group = ServerGroup(connect(made.master), worker, incarnation, threading.Event())
+        group = ServerGroup(connect(made.master), worker, incarnation, threading.Event(), **options)
         groups.append(group)
         return group
 

@@ -97,6 +97,7 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
             value_type=VALUE_TYPES[job.wire_dtype],
             cache_bytes=job.row_cache_mb << 20,
             cache_staleness=job.row_cache_staleness,
+            whole_updates=job.sync,
         )
         heartbeat.start()
         module = load_module(job.model_zoo, job.model_def)

@@ -28,6 +28,7 @@ from shoal.worker.prediction_output import begin_output, finish_output
 from shoal.worker.restore import open_saved
 from shoal.worker.servers import ServerGroup
 from shoal.worker.stages import TrainingPipeline
+from shoal.worker.synchronous import SynchronousTraining
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,11 @@ class Worker:
             if config.staleness_bound >= 0
             else None
         )
-        self._training = TrainingPipeline(self._model, config.pipeline_depth, progress, self._pace)
+        self._training = (
+            SynchronousTraining(self._model, master, worker, incarnation, progress)
+            if config.sync
+            else TrainingPipeline(self._model, config.pipeline_depth, progress, self._pace)
+        )
         self._evaluator: Evaluator | None = None
         self._writer: PredictionWriter | None = None
         self._work: dict[pb.TaskKind, Callable[[pb.Task, pb.ReportTaskRequest], None]] = {

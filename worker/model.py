@@ -313,6 +313,11 @@ class ServedModel:
         with self._stage("push"):
             self._servers.push(push)
 
+    def hold(self, push: Push) -> int:
+        """Send gradients to all servers, to be held (--sync); returns the gradient's number."""
+        with self._stage("push"):
+            return self._servers.hold(push)
+
     @property
     def version(self) -> int:
         """The highest server version seen."""

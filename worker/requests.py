@@ -47,7 +47,8 @@ class PullPart:
 class PullPlan:
     """How a pull of `ids`, one TableIds a table, is cut into calls.
 
-    dims: length of a row of each table. value_type: how the rows travel.
+    dims: length of a row of each table. value_type: how the rows travel. whole_updates: as
+    PullRequest's.
     """
 
     def __init__(
@@ -57,8 +58,11 @@ class PullPlan:
         servers: int,
         value_type: pb.DataType = pb.FLOAT32,
         limit: int = PULLED_BYTES,
+        *,
+        whole_updates: bool = False,
     ) -> None:
         self._ids = ids
+        self._whole_updates = whole_updates
         self._dims = dims
         self._value_type = value_type
         self._distinct: list[TableIds] = []
@@ -114,6 +118,7 @@ class PullPlan:
             dense_version=dense_version if part.first else -2,
             training=training,
             value_type=self._value_type,
+            whole_updates=self._whole_updates,
         )
         arrays = [self._distinct[position].unique[some] for position, some in part.slices.items()]
         return frames.encode(header, arrays)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -30,6 +30,9 @@ from shoal.worker.requests import PullPlan, push_frame
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
+UPDATE_PAUSE = 0.001
+"""Seconds before a pull that saw two updates of --sync is done again."""
+
 ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
 
 
@@ -41,6 +44,7 @@ class Pulled:
     rows: one a table, float32 [unique, dim].
     trainable, state: the flat dense vectors, float32; not to be written to.
     versions, times: one a server; PullReply's.
+    updates: one an answer; PullReply's.
     """
 
     ids: list[TableIds]
@@ -49,6 +53,7 @@ class Pulled:
     state: Float32
     versions: list[int]
     times: list[float]
+    updates: list[int]
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class Push:
     tables: position -> (ids int64 [u], gradients float32 [u, dim]).
     dense: gradient of the flat trainable vector and change of the flat
         non-trainable one.
+    hold: as PushRequest's; ServerGroup.hold gives it.
     """
 
     tables: dict[int, tuple[Int64, Float32]]
@@ -68,6 +74,7 @@ class Push:
     task: int
     records_done: int
     modulate_rate: bool = False
+    hold: int = 0
 
 
 class ServerGroup:
@@ -88,12 +95,16 @@ class ServerGroup:
         value_type: pb.DataType = pb.FLOAT32,
         cache_bytes: int = 0,
         cache_staleness: int = 0,
+        whole_updates: bool = False,
     ) -> None:
         """token: of the job. patience: seconds that a server may be away until calls fail.
 
         value_type: how rows and their gradients travel. cache_bytes, cache_staleness: as
         `RowCache` takes them; no bytes, no cache.
+        whole_updates: pulls are of one update on all servers (--sync).
         """
+        self._whole_updates = whole_updates
+        self._cancelled = cancelled
         self._value_type = value_type
         self._cache_size = cache_bytes, cache_staleness
         self.cache: RowCache | None = None
@@ -213,9 +224,15 @@ class ServerGroup:
             routing = self.routing
             try:
                 ids = group_tables(calls, routing)
-                return self.fetch(ids, routing, training=training, exact=exact)
+                pulled = self.fetch(ids, routing, training=training, exact=exact)
             except WireError as error:
                 self._follow_routing(error, routing)
+                continue
+            # An update reaches servers one after another, within moments.
+            if not self._whole_updates or len(set(pulled.updates)) == 1:
+                return pulled
+            if self._cancelled.wait(UPDATE_PAUSE):
+                return pulled  # for nothing: the job ends
 
     def fetch(
         self, ids: list[TableIds], routing: Routing, *, training: bool, exact: bool = False
@@ -228,7 +245,9 @@ class ServerGroup:
         cached = self.cache.look_up(ids) if self.cache is not None and training else None
         wanted = ids if cached is None else cached.missing
         value_type = pb.FLOAT32 if exact else self._value_type
-        plan = PullPlan(wanted, self._dims, len(self), value_type)
+        plan = PullPlan(
+            wanted, self._dims, len(self), value_type, whole_updates=self._whole_updates
+        )
         requests = [
             (
                 part.server,
@@ -247,6 +266,7 @@ class ServerGroup:
         # the oldest.
         versions = [2**62] * len(self)
         times = [math.inf] * len(self)
+        updates = []
         for part, frame in zip(plan.parts, self._call_all(methods.PULL, requests), strict=True):
             reply, arrays = frames.decode(frame, pb.PullReply)
             plan.take(part, arrays)
@@ -256,6 +276,7 @@ class ServerGroup:
             versions[part.server] = min(versions[part.server], reply.version)
             self._see(part.server, reply.version)
             times[part.server] = min(times[part.server], reply.time)
+            updates.append(reply.update)
         rows = plan.rows()
         if cached is not None:
             rows = cached.join(rows, versions)
@@ -269,7 +290,7 @@ class ServerGroup:
             self._trainable = self._merged(self._trainable, slices)
             slices = {server: pair[1] for server, pair in dense.items()}
             self._state = self._merged(self._state, slices)
-        return Pulled(ids, rows, self._trainable, self._state, versions, times)
+        return Pulled(ids, rows, self._trainable, self._state, versions, times, updates)
 
     def _merged(self, flat: Float32, slices: dict[int, Float32]) -> Float32:
         """A new flat vector: `flat` with the slices of some servers in place of its own."""
@@ -281,6 +302,15 @@ class ServerGroup:
         )
 
     # ------------------------------------------------------------ push
+
+    def hold(self, push: Push) -> int:
+        """Send a step's gradients to all servers, to be held; returns the gradient's number.
+
+        Returns when every server holds them. What becomes of them is the master's to say.
+        """
+        number = self._sequence + 1
+        self.push(replace(push, hold=number))
+        return number
 
     def push(self, push: Push) -> int:
         """Send a step's gradients to all servers; returns the highest staleness.
@@ -385,6 +415,7 @@ class ServerGroup:
             pulled_version=push.versions[server],
             pulled_time=push.times[server],
             modulate_rate=push.modulate_rate,
+            hold=push.hold,
             task=push.task,
             records_done=push.records_done,
         )

@@ -15,9 +15,10 @@ from shoal.master import outcomes
 from shoal.master.events import Event, RecordedJob
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start, WorkerId
-from shoal.master.instructions import FenceWorker, KillProcess, StartProcess
+from shoal.master.instructions import ApplyUpdate, FenceWorker, KillProcess, StartProcess
 from shoal.master.membership import START_TIMEOUT_SECONDS, ProcessState
 from shoal.master.tasks import AppliedPush
+from shoal.master.updates import Gradient
 from shoal.master.work import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -26,6 +27,7 @@ from tests.master.strategies import exited
 HEARD_AGAIN = {
     *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
     *("staleness", "age", "started", "_instructions", "_next_id"),
+    *("_joined", "_decided"),
     *("_note", "_inside", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
 """What a new master learns by itself, by the names of the fields."""
@@ -71,6 +73,8 @@ class RandomJob:
         self.now = 1.0
         self.running: set[Start] = set()
         self.fences: list[FenceWorker] = []
+        self.updates: deque[int] = deque()
+        self.gradients = 0
         self.done: dict[WorkerId, int] = {}
         self.version = 0
         self.clock: dict[WorkerId, int] = {}
@@ -88,6 +92,8 @@ class RandomJob:
                 self.running.add(each.start)
             elif isinstance(each, FenceWorker):
                 self.fences.append(each)
+            elif isinstance(each, ApplyUpdate):
+                self.updates.append(each.update.number)
             elif isinstance(each, KillProcess) and each.start in self.running:
                 self._exit(each.start)
 
@@ -124,6 +130,24 @@ class RandomJob:
             task.id if task else 0, self.done.get(worker, 0), self.version, 0.5, 1
         )
         self.job.heartbeat(worker, incarnation, beat, self.now)
+
+    def _offer(self) -> None:
+        worker, incarnation = self._any_worker()
+        task = self.job.held(worker)
+        if not self.job.config.sync or task is None or task.kind != pb.TRAIN:
+            return
+        update = self.job.update_wanted(worker, incarnation, self.now)
+        if update is not None:
+            self.gradients += 1
+            gradient = Gradient(worker, incarnation, self.gradients)
+            update -= self.draw.random() < 0.1  # a late one
+            done = self.draw.randint(0, task.records)
+            self.job.gradient_offered(gradient, update, task.id, done, self.now)
+
+    def _update(self) -> None:
+        if self.updates:
+            self.version += 1
+            self.job.update_applied(self.updates.popleft(), self.version, self.now)
 
     def _report(self) -> None:
         worker, incarnation = self._any_worker()
@@ -186,6 +210,8 @@ class RandomJob:
         *[_ask] * 5,
         *[_beat] * 4,
         *[_report] * 5,
+        *[_offer] * 4,
+        *[_update] * 2,
         _worker_dies,
         *[_fence] * 3,
         _wait,

@@ -64,6 +64,12 @@ def exited(process: WorkerId | ServerId, incarnation: int = 0, **changes: Any) -
 def begun(described: outcomes.DataDescribed | None = None, **changes: Any) -> Job:
     """A job whose processes are all registered at time 0, its data described if given."""
     job = Job(config(**changes))
+    register(job, described)
+    return job
+
+
+def register(job: Job, described: outcomes.DataDescribed | None = None) -> None:
+    """Let a new job begin and its processes register; describe its data if given."""
     job.begin(0.0)
     for server in job.members.servers:
         job.server_registered(server, 0, f"host:{server.index}", 0.0)
@@ -72,7 +78,6 @@ def begun(described: outcomes.DataDescribed | None = None, **changes: Any) -> Jo
     job.take_instructions()
     if described is not None:
         finish_next(job, w(0), described)
-    return job
 
 
 def take(job: Job, worker: WorkerId, incarnation: int = 0, now: float = 1.0) -> Task:

@@ -39,8 +39,13 @@ def replay(job, events):
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32), steps=st.integers(1, 250), every=st.sampled_from((0, 7)))
-def test_replaying_any_prefix_gives_the_job_that_was(seed, steps, every):
+@given(
+    seed=st.integers(0, 2**32),
+    steps=st.integers(1, 250),
+    every=st.sampled_from((0, 7)),
+    sync=st.booleans(),
+)
+def test_replaying_any_prefix_gives_the_job_that_was(seed, steps, every, sync):
     configuration = config(
         num_workers=3,
         num_ps=2,
@@ -48,7 +53,9 @@ def test_replaying_any_prefix_gives_the_job_that_was(seed, steps, every):
         validation_data="v",
         output="o",
         evaluation_steps=every,
-        staleness_bound=2,
+        staleness_bound=-1 if sync else 2,
+        sync=sync,
+        grads_to_wait=2 if sync else 0,
         relaunch_limit=5,
         seed=seed % 100,
     )

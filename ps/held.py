@@ -1,0 +1,113 @@
+"""Gradients that wait for the update they are to be part of, with --sync.
+
+Owns which gradients are held and which update was applied last. Which ones make an
+update is the master's to say, the same to every server; how they change the values is
+tables.py's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.ps.tables import Gradients
+
+_Key = tuple[int, int, int]
+
+
+def _key(gradient: pb.GradientId) -> _Key:
+    return gradient.worker, gradient.incarnation, gradient.number
+
+
+class HeldGradients:
+    """The gradients held by one server.
+
+    A gradient is a list of pushes: of one, unless its push had to be sent once more
+    because slots had moved meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[_Key, list[Gradients]] = {}
+        self.update = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, push: pb.PushRequest, gradients: Gradients) -> None:
+        """Keep what a push brought, as part of the gradient that it names."""
+        key = push.identity.worker, push.identity.incarnation, push.hold
+        with self._lock:
+            self._held.setdefault(key, []).append(gradients)
+
+    def keep_only(self, worker: int, incarnation: int, kept: Iterable[int]) -> None:
+        """Drop the gradients of a worker's incarnation, but for those kept."""
+        numbers = set(kept)
+        with self._lock:
+            for key in list(self._held):
+                if key[:2] == (worker, incarnation) and key[2] not in numbers:
+                    del self._held[key]
+
+    def take(self, request: pb.ApplyUpdateRequest) -> list[list[Gradients]] | None:
+        """The gradients of the next update, in the request's order; None if it was applied.
+
+        They are held no longer. Raises WireError(BAD_REQUEST) if an update was left out
+        or a gradient is not here.
+        """
+        with self._lock:
+            if request.update <= self.update:
+                return None
+            if request.update != self.update + 1:
+                raise WireError(
+                    pb.BAD_REQUEST, f"update {request.update} came after update {self.update}"
+                )
+            missing = [each for each in request.gradients if _key(each) not in self._held]
+            if missing:
+                raise WireError(
+                    pb.BAD_REQUEST,
+                    f"update {request.update} is made of gradient {missing[0].number} of "
+                    f"worker {missing[0].worker}, which this server does not hold",
+                )
+            for each in request.dropped:
+                self._held.pop(_key(each), None)
+            self.update = request.update
+            return [self._held.pop(_key(each)) for each in request.gradients]
+
+
+class ReadersOrWriter:
+    """Any number of readers, or one writer, which goes before readers that come later."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._readers = 0
+        self._writing = False
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Enter once nobody writes."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._writing)
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Enter once nobody else reads or writes."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._writing)
+            self._writing = True
+            self._changed.wait_for(lambda: not self._readers)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writing = False
+                self._changed.notify_all()

@@ -1,0 +1,88 @@
+"""--sync in a whole job: every server applies the same gradients, each once, whoever dies."""
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from tests.jobs.running import RunningJob, until
+from tests.jobs.test_exactly_once import COUNTING, applied
+
+pytestmark = pytest.mark.job
+
+WAITING = "wait for update"
+
+
+def test_a_worker_killed_between_servers_leaves_them_alike(numbered, tmp_path):
+    """480 records are 48 gradients of -1 a record, averaged by two: each row moves by 0.5."""
+    training, _ = numbered
+    with RunningJob(
+        "train",
+        tmp_path,
+        "sync",
+        environment={"GATES": "record-100"},
+        training_data=training,
+        output=tmp_path / "out",
+        num_minibatches_per_task=4,
+        num_workers=2,
+        num_ps=2,
+        sync=True,
+        **COUNTING,
+    ) as job:
+        pid = job.at_gate("record-100")
+        # The other one gives its gradient and then waits: no update is made without us.
+        until("a gradient held", lambda: job.server_status(1).held == 1)
+        version = job.server_status(0).version
+        since = job.wait_status("waiting", lambda s: WAITING in s.stage_seconds)
+        job.wait_status(
+            "more waiting",
+            lambda s: s.stage_seconds[WAITING] > since.stage_seconds[WAITING] + 0.3,
+        )
+        assert job.server_status(0).version == version
+        # One server gets the gradient and the other one does not.
+        job.kill("ps", 1, signal.SIGSTOP)
+        job.open("record-100")
+        until("the gradient on ps-0", lambda: job.server_status(0).held == 2)
+        os.kill(pid, signal.SIGKILL)
+        job.kill("ps", 1, signal.SIGCONT)
+        ended = job.ended().succeeded()
+    assert ended.result["workers"] == {"starts": 3, "deaths": 1}
+    assert ended.ledger["trained_once"] == 480
+    counts = ended.result["sync"]
+    assert (counts["updates"], counts["short"], counts["gradients"]) == (24, 0, 48)
+    assert ended.result["versions"] == {"ps-0": 24, "ps-1": 24}
+    total, rows = applied(tmp_path / "out")
+    assert total == [240, 240]
+    assert Counter(rows.values()) == {0.5: 480}
+
+
+def test_a_late_gradient_is_dropped_and_its_records_are_trained_again(numbered, tmp_path):
+    """With one gradient to an update, the second worker is a backup: nobody waits for it."""
+    training, _ = numbered
+    with RunningJob(
+        "train",
+        tmp_path,
+        "backup",
+        environment={"GATES": "record-100"},
+        training_data=training,
+        output=tmp_path / "out",
+        num_minibatches_per_task=4,
+        num_workers=2,
+        num_ps=2,
+        sync=True,
+        grads_to_wait=1,
+        **COUNTING,
+    ) as job:
+        job.at_gate("record-100")
+        # All but what is left of its task.
+        job.wait_status("the others' records", lambda s: s.ledger.trained_once >= 440)
+        job.open("record-100")
+        ended = job.ended().succeeded()
+    assert ended.ledger["trained_once"] == 480
+    counts = ended.result["sync"]
+    assert counts["dropped"] >= 1
+    assert (counts["updates"], counts["gradients"]) == (48, 48)
+    total, rows = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert Counter(rows.values()) == {1: 480}

@@ -1,0 +1,92 @@
+"""Synchronous training: gradients that the servers hold, and updates that the master decides.
+
+Owns the sequence of a step under --sync: ask which update to compute for, pull, compute,
+have all servers hold the gradient, offer it to the master. Which gradients make an update
+is the master's to say (master/updates.py); averaging them is the servers' (ps/tables.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.rpc import Connection
+from shoal.worker.heartbeat import Progress
+from shoal.worker.model import ServedModel
+from shoal.worker.pipeline import Batch
+from shoal.worker.stages import compute, timed
+
+FIRST_PAUSE = 0.001
+LONGEST_PAUSE = 0.05
+"""Seconds between questions while waiting for an update: at first less than a step's time,
+then longer, as a waiting worker's questions must not slow the master down."""
+
+
+class SynchronousTraining:
+    """Trains `model` on the batches of a task, each until its gradient is in an update.
+
+    progress: hears of every gradient that is admitted, and ends the task early when it is
+    interrupted.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        master: Connection,
+        worker: int,
+        incarnation: int,
+        progress: Progress,
+    ) -> None:
+        self._model = model
+        self._master = master
+        self._identity = (worker, incarnation)
+        self._progress = progress
+
+    def run(self, batches: Iterator[Batch], task: pb.Task) -> None:
+        """Train on all batches; every gradient is admitted when it returns.
+
+        Returns early if the progress is interrupted. Raises as TrainingPipeline.run does.
+        """
+        for batch in timed(batches, self._progress):
+            while not self._progress.interrupted:
+                if self._given(batch, task):
+                    break
+            else:
+                return
+
+    def _given(self, batch: Batch, task: pb.Task) -> bool:
+        """Compute the gradient of a batch; whether it was admitted to an update."""
+        update = self._join()
+        if update is None:
+            return False
+        step = compute(self._model, self._model.prepare(batch), task)
+        number = self._model.hold(step.push)
+        worker, incarnation = self._identity
+        request = pb.OfferGradientRequest(
+            worker=worker,
+            incarnation=incarnation,
+            number=number,
+            update=update,
+            task=task.id,
+            records_done=step.records_done,
+        )
+        with self._progress.stage("push"):
+            reply = self._master.call(methods.OFFER_GRADIENT, request)
+        if reply.admitted:
+            self._progress.add(step.records_done, self._model.version, step.loss)
+        return reply.admitted
+
+    def _join(self) -> int | None:
+        """Wait for an update to compute a gradient for; None if the task is to be left."""
+        worker, incarnation = self._identity
+        request = pb.JoinUpdateRequest(worker=worker, incarnation=incarnation)
+        pause = FIRST_PAUSE
+        while not self._progress.interrupted:
+            with self._progress.stage("wait for update"):
+                reply = self._master.call(methods.JOIN_UPDATE, request)
+                if reply.joined:
+                    return reply.update
+                self._progress.stopped.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return None
