@@ -1,6 +1,7 @@
 """Fixtures for tests that need parameter servers: real ones, over real gRPC."""
 
 import os
+import signal
 import threading
 from dataclasses import dataclass, field
 
@@ -12,6 +13,18 @@ from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
+
+
+def pytest_configure():
+    """Signals as in a terminal, for the tests and the jobs they start.
+
+    nohup and a script's background commands ignore some of them, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @dataclass
