@@ -1,4 +1,4 @@
-"""The master's own calls to the parameter servers: status, fence, shutdown.
+"""The master's own calls to the parameter servers: status, fences, checkpoints, updates.
 
 Owns the connections. When to call, and what an answer means, is others' to say.
 """
@@ -16,6 +16,7 @@ from shoal.master.updates import Gradient, Update
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection, peer_name
 
 logger = logging.getLogger(__name__)
@@ -71,13 +72,26 @@ class ServerConnections:
                 connection.close()
             self._connections.clear()
 
+    def _call_once(
+        self,
+        server: ServerId,
+        address: str,
+        method: Method[Request, Reply],
+        request: Request,
+        deadline: float,
+    ) -> Reply:
+        """A call that is not tried again: whoever made it decides what then.
+
+        Raises WireError, PeerUnavailableError.
+        """
+        connection = self._connection(server, address)
+        return connection.call(method, request, deadline=deadline, patience=0.0)
+
     def status(self, server: ServerId, address: str) -> pb.ServerStatus | None:
         """What the server says of itself; None if it does not answer."""
-        connection = self._connection(server, address)
+        request = pb.ServerStatusRequest()
         try:
-            return connection.call(
-                methods.STATUS, pb.ServerStatusRequest(), deadline=STATUS_DEADLINE, patience=0.0
-            )
+            return self._call_once(server, address, methods.STATUS, request, STATUS_DEADLINE)
         except (PeerUnavailableError, WireError) as error:
             logger.debug("no status of %s: %s", server, error)
             return None
@@ -88,9 +102,7 @@ class ServerConnections:
             worker=fence.worker.index, incarnation=fence.incarnation, kept=fence.kept
         )
         try:
-            reply = self._connection(server, address).call(
-                methods.FENCE, request, deadline=FENCE_DEADLINE, patience=0.0
-            )
+            reply = self._call_once(server, address, methods.FENCE, request, FENCE_DEADLINE)
         except (PeerUnavailableError, WireError) as error:
             logger.warning("%s could not be told that %s is dead: %s", server, fence.worker, error)
             return None
@@ -98,38 +110,23 @@ class ServerConnections:
 
     def begin_checkpoint(self, server: ServerId, address: str, number: int) -> None:
         """Have a server fix what it holds. Raises WireError, PeerUnavailableError."""
-        self._connection(server, address).call(
-            methods.BEGIN_CHECKPOINT,
-            pb.BeginCheckpointRequest(number=number),
-            deadline=BEGIN_DEADLINE,
-            patience=0.0,
-        )
+        request = pb.BeginCheckpointRequest(number=number)
+        self._call_once(server, address, methods.BEGIN_CHECKPOINT, request, BEGIN_DEADLINE)
 
     def write_share(self, server: ServerId, address: str, number: int, root: str) -> str:
         """Have a server write what it fixed; returns JSON for the manifest.
 
         Raises WireError, PeerUnavailableError.
         """
-        return (
-            self._connection(server, address)
-            .call(
-                methods.WRITE_SHARE,
-                pb.WriteShareRequest(number=number, root=root),
-                deadline=WRITE_DEADLINE,
-                patience=0.0,
-            )
-            .share
-        )
+        request = pb.WriteShareRequest(number=number, root=root)
+        reply = self._call_once(server, address, methods.WRITE_SHARE, request, WRITE_DEADLINE)
+        return reply.share
 
     def drop_checkpoint(self, server: ServerId, address: str, number: int) -> None:
         """Have a server give a checkpoint up; one that does not answer does so by itself."""
+        request = pb.DropCheckpointRequest(number=number)
         try:
-            self._connection(server, address).call(
-                methods.DROP_CHECKPOINT,
-                pb.DropCheckpointRequest(number=number),
-                deadline=SHUTDOWN_DEADLINE,
-                patience=0.0,
-            )
+            self._call_once(server, address, methods.DROP_CHECKPOINT, request, SHUTDOWN_DEADLINE)
         except (PeerUnavailableError, WireError) as error:
             logger.debug("%s was not told to drop checkpoint %d: %s", server, number, error)
 
@@ -153,13 +150,9 @@ class ServerConnections:
 
     def shut_down(self, server: ServerId, address: str, reason: str) -> None:
         """Ask a server to end; one that does not answer is left to the launcher."""
+        request = pb.ShutdownRequest(reason=reason)
         try:
-            self._connection(server, address).call(
-                methods.SHUTDOWN,
-                pb.ShutdownRequest(reason=reason),
-                deadline=SHUTDOWN_DEADLINE,
-                patience=0.0,
-            )
+            self._call_once(server, address, methods.SHUTDOWN, request, SHUTDOWN_DEADLINE)
         except (PeerUnavailableError, WireError) as error:
             logger.debug("%s did not answer the shutdown: %s", server, error)
 
