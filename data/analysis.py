@@ -6,7 +6,6 @@ streams are sketches.py's; reading the result is shoal.preprocessing's.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import zlib
@@ -23,6 +22,7 @@ from shoal.data.columns import ListColumn, as_columns
 from shoal.data.reader import CHUNK_ROWS, DataReader
 from shoal.data.sketches import DistinctCounter, FrequentValues, QuantileSketch, mixed
 from shoal.errors import UserError
+from shoal.wholefile import write_json
 
 FORMAT = "shoal-statistics-1"
 
@@ -227,14 +227,8 @@ def analyze(
 
 def save_statistics(path: str | os.PathLike[str], statistics: Mapping[str, Any]) -> None:
     """Write what `analyze` gave, whole or not at all. Raises OSError."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        # Infinities among the values have no JSON, but Python reads and writes them.
-        temporary.write_text(json.dumps(statistics, indent=1) + "\n")
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    # There may be infinities among the values.
+    write_json(Path(path), statistics, allow_nan=True)
 
 
 def _arrow(chunks: Iterator[Any], source: str) -> Iterator[Mapping[str, Any]]:

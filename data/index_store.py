@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from shoal.wholefile import replacing
+
 
 class IndexStore:
     """Tables by name in a folder; without one, none is kept."""
@@ -37,13 +39,12 @@ class IndexStore:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
                 table = build()
-                temporary = path.with_suffix(".partial")
                 with (
+                    replacing(path) as temporary,
                     pa.OSFile(str(temporary), "wb") as file,
                     pa.ipc.new_file(file, table.schema) as writer,
                 ):
                     writer.write_table(table)
-                os.replace(temporary, path)
                 return table
         with pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).read_all()

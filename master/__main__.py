@@ -34,13 +34,14 @@ from shoal.master.journal import Entry, Journal
 from shoal.master.launcher import Launcher, LauncherEvent
 from shoal.master.phases import Phase
 from shoal.master.processes import ProcessLauncher, shoal_command
-from shoal.master.result import result_of, write_json
+from shoal.master.result import result_of
 from shoal.master.resume import resume_job
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
 from shoal.proto import rpc
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
+from shoal.wholefile import write_json
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from shoal.config import JobFolder
 from shoal.master.ids import Start
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started
-from shoal.master.result import write_json
 from shoal.proto import faults
+from shoal.wholefile import write_json
 
 LAST_LINES = 20
 LAST_LINES_BYTES = 16384

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import os
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from shoal.master.job import Job
@@ -86,14 +83,3 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "messages": list(record.messages),
         "output": job.config.output or None,
     }
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace `path` by `content`: a reader sees the old file or the new one, whole."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w") as file:
-        json.dump(content, file, indent=2, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

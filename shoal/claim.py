@@ -17,6 +17,7 @@ from shoal.checks import check_output, check_removable
 from shoal.config import JobConfig, JobFolder
 from shoal.errors import UserError
 from shoal.processes import job_processes
+from shoal.wholefile import write_text
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobF
     try:
         _refuse_running(descriptor, folder, config)
         folder.result.unlink(missing_ok=True)
-        folder.config.write_text(config.to_json())
+        write_text(folder.config, config.to_json())
         yield folder, config
     finally:
         os.close(descriptor)
@@ -84,10 +85,10 @@ def _empty(folder: JobFolder, config: JobConfig) -> None:
         for entry in folder.path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
-            else:
+            elif entry != folder.config:  # it says that the folder is a job's
                 entry.unlink()
+        write_text(folder.config, config.to_json())
         folder.logs.mkdir()
-        folder.config.write_text(config.to_json())
     except OSError as error:
         raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
 

@@ -6,7 +6,6 @@ gone. What is in the files is shoal.checkpoints'.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import click
 
 from shoal.config import JobConfig, JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.wholefile import replacing
 
 if TYPE_CHECKING:
     from shoal.checkpoints.folders import Checkpoint
@@ -139,19 +139,18 @@ def export(folder: str, table: str, output: Path, number: int | None) -> None:
     if output.exists():
         raise UserError(f"{output} exists already; choose another name")
     found = _newest(*_find(folder, number))
-    temporary = output.with_name(output.name + ".tmp")
     rows, writer = 0, None
-    for server in range(len(found.shares)):
-        for columns in _pieces(found, table, server):
-            batch = pa.table({_parquet_name(name): _list(c) for name, c in columns.items()})
-            if writer is None:
-                writer = pq.ParquetWriter(temporary, batch.schema)
-            writer.write_table(batch)
-            rows += len(batch)
-    if writer is None:
-        raise UserError(f"table {table!r} of checkpoint {found.number} has no rows")
-    writer.close()
-    os.replace(temporary, output)
+    with replacing(output) as temporary:
+        for server in range(len(found.shares)):
+            for columns in _pieces(found, table, server):
+                batch = pa.table({_parquet_name(name): _list(c) for name, c in columns.items()})
+                if writer is None:
+                    writer = pq.ParquetWriter(temporary, batch.schema)
+                writer.write_table(batch)
+                rows += len(batch)
+        if writer is None:
+            raise UserError(f"table {table!r} of checkpoint {found.number} has no rows")
+        writer.close()
     click.echo(f"{rows:,} rows of table {table} of checkpoint {found.number} in {output}")
 
 

@@ -9,9 +9,6 @@ prediction.py's.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.errors import UserError
+from shoal.wholefile import remove_partial, replacing, write_json
 
 MANIFEST = "_manifest.json"
 FORMAT = "shoal-predictions-2"
@@ -27,8 +25,6 @@ PARTS = "_parts"
 """Where parts wait to become one file; readers of Parquet folders skip such names."""
 
 WHOLE = "predictions.parquet"
-TEMPORARY = ".shoal-"
-"""How the names of files begin that are not whole yet."""
 
 
 def begin_output(output: str) -> None:
@@ -47,9 +43,8 @@ def write_part(output: str, position: int, table: pa.Table, *, in_order: bool) -
     folder = Path(output, PARTS) if in_order else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"part-{position:015d}.parquet"
-    temporary = folder / f"{TEMPORARY}{path.name}.{os.getpid()}"
-    pq.write_table(table, temporary)
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary)
 
 
 def finish_output(output: str, total: int, *, in_order: bool) -> None:
@@ -69,8 +64,7 @@ def finish_output(output: str, total: int, *, in_order: bool) -> None:
         files = [whole]
     else:
         files = _checked_parts(folder, total)
-    for left in folder.glob(f"{TEMPORARY}*"):
-        left.unlink(missing_ok=True)
+    remove_partial(folder)
     _write_manifest(folder, complete=True, records=total, files=[file.name for file in files])
 
 
@@ -94,11 +88,12 @@ def _checked_parts(folder: Path, total: int) -> list[Path]:
 
 def _join(parts: list[Path], whole: Path) -> None:
     """One file of all parts, a row group a part."""
-    temporary = whole.with_name(f"{TEMPORARY}{whole.name}.{os.getpid()}")
-    with pq.ParquetWriter(temporary, pq.read_schema(parts[0])) as writer:
+    with (
+        replacing(whole) as temporary,
+        pq.ParquetWriter(temporary, pq.read_schema(parts[0])) as writer,
+    ):
         for part in parts:
             writer.write_table(pq.read_table(part))
-    os.replace(temporary, whole)
 
 
 def _write_manifest(folder: Path, *, complete: bool, **more: Any) -> None:
@@ -108,10 +103,4 @@ def _write_manifest(folder: Path, *, complete: bool, **more: Any) -> None:
         "complete": complete,
         **more,
     }
-    temporary = folder / f"{TEMPORARY}{MANIFEST}.{os.getpid()}"
-    try:
-        temporary.write_text(json.dumps(content, indent=2) + "\n")
-        os.replace(temporary, folder / MANIFEST)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+    write_json(folder / MANIFEST, content)

@@ -17,9 +17,9 @@ from shoal.master.__main__ import exit_code_of
 from shoal.master.failures import Failure
 from shoal.master.job import Job
 from shoal.master.outcomes import DataDescribed
-from shoal.master.result import write_json
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
+from shoal.wholefile import write_json
 from tests.master.strategies import begun, config
 from tests.master.test_job import kinds_until_end
 

@@ -14,7 +14,7 @@ from shoal.config import JobFolder
 from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.launcher import Exited, Started
 from shoal.master.processes import ProcessLauncher, shoal_command
-from shoal.master.result import write_json
+from shoal.wholefile import write_json
 
 PATIENCE = 30.0
 FOREVER = "import threading; threading.Event().wait()"

@@ -17,13 +17,14 @@ from shoal.master.job import Job
 from shoal.master.launcher import Started
 from shoal.master.phases import Phase
 from shoal.master.processes import ProcessLauncher
-from shoal.master.result import result_of, write_json
+from shoal.master.result import result_of
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
+from shoal.wholefile import write_json
 from tests.master.peers import command
 from tests.master.strategies import config
 

@@ -61,7 +61,7 @@ def test_the_folder_is_in_the_inputs_order_and_complete_when_all_is_there(
         write(pb.Range(source=source, start=start, end=end), position, [values])
     assert manifest(output)["complete"] is False
     # What a killed worker left of a part and of the manifest.
-    for left in (".shoal-part-000000000000000.parquet.7", ".shoal-_manifest.json.8"):
+    for left in (".part-000000000000000.parquet.7.partial", "._manifest.json.8.partial"):
         (tmp_path / "out" / left).write_bytes(b"PAR")
     for _ in range(2):  # a worker may die when it has done so
         finish_output(output, 4, in_order=in_order)

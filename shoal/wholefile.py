@@ -1,0 +1,56 @@
+"""A file that is there whole or not at all.
+
+Owns the temporary name, the sync and the rename. Files of checkpoints, which may lie
+elsewhere than in a local folder, are shoal.checkpoints.storage's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PREFIX = "."  # hides the half-written from those who read a folder's files
+SUFFIX = ".partial"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Have `path` be what is written to the name given, once the block has ended.
+
+    Until then, and if the block raises, `path` stays as it was. A reader sees the file
+    that was or the one that is, also after a power failure. Raises OSError.
+    """
+    temporary = path.with_name(f"{PREFIX}{path.name}.{os.getpid()}{SUFFIX}")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        # A full or vanished disk must not hide the error that says so.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by the text. Raises OSError."""
+    with replacing(path) as temporary:
+        temporary.write_text(text)
+
+
+def write_json(path: Path, content: Any, *, allow_nan: bool = False) -> None:
+    """Replace `path` by the JSON of `content`. Raises OSError, and ValueError on NaN.
+
+    allow_nan: write NaN and infinities, for which JSON has no word, as Python reads them.
+    """
+    write_text(path, json.dumps(content, indent=2, allow_nan=allow_nan) + "\n")
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what killed processes left in `folder`; nobody may be writing there."""
+    for left in folder.glob(f"{PREFIX}*{SUFFIX}"):
+        left.unlink(missing_ok=True)
