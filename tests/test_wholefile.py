@@ -19,17 +19,19 @@ def test_a_file_is_replaced_when_the_block_has_ended(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
+def write_and_fail(path: Path) -> None:
+    with wholefile.replacing(path) as temporary:
+        temporary.write_text("half")
+        (path.parent / "missing").read_text()
+
+
 def test_a_block_that_raises_leaves_what_was(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
     with pytest.raises(ValueError, match="JSON"):
         wholefile.write_json(path, float("nan"))
-    with (
-        pytest.raises(FileNotFoundError, match="missing"),
-        wholefile.replacing(path) as temporary,
-    ):
-        temporary.write_text("half")
-        (tmp_path / "missing").read_text()
+    with pytest.raises(FileNotFoundError, match="missing"):
+        write_and_fail(path)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.json"]
 
