@@ -32,6 +32,7 @@ from shoal.master.events import RecordedJob
 from shoal.master.job import Job
 from shoal.master.journal import Entry, Journal
 from shoal.master.launcher import Launcher, LauncherEvent
+from shoal.master.losses import StepLosses
 from shoal.master.phases import Phase
 from shoal.master.processes import ProcessLauncher, shoal_command
 from shoal.master.result import result_of
@@ -123,7 +124,12 @@ def run_job(
     Raises UserError if the job runs already, or the journal is damaged; OSError if the
     port is taken.
     """
-    with locked(folder, config.job_name), closing(Journal(folder.journal, config)) as journal:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked(folder, config.job_name))
+        journal = stack.enter_context(closing(Journal(folder.journal, config)))
+        losses = None
+        if journal.config.step_losses:
+            losses = stack.enter_context(closing(StepLosses(folder.losses)))
         folder.result.unlink(missing_ok=True)
         job = RecordedJob(journal.config, journal.add)
         job.replay(entry.event for entry in journal.entries)
@@ -135,7 +141,7 @@ def run_job(
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
-        service = MasterService(runner, Routing.even(config.num_ps))
+        service = MasterService(runner, Routing.even(config.num_ps), losses)
         name = rpc.peer_name(config.token, "master")
         server, bound = serve(service.handlers(), name, folder, host, port)
         address = f"{host}:{bound}"

@@ -12,6 +12,7 @@ from shoal.master import outcomes
 from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.instructions import Finished, Wait
+from shoal.master.losses import StepLosses
 from shoal.master.runner import Runner
 from shoal.master.status import status_message
 from shoal.master.updates import Gradient
@@ -26,8 +27,10 @@ from shoal.proto.routing import Routing
 class MasterService:
     """The handlers, over the job that `runner` runs."""
 
-    def __init__(self, runner: Runner, routing: Routing) -> None:
+    def __init__(self, runner: Runner, routing: Routing, losses: StepLosses | None = None) -> None:
+        """losses: takes what the workers tell of their steps."""
         self._runner = runner
+        self._losses = losses
         self._routing = routing.to_message()
 
     def handlers(self) -> dict[Method[Any, Any], Callable[[Any], Any]]:
@@ -137,6 +140,8 @@ class MasterService:
         answer = self._runner.apply(
             lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)
         )
+        if self._losses is not None:
+            self._losses.add(request.worker, request.incarnation, request.steps)
         return pb.HeartbeatReply(stop=answer.stop, abandon_task=answer.abandon_task)
 
     def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:

@@ -617,7 +617,7 @@ class OfferGradientReply(_message.Message):
     def __init__(self, admitted: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds")
+    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -633,6 +633,7 @@ class HeartbeatRequest(_message.Message):
     LOSS_FIELD_NUMBER: _ClassVar[int]
     LOSS_BATCHES_FIELD_NUMBER: _ClassVar[int]
     STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -641,7 +642,22 @@ class HeartbeatRequest(_message.Message):
     loss: float
     loss_batches: int
     stage_seconds: _containers.ScalarMap[str, float]
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[StepLoss]
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ...) -> None: ...
+
+class StepLoss(_message.Message):
+    __slots__ = ("step", "task", "records_done", "version", "loss")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    task: int
+    records_done: int
+    version: int
+    loss: float
+    def __init__(self, step: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("stop", "abandon_task")

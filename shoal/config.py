@@ -171,6 +171,12 @@ class JobConfig(KubernetesOptions):
         False,
         commands="train",
     )
+    accumulate: int = _option(
+        "Minibatches whose gradients a worker averages into one push, as Keras's "
+        "gradient_accumulation_steps does. --num-minibatches-per-task must be a multiple.",
+        1,
+        commands="train",
+    )
     sync: bool = _option(
         "Synchronous training: gradients of --grads-to-wait minibatches, all computed from the "
         "same values, are averaged into one update of the model.",
@@ -187,6 +193,11 @@ class JobConfig(KubernetesOptions):
         "With --sync, what becomes of a gradient whose update was made without it. drop: its "
         "minibatch is trained again, from newer values. fold: it counts for the next update.",
         "drop",
+        commands="train",
+    )
+    step_losses: bool = _option(
+        "Write the loss of every training step to losses.csv in the job's folder.",
+        False,
         commands="train",
     )
     evaluation_steps: int = _option(
@@ -255,6 +266,7 @@ class JobConfig(KubernetesOptions):
             ("row_cache_mb", 0),
             ("row_cache_staleness", 0),
             ("staleness_bound", -1),
+            ("accumulate", 1),
             ("grads_to_wait", 0),
             ("evaluation_steps", 0),
             ("checkpoint_steps", 0),
@@ -265,6 +277,11 @@ class JobConfig(KubernetesOptions):
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{flag(name)} must be at least {least}, not {getattr(self, name)}")
+        if self.num_minibatches_per_task % self.accumulate:
+            raise UserError(
+                f"--num-minibatches-per-task ({self.num_minibatches_per_task}) must be a "
+                f"multiple of --accumulate ({self.accumulate}): a push is of one task"
+            )
         self._check_sync()
         for name in (
             "heartbeat_seconds",
@@ -470,6 +487,11 @@ class JobFolder:
     def result(self) -> Path:
         """What came of the job, JSON, written once at the end."""
         return self.path / "result.json"
+
+    @property
+    def losses(self) -> Path:
+        """The loss of every training step, with --step-losses, CSV."""
+        return self.path / "losses.csv"
 
     @property
     def logs(self) -> Path:

@@ -62,7 +62,7 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
 
     # Before the long import: the first process of a container has no default handlers, so
     # a request to end that came meanwhile would be lost.
-    progress = Progress()
+    progress = Progress(keep_steps=job.step_losses)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: progress.stopped.set())
     try:
@@ -103,6 +103,8 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
         module = load_module(job.model_zoo, job.model_def)
         worker = Worker(job, module, master, servers, progress, heartbeat, index, incarnation)
         worker.run()
+        heartbeat.stop()
+        heartbeat.beat()  # with the last steps
     except (WireError, PeerUnavailableError):
         if progress.stopped.is_set():
             return  # the others of the job end too

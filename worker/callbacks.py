@@ -165,10 +165,14 @@ class Callbacks:
 
     # ------------------------------------------------------------ while training
 
-    def learning_rate(self, version: int) -> float:
-        """The rate of a step at `version` in the present epoch."""
+    def learning_rate(self, version: int, minibatches: int = 1) -> float:
+        """The rate of a step at `version` in the present epoch.
+
+        minibatches: of which a push is made. An optimizer's own schedule counts these, in
+        Keras too, of which the last one before an update decides.
+        """
         if not self._schedules:
-            return self._optimizer.learning_rate(version)
+            return self._optimizer.learning_rate((version + 1) * minibatches - 1)
         with user_code(f"the learning rate of {self._what}"):
             return self._schedules[0](version, self.epoch)
 

@@ -42,11 +42,18 @@ class FlatVariables:
 
     def assign(self, flat: tf.Tensor) -> None:
         """Set the variables from `flat`, float32 [size]."""
+        for variable, part in zip(self.variables, self.unpack(flat), strict=True):
+            variable.assign(part)
+
+    def unpack(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        """The parts of `flat`, float32 [size], in the shapes of the variables."""
         if not self.variables:
-            return
+            return []
         parts = tf.split(flat, self._sizes)
-        for variable, part in zip(self.variables, parts, strict=True):
-            variable.assign(tf.reshape(part, variable.shape))
+        return [
+            tf.reshape(part, variable.shape)
+            for variable, part in zip(self.variables, parts, strict=True)
+        ]
 
     def pack(self, values: Sequence[tf.Tensor | None]) -> tf.Tensor:
         """One value a variable, or None for zeros, as one vector, float32 [size]."""

@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 class Progress:
     """What the worker has done; shared by the loop and the heartbeat thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_steps: bool = False) -> None:
+        """keep_steps: the master wants to hear of each step."""
         self._lock = threading.Lock()
         self._task = 0
         self._records_done = 0
@@ -32,6 +33,9 @@ class Progress:
         self._loss_sum = 0.0
         self._loss_batches = 0
         self._stages: defaultdict[str, float] = defaultdict(float)
+        self._keep_steps = keep_steps
+        self._steps: list[pb.StepLoss] = []
+        self._steps_kept = 0
         self.stopped = threading.Event()
         self._abandoned = False
 
@@ -50,6 +54,17 @@ class Progress:
             if loss is not None:
                 self._loss_sum += loss
                 self._loss_batches += 1
+            if loss is not None and self._keep_steps:
+                self._steps_kept += 1
+                self._steps.append(
+                    pb.StepLoss(
+                        step=self._steps_kept,
+                        task=self._task,
+                        records_done=records_done,
+                        version=version,
+                        loss=loss,
+                    )
+                )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -68,7 +83,7 @@ class Progress:
         return self.stopped.is_set() or self._abandoned
 
     def take(self, worker: int, incarnation: int) -> pb.HeartbeatRequest:
-        """The next heartbeat; the losses in it are not told again."""
+        """The next heartbeat; the losses in it are not told again, the steps until `heard`."""
         with self._lock:
             request = pb.HeartbeatRequest(
                 worker=worker,
@@ -79,9 +94,15 @@ class Progress:
                 loss=self._loss_sum / self._loss_batches if self._loss_batches else 0.0,
                 loss_batches=self._loss_batches,
                 stage_seconds=self._stages,
+                steps=self._steps,
             )
             self._loss_sum, self._loss_batches = 0.0, 0
             return request
+
+    def heard(self, request: pb.HeartbeatRequest) -> None:
+        """The master has heard of the steps in a heartbeat."""
+        with self._lock:
+            del self._steps[: len(request.steps)]
 
     def abandon(self, task: int) -> None:
         """The master took the lease of `task` away."""
@@ -148,6 +169,7 @@ class Heartbeat:
             self._unheard()
             return
         self._unanswered = 0.0
+        self._progress.heard(request)
         if reply.abandon_task:
             self._progress.abandon(request.task)
         if reply.stop:

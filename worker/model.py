@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker import dependencies, specs
+from shoal.worker import accumulation, dependencies, specs
 from shoal.worker.callbacks import Callbacks
 from shoal.worker.flat import FlatVariables
 from shoal.worker.heartbeat import Progress
@@ -97,6 +97,7 @@ class ServedModel:
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()
         self.optimizer = specs.ServedOptimizer(optimizer, module.describe("optimizer"))
+        self.accumulated = accumulation.minibatches_to_push(config, self.optimizer.accumulated)
         self.loss = Losses(module.loss, module.loss_weights, self.file, self._refusals.refuse)
         self.callbacks = Callbacks(module, self.optimizer)
         self._ids = tf.function(self._trace_ids, input_signature=[features_spec])
@@ -131,6 +132,7 @@ class ServedModel:
             self._refusals,
             features_spec,
             labels_spec,
+            clip_at_once=self.accumulated == 1,
         )
 
     @contextmanager
@@ -273,18 +275,25 @@ class ServedModel:
         pulled = self.pull(batch.features, training=True)
         return Prepared(batch, pulled, self._inputs(pulled))
 
-    def compute(self, prepared: Prepared, task: int) -> tuple[float, Push]:
+    def compute(
+        self, prepared: Prepared, task: int, moved: npt.NDArray[np.float32] | None = None
+    ) -> tuple[float, Push]:
         """The loss of a prepared batch and the push of its gradients.
 
+        moved: by how much earlier batches of the same push have moved the statistics.
+        With more than one to a push, the gradients are not clipped yet.
         Raises UserError if the loss is not finite, UserCodeError if the model raises.
         """
         batch, pulled = prepared.batch, prepared.pulled
+        trainable, state, *rows = prepared.inputs
+        if moved is not None:
+            state = state + moved
         with (
             self._stage("compute"),
             self._calling(f"the training step of {self._module.path.name}"),
         ):
             loss, dense, change, tables = self._steps.train(
-                batch.features, batch.labels, *prepared.inputs
+                batch.features, batch.labels, trainable, state, *rows
             )
             value = float(loss)
         if not math.isfinite(value):
@@ -300,13 +309,18 @@ class ServedModel:
                 if pulled.ids[table].unique.size and name not in self._frozen
             },
             dense=(dense.numpy(), change.numpy()),
-            learning_rate=self.callbacks.learning_rate(max(pulled.versions)),
+            learning_rate=self.callbacks.learning_rate(max(pulled.versions), self.accumulated),
             versions=pulled.versions,
             times=pulled.times,
             task=task,
             records_done=batch.records_done,
             modulate_rate=self._modulate_rate,
         )
+
+    def average(self, pushes: Sequence[Push]) -> Push:
+        """One push of `accumulated` minibatches' gradients, or of the last few of a task."""
+        dims = [layer.output_dim for layer in self.tables.values()]
+        return accumulation.average(pushes, dims, self._steps.clip)
 
     def push(self, push: Push) -> None:
         """Send gradients to all servers; returns when each has applied its part."""

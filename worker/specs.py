@@ -25,6 +25,7 @@ class ServedOptimizer:
     """The user's optimizer, split into what servers do and what the worker does.
 
     spec: the update rule, run by the servers.
+    accumulated: its gradient_accumulation_steps; 1 if there are none.
     The learning rate is evaluated and gradients are clipped by the worker, which alone
     holds the schedule and the whole of a variable's gradient.
     """
@@ -36,6 +37,7 @@ class ServedOptimizer:
                 f"{what} returned {type(optimizer).__name__}, not a keras.optimizers.Optimizer"
             )
         config = optimizer.get_config()
+        self.accumulated: int = config.pop("gradient_accumulation_steps", None) or 1
         self._clip = {name: config.pop(name) for name in CLIPPING if config.get(name)}
         if getattr(optimizer, "_exclude_from_weight_decay_pattern", None) or getattr(
             optimizer, "_exclude_from_weight_decay", None

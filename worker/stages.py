@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import numpy as np
 
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
@@ -81,8 +83,8 @@ class Channel(Generic[Item]):
 
 
 @dataclass(frozen=True)
-class _Step:
-    """A computed step on its way to the servers."""
+class Step:
+    """A computed step on its way to the servers. loss: mean over its minibatches."""
 
     push: Push
     loss: float
@@ -114,15 +116,13 @@ class TrainingPipeline:
         if self._depth:
             _Run(self._model, self._progress, self._pace, batches, task, self._depth).run()
             return
-        for prepared in self._prepared(batches):
-            push(self._model, self._progress, self._pace, compute(self._model, prepared, task))
+        for step in steps(self._model, self._prepared(batches), task):
+            push(self._model, self._progress, self._pace, step)
             if self._progress.interrupted:
                 return
 
     def _prepared(self, batches: Iterator[Batch]) -> Iterator[Prepared]:
-        for batch in timed(batches, self._progress):
-            if self._pace is not None and not self._pace.wait():
-                return
+        for batch in paced(batches, self._model.accumulated, self._progress, self._pace):
             yield self._model.prepare(batch)
 
 
@@ -136,18 +136,56 @@ def timed(batches: Iterator[Batch], progress: Progress) -> Iterator[Batch]:
         yield batch
 
 
-def compute(model: ServedModel, prepared: Prepared, task: pb.Task) -> _Step:
-    """The step of a prepared batch. Raises UserError with the records it was about."""
+def paced(
+    batches: Iterator[Batch], accumulated: int, progress: Progress, pace: Pace | None
+) -> Iterator[Batch]:
+    """The batches, as the pace allows: it counts pushes. Ends early if the task is to be left."""
+    for number, batch in enumerate(timed(batches, progress)):
+        if pace is not None and number % accumulated == 0 and not pace.wait():
+            return
+        yield batch
+
+
+def steps(model: ServedModel, batches: Iterable[Prepared], task: pb.Task) -> Iterator[Step]:
+    """The steps of a task, each of as many batches as make a push, the last of what is left.
+
+    Raises as `compute`.
+    """
+    made: list[Step] = []
+    for prepared in batches:
+        made.append(compute(model, prepared, task, made))
+        if len(made) == model.accumulated:
+            yield _together(model, made)
+            made = []
+    if made:
+        yield _together(model, made)
+
+
+def _together(model: ServedModel, made: list[Step]) -> Step:
+    if model.accumulated == 1:
+        return made[0]
+    loss = sum(each.loss for each in made) / len(made)
+    return Step(model.average([each.push for each in made]), loss, made[-1].records_done)
+
+
+def compute(
+    model: ServedModel, prepared: Prepared, task: pb.Task, before: Sequence[Step] = ()
+) -> Step:
+    """The step of a prepared batch, after those `before` it in the same push.
+
+    Raises UserError with the records it was about.
+    """
+    moved = np.sum([each.push.dense[1] for each in before], axis=0) if before else None
     try:
-        loss, made = model.compute(prepared, task.id)
+        loss, made = model.compute(prepared, task.id, moved)
     except UserError as error:
         first = task.range.start + prepared.batch.first
         last = first + prepared.batch.size - 1
         raise UserError(f"{error} (records {first} to {last} of {task.range.source})") from error
-    return _Step(made, loss, prepared.batch.records_done)
+    return Step(made, loss, prepared.batch.records_done)
 
 
-def push(model: ServedModel, progress: Progress, pace: Pace | None, step: _Step) -> None:
+def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) -> None:
     """Push a step and tell of it once every server has it."""
     model.push(step.push)
     if pace is not None:
@@ -173,7 +211,7 @@ class _Run:
         self._batches = batches
         self._task = task
         self._pulled: Channel[Prepared] = Channel(depth)
-        self._computed: Channel[_Step] = Channel(depth)
+        self._computed: Channel[Step] = Channel(depth)
         self._error: Exception | None = None
 
     def run(self) -> None:
@@ -206,27 +244,29 @@ class _Run:
         self._computed.abort()
 
     def _pull(self) -> None:
-        for batch in timed(self._batches, self._progress):
-            if self._pace is not None and not self._pace.wait():
-                self._abort()
-                return
+        for batch in paced(self._batches, self._model.accumulated, self._progress, self._pace):
             self._pulled.put(self._model.prepare(batch))
             if self._progress.interrupted:
                 self._abort()
                 return
+        if self._progress.interrupted:
+            self._abort()
         self._pulled.finish()
 
     def _compute(self) -> None:
+        for step in steps(self._model, self._received(), self._task):
+            with self._progress.stage("wait for push"):
+                self._computed.put(step)
+        self._computed.finish()
+
+    def _received(self) -> Iterator[Prepared]:
         while True:
             try:
                 with self._progress.stage("wait for pull"):
                     prepared = self._pulled.get()
             except ChannelClosedError:
-                break
-            step = compute(self._model, prepared, self._task)
-            with self._progress.stage("wait for push"):
-                self._computed.put(step)
-        self._computed.finish()
+                return
+            yield prepared
 
     def _push(self) -> None:
         while True:

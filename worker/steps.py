@@ -34,6 +34,7 @@ class CompiledSteps:
     calls: name of the table of each embedding call, in the order of the calls.
     features_spec, labels_spec: of a batch; labels_spec may be None where nothing is
         trained.
+    clip_at_once: whether the training step clips; otherwise `clip` is to be called.
     """
 
     def __init__(
@@ -48,8 +49,11 @@ class CompiledSteps:
         refusals: Refusals,
         features_spec: Any,
         labels_spec: Any,
+        *,
+        clip_at_once: bool = True,
     ) -> None:
         self._model = model
+        self._clip_at_once = clip_at_once
         self._loss = loss
         self._optimizer = optimizer
         self._trainable = trainable
@@ -70,6 +74,14 @@ class CompiledSteps:
         )
         self.predict: Callable[..., Any] = tf.function(self._prediction, reduce_retracing=True)
         """Of features and `StepInputs`: the model's outputs."""
+        self.clip: Callable[..., tuple[tf.Tensor, list[tf.Tensor]]] = tf.function(
+            self._clipped,
+            input_signature=[
+                tf.TensorSpec([trainable.size]),
+                [tf.TensorSpec([None, dim]) for dim in dims.values()],
+            ],
+        )
+        """Of the gradient of the flat trainable vector and those of all tables."""
 
     def train(self, *arguments: Any) -> StepOutputs:
         """Of features, labels and `StepInputs`; traced at the first call.
@@ -138,9 +150,16 @@ class CompiledSteps:
             for gradient, table in zip(gradients[count:], rows, strict=True)
         ]
         dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients[:count]]
-        dense, tables = self._optimizer.clip(dense, tables)
+        if self._clip_at_once:
+            dense, tables = self._optimizer.clip(dense, tables)
         change = self._state.read() - state
         return loss, self._trainable.pack(dense), change, tables
+
+    def _clipped(
+        self, flat: tf.Tensor, tables: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        dense, tables = self._optimizer.clip(self._trainable.unpack(flat), tables)
+        return self._trainable.pack(dense), tables
 
     def _prediction(
         self,

@@ -17,7 +17,7 @@ OWN_STEPS = ("train_step", "compute_loss")
 
 
 def check_model(model: Any, file: str) -> None:
-    """Raises UserError for a step of the model's own.
+    """Raises UserError for a step of the model's own, or layers that compute in float16.
 
     file: name of the user's file, for the message.
     """
@@ -28,6 +28,14 @@ def check_model(model: Any, file: str) -> None:
                 "workers compute gradients and servers apply them. Compute the loss in "
                 "loss(labels, predictions), what needs the layers' insides with add_loss(), and "
                 f"remove {name}"
+            )
+    # Gradients of float16 vanish unless the loss is scaled, which Keras does by itself.
+    for layer in model._flatten_layers():
+        if layer.compute_dtype == "float16":
+            raise UserError(
+                f"layer {layer.name!r} of the model in {file} computes in float16 "
+                "(mixed_float16), which needs a scaled loss: shoal has none; use "
+                "mixed_bfloat16, which needs none"
             )
 
 

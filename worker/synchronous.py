@@ -7,7 +7,8 @@ is the master's to say (master/updates.py); averaging them is the servers' (ps/t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -15,7 +16,7 @@ from shoal.proto.rpc import Connection
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.pipeline import Batch
-from shoal.worker.stages import compute, timed
+from shoal.worker.stages import steps, timed
 
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.05
@@ -48,19 +49,20 @@ class SynchronousTraining:
 
         Returns early if the progress is interrupted. Raises as TrainingPipeline.run does.
         """
-        for batch in timed(batches, self._progress):
+        read = timed(batches, self._progress)
+        while group := list(itertools.islice(read, self._model.accumulated)):
             while not self._progress.interrupted:
-                if self._given(batch, task):
+                if self._given(group, task):
                     break
             else:
                 return
 
-    def _given(self, batch: Batch, task: pb.Task) -> bool:
-        """Compute the gradient of a batch; whether it was admitted to an update."""
+    def _given(self, group: Sequence[Batch], task: pb.Task) -> bool:
+        """Compute the gradient of some batches; whether it was admitted to an update."""
         update = self._join()
         if update is None:
             return False
-        step = compute(self._model, self._model.prepare(batch), task)
+        (step,) = steps(self._model, map(self._model.prepare, group), task)
         number = self._model.hold(step.push)
         worker, incarnation = self._identity
         request = pb.OfferGradientRequest(

@@ -64,5 +64,6 @@ def trained(session_folder, clicks):
         minibatch_size=25,
         num_ps=2,
         seed=7,
+        step_losses=True,
         pipeline_depth=0,  # what test_determinism.py compares must not depend on timing
     ).succeeded()

@@ -3,6 +3,7 @@
 With --pipeline-depth 0: a pull that overlaps a push may or may not see its values.
 """
 
+import csv
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.parquet as pq
@@ -20,7 +21,13 @@ def model(output):
     return {file.name: pq.read_table(file).to_pydict() for file in files}
 
 
-def test_weights_are_the_same_bit_for_bit(trained, session_folder, clicks, tmp_path):
+def curve(folder):
+    """The loss of each step, in order, as it was written."""
+    with (folder / "losses.csv").open(newline="") as file:
+        return [row["loss"] for row in csv.DictReader(file)]
+
+
+def test_weights_and_losses_are_the_same_bit_for_bit(trained, session_folder, clicks, tmp_path):
     def one(name, servers, seed):
         return run(
             "train",
@@ -34,6 +41,7 @@ def test_weights_are_the_same_bit_for_bit(trained, session_folder, clicks, tmp_p
             num_ps=servers,
             seed=seed,
             pipeline_depth=0,
+            step_losses=True,
         ).succeeded()
 
     jobs = {"again": (2, 7), "one": (1, 7), "three": (3, 7), "other": (2, 8)}
@@ -42,10 +50,14 @@ def test_weights_are_the_same_bit_for_bit(trained, session_folder, clicks, tmp_p
 
     expected = model(session_folder / "trained-out")
     assert len(expected["users.parquet"]["id"]) == 600
+    losses = curve(session_folder / "trained")
+    assert len(losses) == trained.result["versions"]["ps-0"] == 24
     for name in ("again", "one", "three"):
         assert model(tmp_path / f"{name}-out") == expected, name
+        assert curve(tmp_path / name) == losses
         assert ended[name].result["metrics"] == trained.result["metrics"]
     # What a seed does not change would pass for the same, too.
+    assert curve(tmp_path / "other") != losses
     other = model(tmp_path / "other-out")
     assert other["dense.parquet"]["values"] != expected["dense.parquet"]["values"]
     assert other["users.parquet"]["vector"] != expected["users.parquet"]["vector"]

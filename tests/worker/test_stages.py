@@ -19,6 +19,8 @@ TASK = pb.Task(id=1, range=pb.Range(source="data", start=100, end=200))
 class Model:
     """Records what the stages do, and can hold or fail one of them at a batch."""
 
+    accumulated = 1
+
     def __init__(self):
         self.log = []
         self.version = 0
@@ -39,7 +41,7 @@ class Model:
         self._visit("pull", batch.first)
         return SimpleNamespace(batch=batch)
 
-    def compute(self, prepared, task):
+    def compute(self, prepared, task, moved):
         self._visit("compute", prepared.batch.first)
         return 0.5, prepared.batch.first
 
