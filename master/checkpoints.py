@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from shoal.config import JobConfig
 from shoal.master.flow import Flow
+from shoal.master.handover import HandOvers
+from shoal.master.ids import Start
 from shoal.master.instructions import Instruction, RemoveCheckpoints, TakeCheckpoint
 from shoal.master.membership import Membership
 from shoal.master.phases import Phase
@@ -34,7 +36,8 @@ class Checkpoints:
     """The checkpoints of one job.
 
     kept: those that are there, oldest first. count: how many were taken. failures: how many
-    could not be. last_failure: why, of the last of them.
+    could not be. last_failure: why, of the last of them. hand_overs: servers that wait for one
+    before they end.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class Checkpoints:
         self._record = record
         self._members = members
         self._instructions = instructions
+        self.hand_overs = HandOvers()
+        self._enabled = self.enabled(config)
         self._steps = config.checkpoint_steps
         self._seconds = config.checkpoint_seconds
         self._keep = config.keep_checkpoint_max
@@ -79,6 +84,7 @@ class Checkpoints:
     def master_restarted(self) -> None:
         """What was under way is not any more, and the time since the last is not known."""
         self._under_way = False
+        self.hand_overs = HandOvers()  # who still waits asks again
         self._wanted = self._needs_first and not self.count
         self._version = None
 
@@ -91,6 +97,7 @@ class Checkpoints:
         self._given_up.update(given_up)
         self._members = members
         self._under_way = False
+        self.hand_overs = HandOvers()
         self._version = None
         self._final_failures = 0
         newest = restored.number if restored is not None else 0
@@ -102,6 +109,7 @@ class Checkpoints:
             return
         self._under_way = True
         self._wanted = False
+        self.hand_overs.begun()
         self._version, self._time = self._newest, now
         # Only one that is begun after training has all that was trained.
         self._instructions.append(TakeCheckpoint(final=self._flow.phase == Phase.SAVING))
@@ -120,13 +128,29 @@ class Checkpoints:
             self._version, self._time = self._newest, now
         by_steps = self._steps and self._newest // self._steps > self._version // self._steps
         by_time = self._seconds and now - self._time >= self._seconds
-        return bool(self._wanted or by_steps or by_time)
+        return bool(self._wanted or self.hand_overs.wanted or by_steps or by_time)
+
+    def leaving(self, start: Start, now: float) -> str | None:
+        """A server was told to end, and takes no more pushes.
+
+        What came of the checkpoint that it waits for, in words; None while it has to wait.
+        """
+        if self._flow.phase not in (Phase.TRAINING, Phase.SAVING):
+            return "nothing is trained now"
+        if not self._enabled:
+            return "the job takes no checkpoints: what it has acknowledged is lost"
+        if not self.hand_overs.known(start):
+            self._record.note(now, f"{start.process} is told to end; first a checkpoint is taken")
+        outcome = self.hand_overs.ask(start)
+        self.tick(now)
+        return outcome
 
     def taken(self, taken: Taken, final: bool, now: float) -> None:
         """A checkpoint is complete; the surplus of older ones goes."""
         self._under_way = False
         self.count += 1
         self.kept.append(taken)
+        self.hand_overs.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
         surplus, self.kept = self.kept[: -self._keep], self.kept[-self._keep :]
         if surplus:
             self._instructions.append(RemoveCheckpoints(tuple(each.number for each in surplus)))
@@ -140,6 +164,7 @@ class Checkpoints:
         self.failures += 1
         self._final_failures += final
         self.last_failure = reason
+        self.hand_overs.ended(f"the checkpoint could not be taken: {reason}")
         newest = f"number {self.kept[-1].number}" if self.kept else "none"
         self._record.note(
             now, f"warning: a checkpoint could not be taken: {reason}; the newest is {newest}"

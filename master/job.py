@@ -217,6 +217,11 @@ class Job:
         if self.members.servers_ready:
             self.flow.servers_ready(now)
 
+    def server_leaving(self, server: ServerId, incarnation: int, now: float) -> str | None:
+        """A server was told to end; as `Checkpoints.leaving`. Raises WireError."""
+        self.members.server_calls(server, incarnation)
+        return self.checkpoints.leaving(Start(server, incarnation), now)
+
     def worker_registered(self, worker: WorkerId, incarnation: int, now: float) -> list[str]:
         """A worker is ready; returns the servers' addresses by index.
 

@@ -188,7 +188,14 @@ class Membership:
         return slot
 
     def register_server(self, server: ServerId, incarnation: int, address: str) -> ServerSlot:
-        """Note where a server listens.
+        """Note where a server listens. Raises WireError as `server_calls` does."""
+        slot = self.server_calls(server, incarnation)
+        slot.state = ProcessState.ALIVE
+        slot.address = address
+        return slot
+
+    def server_calls(self, server: ServerId, incarnation: int) -> ServerSlot:
+        """A server speaks.
 
         Raises WireError: FENCED if the incarnation is over, BAD_REQUEST if it never was.
         """
@@ -197,8 +204,6 @@ class Membership:
             raise WireError(pb.BAD_REQUEST, f"{server}.{incarnation} was never started here")
         if incarnation < slot.incarnation or slot.state == ProcessState.DEAD:
             raise WireError(pb.FENCED, f"{server}.{incarnation} was taken for dead")
-        slot.state = ProcessState.ALIVE
-        slot.address = address
         return slot
 
     def fences(self) -> list[tuple[WorkerId, int]]:

@@ -38,6 +38,7 @@ class MasterService:
         return {
             methods.GET_RESTORE: self._get_restore,
             methods.REGISTER_SERVER: self._register_server,
+            methods.LEAVE: self._leave,
             methods.REGISTER_WORKER: self._register_worker,
             methods.GET_ROUTING: self._get_routing,
             methods.GET_TASK: self._get_task,
@@ -75,6 +76,13 @@ class MasterService:
         )
         again = request.incarnation > FIRST_INCARNATION
         return pb.RestoreReply(again=again, root=root, checkpoints=kept[::-1] if again else ())
+
+    def _leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:
+        server = ServerId(request.server)
+        outcome = self._runner.apply(
+            lambda job, now: job.server_leaving(server, request.incarnation, now)
+        )
+        return pb.LeaveReply(wait=outcome is None, outcome=outcome or "")
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         worker = WorkerId(request.worker)

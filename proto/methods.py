@@ -60,6 +60,7 @@ SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply)
 
 GET_RESTORE = Method(MASTER, "GetRestore", pb.RestoreRequest, pb.RestoreReply)
 REGISTER_SERVER = Method(MASTER, "RegisterServer", pb.RegisterServerRequest, pb.RegisterServerReply)
+LEAVE = Method(MASTER, "Leave", pb.LeaveRequest, pb.LeaveReply)
 REGISTER_WORKER = Method(MASTER, "RegisterWorker", pb.RegisterWorkerRequest, pb.RegisterWorkerReply)
 GET_ROUTING = Method(MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply)
 GET_TASK = Method(MASTER, "GetTask", pb.GetTaskRequest, pb.GetTaskReply)

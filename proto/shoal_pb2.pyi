@@ -494,6 +494,22 @@ class RestoreReply(_message.Message):
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class LeaveRequest(_message.Message):
+    __slots__ = ("server", "incarnation")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    incarnation: int
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class LeaveReply(_message.Message):
+    __slots__ = ("wait", "outcome")
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    wait: bool
+    outcome: str
+    def __init__(self, wait: bool = ..., outcome: _Optional[str] = ...) -> None: ...
+
 class RegisterWorkerRequest(_message.Message):
     __slots__ = ("worker", "incarnation")
     WORKER_FIELD_NUMBER: _ClassVar[int]

@@ -22,6 +22,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
+from shoal.ps.leaving import MASTER_SECONDS, hand_over
 from shoal.ps.service import ParameterServer
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,12 @@ LOOK_SECONDS = 1.0
     default="",
     help="host:port at which the others reach this server. Default: where it listens.",
 )
+@click.option(
+    "--grace",
+    default=30.0,
+    type=click.FloatRange(0),
+    help="Seconds after SIGTERM until it is killed, for a checkpoint.",
+)
 @click.option("--threads", default=8, type=click.IntRange(1), help="Calls handled at once.")
 def main(
     config: str,
@@ -57,6 +64,7 @@ def main(
     master: str,
     address: str,
     advertise: str,
+    grace: float,
     threads: int,
 ) -> None:
     """One parameter server of a shoal job. Started by the job's master."""
@@ -68,20 +76,24 @@ def main(
     log.configure(f"ps-{index}", job.log_level)
     keep_freed_memory()
     server = ParameterServer(index, Routing.even(job.num_ps))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: server.stopped.set())
+    signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
+    signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
+
+    def connect(patience: float) -> rpc.Connection:
+        return rpc.Connection(
+            master,
+            patience=patience,
+            cancelled=server.stopped,
+            peer=rpc.peer_name(job.token, "master"),
+            address_now=JobFolder(Path(config).parent).master_address,
+        )
+
     host = address.rpartition(":")[0]
     connection = grpc_server = None
     try:
         restored = ""
         if master:
-            connection = rpc.Connection(
-                master,
-                patience=job.master_timeout_seconds,
-                cancelled=server.stopped,
-                peer=rpc.peer_name(job.token, "master"),
-                address_now=JobFolder(Path(config).parent).master_address,
-            )
+            connection = connect(job.master_timeout_seconds)
             restored = _restore(server, index, incarnation, connection)
         name = rpc.peer_name(job.token, "ps", index)
         grpc_server, port = rpc.serve(server.handlers(), address, threads, name)
@@ -95,6 +107,9 @@ def main(
             )
             _register(server, request, connection)
             _serve_until_orphaned(server, job.master_timeout_seconds)
+            if server.leaving.is_set():
+                request_to_leave = pb.LeaveRequest(server=index, incarnation=incarnation)
+                hand_over(server, request_to_leave, connect(MASTER_SECONDS), grace)
         else:
             click.echo(f"{host}:{port}")
             server.stopped.wait()
@@ -108,7 +123,7 @@ def main(
 
 
 def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
-    """Return when the server is stopped, or no master has asked for `timeout` seconds.
+    """Return when the server is to end, or no master has asked for `timeout` seconds.
 
     Who holds the model must not hold it for ever if nobody is left to end it.
     """
@@ -118,6 +133,8 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
     while not server.stopped.wait(LOOK_SECONDS):
         silent = 0.0 if server.asked.is_set() else silent + LOOK_SECONDS
         server.asked.clear()
+        if server.leaving.is_set():
+            return
         if silent > timeout:
             logger.error("leaving the job: no master has asked for %.0f s", silent)
             return

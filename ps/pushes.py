@@ -44,6 +44,11 @@ class PushRegister:
         self._lock = threading.Lock()
         self._updating = threading.Lock()
         self.duplicates = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Take no more pushes: what a checkpoint has from now on is all there ever was."""
+        self._closed = True
 
     def _worker(self, index: int) -> _Worker:
         with self._lock:
@@ -54,12 +59,15 @@ class PushRegister:
         """Enter with whether the push is to be applied; it is recorded on leaving.
 
         False means that it was applied before. Nothing is recorded if the body
-        raises. Raises WireError(FENCED) if a newer incarnation replaced the sender
-        or it was fenced.
+        raises. Raises WireError: FENCED if a newer incarnation replaced the sender
+        or it was fenced, NOT_READY after `close`.
         """
         identity = push.identity
         worker = self._worker(identity.worker)
         with worker.lock:
+            # Under the lock: `paused` has waited for whoever did not see it.
+            if self._closed:
+                raise WireError(pb.NOT_READY, "the server is about to end")
             refuse_below = max(worker.fenced + 1, worker.incarnation)
             if identity.incarnation < refuse_below:
                 raise WireError(

@@ -40,6 +40,8 @@ class ParameterServer:
         self.server = server
         self.routing = routing
         self.stopped = threading.Event()
+        # Set when it is told to end while it serves a job.
+        self.leaving = threading.Event()
         # Set by every question for the status, which the master asks all the time.
         self.asked = threading.Event()
         self._model: ServerModel | None = None
@@ -280,6 +282,18 @@ class ParameterServer:
         logger.info("asked to shut down: %s", request.reason)
         self.stopped.set()
         return pb.ShutdownReply()
+
+    def told_to_end(self) -> None:
+        """Leave the job in order, if it serves one; told again, or before, end at once.
+
+        Safe in a signal handler.
+        """
+        serves = self.ready.is_set() and not self.leaving.is_set()
+        (self.leaving if serves else self.stopped).set()
+
+    def close(self) -> None:
+        """Take no more pushes; their senders wait for the next incarnation."""
+        self._pushes.close()
 
     def _when_ready(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def checked(request: Any) -> Any:

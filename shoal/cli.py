@@ -130,9 +130,12 @@ def _submit(config: JobConfig, yaml_file: str) -> None:
     from shoal.remote import submit, write_yaml
 
     if yaml_file:
-        write_yaml(config, yaml_file)
+        for text in write_yaml(config, yaml_file):
+            click.echo(text, err=True)
         return
-    handle = submit(config)
+    handle, warnings = submit(config)
+    for text in warnings:
+        click.echo(text, err=True)
     where = f"{handle.name} --namespace {handle.namespace}"
     click.echo(f"job {handle.name} is in namespace {handle.namespace}; see shoal status {where}")
 

@@ -29,6 +29,9 @@ PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 ROLES = ("master", "ps", "worker")
 VOLUME_KINDS = ("hostPath", "pvc", "configMap", "secret", "emptyDir")
 
+SHARED_KINDS = ("hostPath", "pvc")
+"""Those that are not a pod's own: what is written there outlives it, and others see it."""
+
 HIGH_PRIORITY, LOW_PRIORITY = "shoal-high", "shoal-low"
 """The priority classes of deploy/, which the words high and low stand for."""
 
@@ -140,10 +143,16 @@ class KubernetesOptions:
                 f"digits and dashes, at most {LONGEST_NAME} in all, not {job_name!r}"
             )
 
-    def on_volume(self, path: str) -> bool:
-        """Whether a path in the pods is on one of the job's volumes, or a URL."""
-        mounts = [volume.mount.rstrip("/") for volume in self.volumes()]
-        return "://" in path or any(f"{path}/".startswith(f"{mount}/") for mount in mounts)
+    def volume_of(self, path: str) -> Volume | None:
+        """The volume that a path in the pods is on; None for the container's own disk."""
+        on = [v for v in self.volumes() if f"{path}/".startswith(v.mount.rstrip("/") + "/")]
+        return max(on, key=lambda volume: len(volume.mount), default=None)
+
+    def shared(self, path: str) -> bool:
+        """Whether all pods find there what one of them writes: a URL, or on such a volume."""
+        volume = self.volume_of(path)
+        kept = volume is not None and volume.kind in SHARED_KINDS and not volume.read_only
+        return "://" in path or kept
 
     def paths_in_pods(self, job_name: str, given: Mapping[str, str]) -> dict[str, Any]:
         """The job's paths by field, where they are to be found by its pods.
@@ -157,7 +166,7 @@ class KubernetesOptions:
         paths["job_dir"] = given["job_dir"] or f"{JOBS_FOLDER}/{job_name}"
         if given["model_zoo"] == ".":
             paths["model_zoo"] = MODEL_FOLDER
-        if not given["checkpoint_dir"] and self.on_volume(paths["job_dir"]):
+        if not given["checkpoint_dir"] and self.shared(paths["job_dir"]):
             paths["checkpoint_dir"] = f"{paths['job_dir']}/checkpoints"
         for field_name, value in paths.items():
             if value and "://" not in value and not value.startswith("/"):

@@ -21,6 +21,7 @@ from shoal.client import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.cluster import explain, manifests
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.handle import JobHandle
+from shoal.cluster.losses import losses
 from shoal.cluster.manifests import ROLE_LABEL
 from shoal.cluster.templates import read_templates
 from shoal.config import JobConfig, JobFolder
@@ -58,6 +59,8 @@ def run_remote_job(config: JobConfig, display: Display) -> JobResult:
         try:
             with display, Interruptions() as interruptions:
                 display.started(config, folder)
+                for text in losses(config):
+                    display.event(text)
                 _Following(handle, config, display, interruptions).follow()
                 return _result(handle, config, folder, interrupted=interruptions.count > 0)
         finally:
@@ -68,18 +71,24 @@ def run_remote_job(config: JobConfig, display: Display) -> JobResult:
                 display.event(str(error))  # must not hide what ended the job
 
 
-def submit(config: JobConfig) -> JobHandle:
-    """Create the job on Kubernetes and leave it to itself. Raises UserError."""
+def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
+    """Create the job on Kubernetes and leave it to itself; also returns warnings.
+
+    Raises UserError.
+    """
     config = config.resolved()
     templates = read_templates(config.pod_template)
     handle = _handle(config)
     handle.check(config, templates)
     handle.create(config, templates)
-    return handle
+    return handle, losses(config)
 
 
-def write_yaml(config: JobConfig, path: str) -> None:
-    """Write the objects of the job to a file, for kubectl apply. Raises UserError."""
+def write_yaml(config: JobConfig, path: str) -> list[str]:
+    """Write the objects of the job to a file, for kubectl apply; returns warnings.
+
+    Raises UserError.
+    """
     config = config.resolved()
     templates = read_templates(config.pod_template)
     # Without a cluster to ask: probes that every version knows.
@@ -95,6 +104,7 @@ def write_yaml(config: JobConfig, path: str) -> None:
         Path(path).write_text(yaml.safe_dump_all(objects, sort_keys=False))
     except OSError as error:
         raise UserError(f"--yaml: {path} cannot be written: {error.strerror}") from error
+    return losses(config)
 
 
 def _handle(config: JobConfig) -> JobHandle:

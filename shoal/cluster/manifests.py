@@ -14,8 +14,9 @@ Manifest = dict[str, Any]
 
 MASTER_PORT = 7000
 SERVER_PORT = 7100
-GRACE_SECONDS = 30
-"""For a pod that is told to end: a worker ends after the push under way."""
+GRACE_SECONDS = {"master": 30, "ps": 120, "worker": 30}
+"""For a pod that is told to end, if its template says nothing else: a worker ends after the
+push under way, a server after a checkpoint."""
 
 MASTER_RESTARTS = 20
 
@@ -101,7 +102,7 @@ def master_job(config: JobConfig, templates: dict[str, Manifest], *, grpc_probes
     spec["restartPolicy"] = "OnFailure"
     # The journal outlives the container; to outlive the pod, --job-dir has to be on one of
     # the job's volumes.
-    if not config.on_volume(config.job_dir):
+    if config.volume_of(config.job_dir) is None:
         spec["volumes"].append({"name": "job", "emptyDir": {}})
         container["volumeMounts"].append({"name": "job", "mountPath": config.job_dir})
     for variable, path in (
@@ -147,6 +148,7 @@ def process_pod(
     if role == "ps":
         reached = address(name, config.job_name, namespace, SERVER_PORT)
         command += ["--address", f"0.0.0.0:{SERVER_PORT}", "--advertise", reached]
+        command += ["--grace", str(_grace(templates, role))]
     metadata, spec = _pod(config, templates, role, index, command, workers=workers)
     # Only the master talks to the Kubernetes API.
     spec["automountServiceAccountToken"] = False
@@ -221,7 +223,7 @@ def _pod(
         container["imagePullPolicy"] = config.image_pull_policy
     spec: Manifest = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": _grace(templates, role),
         "enableServiceLinks": False,
         "subdomain": config.job_name,
         "containers": [container],
@@ -230,6 +232,11 @@ def _pod(
     if priority := config.priority_class(role, index, workers):
         spec["priorityClassName"] = priority
     return merged(templates.get(role, {}), {"labels": labels(config.job_name, role)}, spec)
+
+
+def _grace(templates: dict[str, Manifest], role: str) -> int:
+    spec = templates.get(role, {}).get("spec") or {}
+    return int(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS[role]))
 
 
 def _probe(container: Manifest, port: int, grpc_probes: bool) -> None:

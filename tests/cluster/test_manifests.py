@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from shoal.cli import main
 from shoal.cluster import manifests
+from shoal.cluster.losses import losses
 from shoal.cluster.templates import read_templates
 from shoal.config import JobConfig
 from shoal.errors import UserError
@@ -58,6 +59,40 @@ def test_checkpoints_need_a_place_that_the_pods_share():
     shared = config(volume="pvc=jobs,mount=/jobs", job_dir="/jobs/1")
     assert (shared.checkpoint_dir, shared.checkpoint_seconds) == ("/jobs/1/checkpoints", 300.0)
     assert config(checkpoint_dir="gs://bucket/1").checkpoint_dir == "gs://bucket/1"
+    # What is written on these is seen by nobody else.
+    for kind in ("emptyDir=", "secret=jobs", "pvc=jobs,readOnly"):
+        assert config(volume=f"{kind},mount=/jobs", job_dir="/jobs/1").checkpoint_dir == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ["the job begins anew", "its pods share no folder"]),
+        ({"checkpoint_dir": "gs://b/1"}, ["the job begins anew"]),
+        ({"checkpoint_dir": "/here"}, ["the job begins anew", "cannot find its checkpoint"]),
+        ({"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1"}, []),
+        (
+            {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1", "checkpoint_seconds": 0.0},
+            ["--checkpoint-seconds"],
+        ),
+        ({"volume": "emptyDir=,mount=/jobs", "job_dir": "/jobs/1"}, ["anew", "no folder"]),
+    ],
+)
+def test_what_a_job_would_lose_is_said(changes, said):
+    found = losses(config(**changes))
+    assert len(found) == len(said)
+    assert all(text.startswith("warning: ") for text in found)
+    assert all(part in text for part, text in zip(said, found, strict=True)), found
+
+
+def test_a_server_gets_the_time_for_a_checkpoint():
+    command = container(pod("ps"))["command"]
+    assert command[command.index("--grace") + 1] == "120"
+    assert pod("ps")["spec"]["terminationGracePeriodSeconds"] == 120
+    patient = {"ps": {"spec": {"terminationGracePeriodSeconds": 900}}}
+    made = pod("ps", templates=patient)
+    assert made["spec"]["terminationGracePeriodSeconds"] == 900
+    assert container(made)["command"][-1] == "900"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Parameter servers really killed: what comes back, what is lost, and that it is counted."""
 
+import signal
+
 import pytest
 
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
@@ -116,3 +118,23 @@ def test_servers_and_master_die_while_a_checkpoint_is_taken(counting, tmp_path):
     total, _ = applied(tmp_path / "out")
     assert ended.ledger["trained_once"] == 480
     assert sum(total) == 2 * 480 - 10 * servers["lost_pushes"]
+
+
+def test_a_server_that_is_told_to_end_loses_nothing(counting, tmp_path):
+    with counting("told", {"GATES": "step-10 step-20"}, relaunch_limit=1) as job:
+        job.at_gate("step-10")
+        job.kill("ps", 1, signal.SIGTERM)
+        job.wait_status(
+            "the end of ps-1", lambda status: any("ps-1 died" in m for m in status.messages)
+        )
+        job.open("step-10", "step-20")
+        ended = job.ended().succeeded()
+    assert ended.result["servers"] == {"starts": 3, "deaths": 1, "lost_pushes": 0}
+    total, counts = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert set(counts.values()) == {1}
+    assert audited(job.folder)["updates"]["lost"] == 0
+    text = "\n".join(ended.result["messages"])
+    assert "ps-1 is told to end; first a checkpoint is taken" in text
+    assert "ps-1 died (exit code 0)" in text
+    assert "ps-1 is back: it has restored checkpoint 1" in text

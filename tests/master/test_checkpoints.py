@@ -1,5 +1,7 @@
 """When a job takes checkpoints, which it keeps, and what a failed one means. No I/O."""
 
+import pytest
+
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
 from shoal.master.ids import ServerId
@@ -10,6 +12,7 @@ from shoal.master.result import result_of
 from shoal.master.status import position
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 from tests.master.strategies import begun, config, finish_next, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 40),))
@@ -150,3 +153,31 @@ def test_the_position_names_what_is_under_way():
             }
         },
     }
+
+
+def test_a_server_that_is_told_to_end_waits_for_a_checkpoint_that_begins_after_it_asked():
+    job = begun(TRAINING, checkpoint_steps=10)
+    assert at_version(job, 10, 1.0) == [TakeCheckpoint()]
+    assert job.server_leaving(ServerId(0), 0, 2.0) is None
+    assert orders(job) == []
+    job.checkpoint_taken(taken(1), False, 3.0)
+    assert orders(job) == [TakeCheckpoint()]  # the first may lack what came before the question
+    assert job.server_leaving(ServerId(0), 0, 4.0) is None
+    job.checkpoint_taken(taken(2), False, 5.0)
+    assert "in checkpoint 2" in job.server_leaving(ServerId(0), 0, 6.0)
+    assert orders(job) == []
+    with pytest.raises(WireError):
+        job.server_leaving(ServerId(0), 1, 7.0)  # never started
+
+
+def test_a_server_that_is_told_to_end_does_not_wait_in_vain():
+    job = begun(TRAINING, checkpoint_seconds=30.0)
+    assert job.server_leaving(ServerId(0), 0, 2.0) is None
+    assert orders(job) == [TakeCheckpoint()]
+    job.checkpoint_failed("no space", False, 3.0)
+    assert job.server_leaving(ServerId(0), 0, 4.0) == "the checkpoint could not be taken: no space"
+    assert orders(job) == []
+    without = begun(TRAINING, checkpoint_seconds=0.0)
+    assert "takes no checkpoints" in without.server_leaving(ServerId(0), 0, 2.0)
+    without.stop("enough", 3.0)
+    assert without.server_leaving(ServerId(0), 0, 4.0) == "nothing is trained now"

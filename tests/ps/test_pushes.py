@@ -101,3 +101,15 @@ def test_a_fence_waits_for_the_push_under_way():
     pusher.join(30)
     fencer.join(30)
     assert replies[0].records_done == 64
+
+
+def test_after_close_nothing_is_taken_and_nothing_acknowledged_is_missed():
+    register = PushRegister()
+    with register.admit(push(1)):
+        register.close()  # one under way is still recorded
+    for request in (push(2), push(1), push(1, worker=1)):
+        with pytest.raises(WireError) as refused:
+            admit(register, request)
+        assert refused.value.kind == pb.NOT_READY
+    with register.paused() as applied:
+        assert [each["sequence"] for each in applied if each["worker"] == 0] == [1]

@@ -1,0 +1,50 @@
+"""A server that is told to end (SIGTERM: an eviction, a drained node) hands over.
+
+It takes no more pushes, and has the master take a checkpoint: its next incarnation then goes
+on with all that this one has acknowledged. Owns the waiting for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from shoal.proto import methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.ps.service import ParameterServer
+
+logger = logging.getLogger(__name__)
+
+MASTER_SECONDS = 5.0
+"""For the master to answer: one that is gone, as when the whole job is deleted, takes no
+checkpoint."""
+
+ASK_SECONDS = 0.2
+
+SPARE_SECONDS = 2.0
+"""Of the grace period, for the process to end by itself."""
+
+
+def hand_over(
+    server: ParameterServer, request: pb.LeaveRequest, connection: rpc.Connection, grace: float
+) -> None:
+    """Return when nothing acknowledged is left to be lost, or nobody can help that.
+
+    connection: to the master; closed here. grace: seconds until the process is killed.
+    """
+    give_up = time.monotonic() + grace - SPARE_SECONDS
+    server.close()
+    logger.info("told to end; asking for a checkpoint")
+    try:
+        while (reply := connection.call(methods.LEAVE, request)).wait:
+            if time.monotonic() > give_up:
+                logger.warning("leaving: no checkpoint was taken in time")
+                return
+            if server.stopped.wait(ASK_SECONDS):
+                return
+        logger.info("leaving: %s", reply.outcome)
+    except (PeerUnavailableError, WireError) as error:
+        logger.warning("leaving without a checkpoint: %s", error)
+    finally:
+        connection.close()
