@@ -22,6 +22,7 @@ import click
 from shoal.config import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.master import outcomes
+from shoal.master.deaths import Death, Recovery, recoveries
 from shoal.master.events import RecordedJob, decode
 from shoal.master.failures import Failure
 from shoal.master.ids import ProcessId, ServerId
@@ -35,20 +36,6 @@ from shoal.proto import shoal_pb2 as pb
 
 
 @dataclass
-class Death:
-    """One end of a process that nobody had asked for.
-
-    at: wall-clock seconds; of a master, when it was last known to live. recovered: seconds
-    until its successor was at work; None if there was none.
-    """
-
-    who: str
-    at: float
-    cause: str
-    recovered: float | None = None
-
-
-@dataclass
 class Report:
     """What `shoal audit` says. problems: what is unaccounted for, in words."""
 
@@ -58,6 +45,7 @@ class Report:
     records: dict[str, int]
     updates: dict[str, int]
     deaths: list[Death]
+    recoveries: dict[str, Recovery] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -233,6 +221,7 @@ class Auditor:
             records,
             dict(self.updates),
             self.deaths,
+            recoveries(self.deaths),
             problems,
         )
 
@@ -298,6 +287,12 @@ def text_of(report: Report) -> str:
             "not replaced" if death.recovered is None else f"replaced after {death.recovered:.1f} s"
         )
         lines.append(f"  {at}  {death.who}: {death.cause}; {recovered}")
+    for role, recovery in report.recoveries.items():
+        if recovery.median is not None:
+            lines.append(
+                f"  {role}: {recovery.replaced} of {recovery.deaths} replaced, after "
+                f"{recovery.median:.1f} s (median), {recovery.p99:.1f} s (p99)"
+            )
     lines += [f"UNACCOUNTED FOR: {problem}" for problem in report.problems]
     if not report.problems:
         lines.append("everything is accounted for")

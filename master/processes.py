@@ -128,6 +128,7 @@ class ProcessLauncher(Launcher):
             **os.environ,
             # A log must be whole when its process was killed.
             "PYTHONUNBUFFERED": "1",
+            faults.PROCESS_VARIABLE: str(start.process),
         }
         with log.open("wb") as output:
             process = subprocess.Popen(

@@ -1,28 +1,101 @@
-"""Named points at which a test or `shoal chaos` has a process die; off by default.
+"""Where tests and `shoal chaos` have a process die or cut its connections; off by default.
 
-The environment variable SHOAL_KILL_AT names a folder. A process that comes to the
-point NAME removes the file NAME from it, if there is one, and kills itself with
-SIGKILL: so each file is one death. Without the variable a point costs one comparison.
+The environment variable SHOAL_FAULTS names a folder; without it a point costs one
+comparison. With it:
+
+- A process that comes to the point NAME removes the file NAME from the folder, or
+  NAME@PROCESS, which is for it alone (NAME@ps-1), and kills itself with SIGKILL: so each
+  file is one death.
+- A process that connects to another one goes through the relay whose address is in the
+  file PROCESS.OTHER (worker-0.ps-1), and says beside it where the other one is.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
-VARIABLE = "SHOAL_KILL_AT"
+VARIABLE = "SHOAL_FAULTS"
+PROCESS_VARIABLE = "SHOAL_PROCESS"
+"""Set by whoever starts a process to its name: master-0, ps-1, worker-0."""
 
 _FOLDER = os.environ.get(VARIABLE, "")
+_PROCESS = os.environ.get(PROCESS_VARIABLE, "")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in the code. role: of the processes that come there. where: in words."""
+
+    role: str
+    where: str
+
+
+POINTS = {
+    "before-start": Point("master", "a process is about to be started, and that is on disk"),
+    "after-start": Point("master", "a process was started, and which one is not on disk yet"),
+    "before-journal": Point("master", "events are about to be written to the journal"),
+    "after-journal": Point("master", "events are in the journal, and nobody was answered yet"),
+    "checkpoint-begun": Point("master", "all servers have fixed what they hold"),
+    "checkpoint-written": Point("master", "all shares are written, the manifest is not"),
+    "push-received": Point("ps", "a push has come and is not applied yet"),
+    "push-applied": Point("ps", "a push is applied and not answered yet"),
+    "share-begun": Point("ps", "a share of a checkpoint is about to be written"),
+    "share-half-written": Point("ps", "a part of a share is written"),
+    "share-written": Point("ps", "a share is written, and the master was not told yet"),
+    "before-push": Point("worker", "gradients are computed and not sent yet"),
+    "between-acknowledgements": Point("worker", "one server has acknowledged, not yet all"),
+    "task-done": Point("worker", "a task is done, and the master was not told yet"),
+}
+"""All points by name."""
 
 
 def point(name: str) -> None:
     """Die here, if that was asked for."""
     if not _FOLDER:
         return
+    for armed in (name, f"{name}@{_PROCESS}"):
+        try:
+            # Of several processes that come here one finds the file.
+            (Path(_FOLDER) / armed).unlink()
+        except FileNotFoundError:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(folder: Path, name: str, process: str = "") -> Path:
+    """Have the next process that comes to a point die there; the file that it will remove.
+
+    process: the only one that is meant.
+    """
+    path = folder / (f"{name}@{process}" if process else name)
+    path.touch()
+    return path
+
+
+def route(address: str, peer: str) -> str:
+    """Where to connect to for the process `peer` (TOKEN/ps-1) at an address (host:port)."""
+    if not _FOLDER or not peer:
+        return address
+    relay = relay_file(Path(_FOLDER), _PROCESS, peer.rpartition("/")[2])
     try:
-        # Of several processes that come here one finds the file.
-        (Path(_FOLDER) / name).unlink()
+        through = relay.read_text()
     except FileNotFoundError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
+        return address
+    told = target_file(relay)
+    written = told.with_name(f"{told.name}.{os.getpid()}")
+    written.write_text(address)
+    written.replace(told)
+    return through
+
+
+def relay_file(folder: Path, process: str, other: str) -> Path:
+    """Holds the address of the relay through which `process` connects to `other`."""
+    return folder / f"{process}.{other}"
+
+
+def target_file(relay: Path) -> Path:
+    """Holds the address at which the other process of a relay's file was last."""
+    return relay.with_name(f"{relay.name}.at")

@@ -17,7 +17,7 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import Message
 
-from shoal.proto import parts
+from shoal.proto import faults, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import STATUS_CODES, PeerUnavailableError, WireError
 from shoal.proto.health import health_handler
@@ -246,7 +246,8 @@ class Connection:
         self.deadline = deadline
         self.patience = patience
         self._cancelled = cancelled or threading.Event()
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._peer = peer
+        self._channel = self._channel_to(address)
         self._stubs: dict[str, Any] = {}
 
     def close(self) -> None:
@@ -263,9 +264,12 @@ class Connection:
             # Not closed: calls of other threads there are to fail by themselves, as
             # those that may be repeated.
             self._left.append(self._channel)
-            self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channel = self._channel_to(address)
             self._stubs = {}
             self.address = address
+
+    def _channel_to(self, address: str) -> grpc.Channel:
+        return grpc.insecure_channel(faults.route(address, self._peer), options=CHANNEL_OPTIONS)
 
     def _send(self, method: Method[Request, Reply], request: Request, deadline: float) -> Any:
         """Send a request, in parts if it is large; returns the call."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native import values
-from shoal.proto import frames, methods
+from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
@@ -192,12 +192,14 @@ class ParameterServer:
             modulate_rate=request.modulate_rate,
         )
         staleness = 0
+        faults.point("push-received")
         with self._pushes.admit(request) as fresh:
             if fresh and request.hold:
                 model.check(gradients)
                 self._held.hold(request, gradients)
             elif fresh:
                 staleness = model.apply(gradients)
+        faults.point("push-applied")
         return frames.encode(
             pb.PushReply(version=model.version, applied=fresh, staleness=staleness), []
         )

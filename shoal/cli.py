@@ -18,6 +18,8 @@ import click.core
 
 from shoal import cli_jobs
 from shoal.cli_analyze import analyze
+from shoal.cli_chaos import chaos_options
+from shoal.cli_chaos import run as run_chaos
 from shoal.cli_checkpoints import checkpoint
 from shoal.config import CHECK_FLAGS, RESUMABLE, JobConfig, flag, option_fields
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
@@ -46,11 +48,13 @@ _CLIENT_OPTIONS = (
 """Of the command that is given, not of the job."""
 
 
-def _options(command: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds the flags of a command."""
+def _options(
+    command: str, *, client: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the flags of a command. client: those of the command that is given too."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in _CLIENT_OPTIONS if command != "check" else ():
+        for option in _CLIENT_OPTIONS if client else ():
             function = option(function)
         for field in reversed(option_fields()):
             of_command = command in field.metadata["commands"]
@@ -205,7 +209,33 @@ def audit(job_dir: str, as_json: bool) -> None:
 
 
 @main.command()
-@_options("check")
+@chaos_options
+@_options("train", client=False)
+@click.pass_context
+def chaos(context: click.Context, /, **values: Any) -> None:
+    """Train a model while processes of the job are killed, paused or cut off on purpose.
+
+    Takes the flags of shoal train too, and runs the job on this machine. Prints what was
+    done, the audit, and how the metrics differ from those of the same job undisturbed. Exits
+    with 1 if the job failed, a record is unaccounted for, or not all could be done.
+    Where --relaunch-limit is not given, it is raised to what is needed.
+    """
+    of_job = {field.name for field in option_fields()}
+    given = context.get_parameter_source("relaunch_limit")
+    try:
+        config = JobConfig(
+            command="train", **{name: values.pop(name) for name in list(values) if name in of_job}
+        )
+        run_chaos(config, limit_given=given == click.core.ParameterSource.COMMANDLINE, **values)
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+@main.command()
+@_options("check", client=False)
 def check(**values: Any) -> None:
     """Say what of a model would live where and what is unsupported; try one batch.
 

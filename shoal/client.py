@@ -7,6 +7,7 @@ display.py's; what is refused beforehand is checks.py's and claim.py's.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from shoal.claim import claimed, reclaimed
 from shoal.config import JobConfig, JobFolder
 from shoal.display import Display
 from shoal.processes import kill_job
-from shoal.proto import methods
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection, peer_name
@@ -172,6 +173,7 @@ class _Run:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, faults.PROCESS_VARIABLE: "master-0"},
                 start_new_session=True,
             )
             try:

@@ -63,3 +63,49 @@ def _kill_and_wait(process: int, config_path: Path, patience: float) -> None:
                 select.select([handle], [], [], max(patience, 0.0))
         finally:
             os.close(handle)
+
+
+def process_of(config_path: Path, role: str, index: int = 0) -> int | None:
+    """The process id of a job's master, or of its worker or ps with this index.
+
+    None if there is none now. What it has started in its turn is not meant.
+    """
+    for process in job_processes(config_path):
+        try:
+            arguments = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            leads = os.getsid(process) == process
+        except OSError:
+            continue
+        if not leads or f"shoal.{role}".encode() not in arguments:
+            continue
+        if role == "master" or arguments[arguments.index(b"--index") + 1] == b"%d" % index:
+            return process
+    return None
+
+
+def kill_process(config_path: Path, role: str, index: int = 0) -> int | None:
+    """SIGKILL a process as `process_of` finds it, and wait until it is gone.
+
+    Returns its id; None if there is none.
+    """
+    process = process_of(config_path, role, index)
+    if process is not None:
+        _kill_and_wait(process, config_path, END_SECONDS)
+    return process
+
+
+def signal_process(config_path: Path, process: int, number: signal.Signals) -> bool:
+    """Send a signal to a process of the job; returns whether it was there to get it."""
+    try:
+        handle = os.pidfd_open(process)
+    except ProcessLookupError:
+        return False
+    try:
+        if process not in job_processes(config_path):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError, without_secrets
-from shoal.proto import methods
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError
 from shoal.proto.rpc import Connection
@@ -142,6 +142,7 @@ class Worker:
             logger.info("task %d left: the job ends or the lease is gone", task.id)
             return
         report.version = self._servers.version
+        faults.point("task-done")
         self._master.call(methods.REPORT_TASK, report)
         self._progress.begin(0)
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native import ids as native_ids
-from shoal.proto import frames, methods
+from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
 from shoal.proto.errors import WireError
@@ -337,6 +337,7 @@ class ServerGroup:
                 for server in range(len(self))
                 if server in dense or any(ids.size for ids, _ in parts[server].values())
             }
+            faults.point("before-push")
             answers = {
                 server: self._circuits[server].start(methods.PUSH, request)
                 for server, request in requests.items()
@@ -354,6 +355,8 @@ class ServerGroup:
                 staleness = max(staleness, reply.staleness)
                 self._acknowledged[server] = self._sequence
                 self._see(server, reply.version)
+                if server != max(answers):
+                    faults.point("between-acknowledgements")
             if not refusals:
                 return staleness
             # A refusal changes nothing on that server: what it was to get goes out

@@ -61,10 +61,14 @@ class Ended:
 
 
 def arguments_of(command, **fields):
-    """The command line of a job: num_ps=2 becomes --num-ps 2, True a bare flag."""
+    """The command line of a job: num_ps=2 becomes --num-ps 2, True a bare flag.
+
+    A list becomes the flag with each of its values.
+    """
     line = [sys.executable, "-m", "shoal", command]
     for name, value in fields.items():
-        line += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+        for each in value if isinstance(value, list) else [value]:
+            line += [f"--{name.replace('_', '-')}"] + ([] if each is True else [str(each)])
     return line
 
 

@@ -1,0 +1,179 @@
+"""`shoal chaos`: its flags, its report and its exit code. What it does is shoal.chaos'."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import click.core
+
+from shoal.config import JobConfig
+from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
+
+if TYPE_CHECKING:
+    from shoal.chaos.faults import Fault
+    from shoal.chaos.run import Outcome
+
+OPTIONS = (
+    click.option(
+        "--kill",
+        "kills",
+        multiple=True,
+        metavar="WHO@WHEN",
+        help="Kill (SIGKILL) worker:N, ps:N or master: @step=N, @random, @phase=NAME, or at the "
+        "point of the code @point=NAME, also from a time on: @point=NAME,step=N. May be repeated.",
+    ),
+    click.option(
+        "--pause",
+        "pauses",
+        multiple=True,
+        metavar="WHO@WHEN,seconds=S",
+        help="Stop a process (SIGSTOP) and let it go on after S seconds. May be repeated.",
+    ),
+    click.option(
+        "--cut",
+        "cuts",
+        multiple=True,
+        metavar="WHO-WHO@WHEN,seconds=S",
+        help="Let nothing through between two processes for S seconds, as in "
+        "worker:0-ps:1@step=300,seconds=3. May be repeated.",
+    ),
+    click.option(
+        "--random-kills",
+        default=0,
+        type=click.IntRange(0),
+        metavar="N",
+        help="Kill N processes at random moments of training, some two at once.",
+    ),
+    click.option(
+        "--chaos-seed",
+        type=int,
+        help="Seed of what is random here. Default: --seed, which is the job's.",
+    ),
+    click.option(
+        "--undisturbed",
+        default="run",
+        show_default=True,
+        metavar="WHAT",
+        help="What the metrics are compared with: run (run the same job undisturbed afterwards), "
+        "none, the folder of a job that has ended, or values such as auc=0.79.",
+    ),
+    click.option(
+        "--tolerance",
+        type=click.FloatRange(0),
+        help="Exit with 1 if a metric differs by more than this. Default: any difference will do.",
+    ),
+)
+"""Beside those of `shoal train`."""
+
+
+def chaos_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of chaos."""
+    for option in reversed(OPTIONS):
+        function = option(function)
+    return function
+
+
+def run(
+    config: JobConfig,
+    *,
+    kills: Sequence[str],
+    pauses: Sequence[str],
+    cuts: Sequence[str],
+    random_kills: int,
+    chaos_seed: int | None,
+    undisturbed: str,
+    tolerance: float | None,
+    limit_given: bool,
+) -> None:
+    """Run the job and exit with the code. limit_given: --relaunch-limit was. Raises UserError."""
+    import dataclasses
+
+    from shoal.chaos import faults
+    from shoal.chaos.run import given_metrics, run_disturbed, run_undisturbed
+    from shoal.display import default_display, print_report
+    from shoal.result import JobFailedError
+
+    if config.image:
+        raise UserError("--image: shoal chaos runs jobs on this machine only")
+    counts = config.num_workers, config.num_ps
+    seed = config.seed if chaos_seed is None else chaos_seed
+    asked = [
+        *(faults.parse_kill(text, *counts) for text in kills),
+        *(faults.parse_pause(text, *counts) for text in pauses),
+        *(faults.parse_cut(text, *counts) for text in cuts),
+    ]
+    planned = faults.drawn(asked, seed) + faults.random_kills(random_kills, seed, *counts)
+    if not planned:
+        raise UserError("nothing is to be done: give --kill, --pause, --cut or --random-kills")
+    # Refused before the job, if it is to be.
+    plain = {} if undisturbed in ("run", "none") else given_metrics(undisturbed)
+    if not limit_given:
+        # What is killed on purpose is not to end the job.
+        limit = max(config.relaunch_limit, len(planned) + 1)
+        config = dataclasses.replace(config, relaunch_limit=limit)
+
+    outcome = run_disturbed(config, planned, default_display())
+    if outcome.result is not None:
+        print_report(outcome.result)
+    if outcome.failure:
+        click.echo(f"Error: {outcome.failure}", err=True)
+    click.echo("\n".join(lines_of(outcome)))
+    click.echo(outcome.audit_text)
+    if outcome.state == "stopped":
+        sys.exit(EXIT_INTERRUPTED)
+    if outcome.state == "succeeded" and outcome.result is not None and undisturbed != "none":
+        if not outcome.result.metrics:
+            click.echo("no metric to compare: the job has no --validation-data")
+        else:
+            try:
+                if undisturbed == "run":
+                    plain = run_undisturbed(config, default_display()).metrics
+                outcome.problems += compare(outcome.result.metrics, plain, tolerance)
+            except JobFailedError as error:
+                outcome.problems.append(f"nothing to compare with: {error}")
+    for problem in outcome.problems:
+        click.echo(f"PROBLEM: {problem}")
+    sys.exit(EXIT_JOB_FAILED if outcome.problems else 0)
+
+
+def lines_of(outcome: Outcome) -> list[str]:
+    """What was done to the job."""
+    lines = [f"done to the job: {len(outcome.deeds) - len(outcome.not_done)}"]
+    for deed in sorted(outcome.deeds, key=lambda deed: deed.at or float("inf")):
+        asked: Fault = deed.fault
+        if deed.at is None:
+            lines.append(f"  not done: {asked}@{asked.when}")
+            continue
+        at = time.strftime("%H:%M:%S", time.localtime(deed.at))
+        process = f" (process {deed.process})" if deed.process else ""
+        point = f" at {asked.when.point}" if asked.when.point else ""
+        rest = "" if deed.ended else ", until the job ended"
+        lines.append(f"  {at}  step {deed.step:>6}  {asked}{point}{process}{rest}")
+    return lines
+
+
+def compare(
+    metrics: dict[str, float | None], plain: dict[str, float | None], tolerance: float | None
+) -> list[str]:
+    """Print each metric beside the undisturbed one; returns what differs too much."""
+    problems = []
+    for name, value in metrics.items():
+        if name not in plain:
+            continue
+        other = plain[name]
+        if value is None or other is None:
+            click.echo(f"{name}: {value} disturbed, {other} undisturbed")
+            continue
+        difference = value - other
+        click.echo(
+            f"{name}: {value:.4f} disturbed, {other:.4f} undisturbed, difference {difference:+.4f}"
+        )
+        if tolerance is not None and abs(difference) > tolerance:
+            problems.append(
+                f"{name} differs by {abs(difference):.4f}, --tolerance is {tolerance:g}"
+            )
+    return problems

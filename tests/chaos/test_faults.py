@@ -1,0 +1,141 @@
+"""What may be asked of shoal chaos, and what is drawn from a seed."""
+
+import itertools
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import master, ps, worker
+from shoal.chaos.faults import (
+    CUT,
+    FIRST,
+    LAST,
+    Fault,
+    Party,
+    When,
+    drawn,
+    parse_cut,
+    parse_kill,
+    parse_pause,
+    random_kills,
+)
+from shoal.cli_chaos import OPTIONS
+from shoal.errors import UserError
+from shoal.proto.faults import POINTS
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "operations.md"
+
+
+def kill(text):
+    return parse_kill(text, workers=2, servers=3)
+
+
+def test_kills():
+    assert kill("worker:1@step=200") == Fault("kill", (Party("worker", 1),), When(step=200))
+    assert kill("ps:2@random") == Fault("kill", (Party("ps", 2),), When(random=True))
+    assert kill("master@phase=evaluating").when == When(phase="evaluating")
+    assert kill("master@point=before-journal").when == When(point="before-journal")
+    assert kill("ps:0@point=share-begun,step=7").when == When(step=7, point="share-begun")
+
+
+def test_pauses_and_cuts():
+    pause = parse_pause("ps:0@step=100,seconds=2.5", 2, 3)
+    assert (pause.parties, pause.when, pause.seconds) == ((Party("ps", 0),), When(step=100), 2.5)
+    cut = parse_cut("ps:1-worker:0@random,seconds=3", 2, 3)
+    assert (cut.kind, cut.parties) == (CUT, (Party("worker", 0), Party("ps", 1)))  # who calls first
+    assert parse_cut("master-ps:1@random,seconds=3", 2, 3).parties[0] == Party("ps", 1)
+    assert parse_cut("ps:0-ps:1@random,seconds=3", 2, 3).parties == (Party("ps", 0), Party("ps", 1))
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "told"),
+    [
+        (parse_kill, "worker:0", "does not say when.*step=N.*random.*phase=NAME.*point=NAME"),
+        (parse_kill, "worker:0@", "does not say when"),
+        (parse_kill, "@step=1", "nothing is no process of a job. There are worker:0 to worker:1"),
+        (parse_kill, "sever:0@step=1", "sever:0 is no process.*ps:0 to ps:2 and master"),
+        (parse_kill, "worker@step=1", "worker does not say which worker"),
+        (parse_kill, "ps:3@step=1", "the job has no ps:3: --num-ps is 3"),
+        (parse_kill, "master:1@step=1", "there is one master"),
+        (parse_kill, "ps:0@stpe=1", "stpe is no time. WHEN is step=N"),
+        (parse_kill, "ps:0@step=soon", "step=soon is not a number"),
+        (parse_kill, "ps:0@step=1,random", "step and random are two times"),
+        (parse_kill, "ps:0@step=1,step=2", "step stands there twice"),
+        (parse_kill, "ps:0@random=3", "random takes no value.*--chaos-seed"),
+        (parse_kill, "ps:0@phase=training-hard", "phase=training-hard is not known.*evaluating"),
+        (parse_kill, "ps:0@point=before-journal", "not known. The points of a ps: push-received"),
+        (parse_kill, "ps:0@step=1,seconds=3", "seconds is no time"),
+        (parse_pause, "ps:0@step=1", "does not say for how long. Add ,seconds=S"),
+        (parse_pause, "ps:0@seconds=1", "it does not say when"),
+        (parse_pause, "ps:0@step=1,seconds=-1", "seconds=-1 is not a number above 0"),
+        (parse_pause, "ps:0@step=1,seconds=nan", "seconds=nan is not a number above 0"),
+        (parse_pause, "ps:0@point=push-applied,seconds=1", "point is no time"),
+        (parse_cut, "worker:0@step=1,seconds=1", "a cut is between two.*worker:0-ps:1"),
+        (parse_cut, "worker:0-worker:1@step=1,seconds=1", "never talk to each other"),
+        (parse_cut, "master-master@step=1,seconds=1", "never talk to each other"),
+    ],
+)
+def test_a_wrong_text_is_named_with_what_is_possible(parse, text, told):
+    flag = {parse_kill: "--kill", parse_pause: "--pause", parse_cut: "--cut"}[parse]
+    with pytest.raises(UserError, match=f"^{flag} {re.escape(text)}: .*{told}"):
+        parse(text, 2, 3)
+
+
+@given(st.integers(1, 60), st.integers(), st.integers(1, 4), st.integers(1, 4))
+def test_random_kills_follow_from_the_seed(count, seed, workers, servers):
+    faults = random_kills(count, seed, workers, servers)
+    assert faults == random_kills(count, seed, workers, servers)
+    moments = [fault.when.fraction for fault in faults]
+    assert moments == sorted(moments)
+    assert moments[0] >= FIRST
+    assert moments[-1] <= LAST
+    parties = Counter((fault.when.fraction, fault.parties) for fault in faults)
+    for (_, (party,)), _ in parties.items():
+        assert party.index < {"worker": workers, "ps": servers, "master": 1}[party.role]
+    # What comes together meets two processes.
+    for one, other in itertools.pairwise(faults):
+        assert one.when != other.when or one.parties != other.parties
+
+
+def test_random_kills_meet_every_role_and_some_come_together():
+    faults = random_kills(200, 7, 2, 2)
+    roles = Counter(fault.parties[0].role for fault in faults)
+    assert min(roles.values()) > 40
+    together = 200 - len({fault.when.fraction for fault in faults})
+    assert 25 < together < 75
+    assert faults != random_kills(200, 8, 2, 2)
+
+
+def test_only_what_is_to_be_random_is_drawn():
+    asked = [kill("ps:0@step=3"), kill("ps:1@random"), kill("worker:0@point=task-done,random")]
+    fixed, *random = drawn(asked, 5)
+    assert fixed == asked[0]
+    assert [fault.parties for fault in random] == [fault.parties for fault in asked[1:]]
+    assert all(FIRST <= fault.when.fraction <= LAST for fault in random)
+    assert random[1].when.point == "task-done"
+    assert drawn(asked, 5) != drawn(asked, 6)
+
+
+def test_the_points_are_those_in_the_code():
+    found = {
+        (name, package.__name__.rpartition(".")[2])
+        for package in (master, ps, worker)
+        for path in Path(package.__path__[0]).glob("*.py")
+        for name in re.findall(r'faults\.point\("([\w-]+)"\)', path.read_text())
+    }
+    assert found == {(name, point.role) for name, point in POINTS.items()}
+
+
+# tox tests the wheel, beside which there is no docs folder.
+@pytest.mark.skipif(not PAGE.parent.is_dir(), reason="the docs are not beside the tests")
+def test_the_guide_names_every_point_and_flag():
+    text = PAGE.read_text()
+    for name, point in POINTS.items():
+        assert f"| `{name}` | {point.role} | {point.where} |" in text
+    for option in OPTIONS:
+        (name,) = option(lambda: None).__click_params__[0].opts
+        assert f"| `{name}" in text
