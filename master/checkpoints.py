@@ -35,9 +35,10 @@ class Taken:
 class Checkpoints:
     """The checkpoints of one job.
 
-    kept: those that are there, oldest first. count: how many were taken. failures: how many
-    could not be. last_failure: why, of the last of them. hand_overs: servers that wait for one
-    before they end.
+    kept: those that are there, oldest first. best: number of that of the best evaluation, by
+    the Checkpoint callback, which is never removed; 0 for none. count: how many were taken.
+    failures: how many could not be. last_failure: why, of the last of them. hand_overs:
+    servers that wait for one before they end.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class Checkpoints:
         self._time = 0.0
         self._final_failures = 0
         self._given_up: set[int] = set()
+        self._mark = False  # the next one, or the one under way, is of the best evaluation
         self.kept: list[Taken] = []
+        self.best = 0
         self.count = 0
         self.failures = 0
         self.last_failure = ""
@@ -85,7 +88,8 @@ class Checkpoints:
         """What was under way is not any more, and the time since the last is not known."""
         self._under_way = False
         self.hand_overs = HandOvers()  # who still waits asks again
-        self._wanted = self._needs_first and not self.count
+        first = self._needs_first or self._flow.needs_first_checkpoint
+        self._wanted = self._mark or (first and not self.count)
         self._version = None
 
     def resumed(self, members: Membership, restored: Taken | None, given_up: Sequence[int]) -> None:
@@ -102,9 +106,11 @@ class Checkpoints:
         self._final_failures = 0
         newest = restored.number if restored is not None else 0
         self.found([each for each in self.kept if each.number <= newest])
+        self.best = self.best if self.best <= newest else 0
 
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""
+        self._follow_evaluations()
         if self._under_way or not self._members.servers_ready or not self._due(now):
             return
         self._under_way = True
@@ -113,6 +119,17 @@ class Checkpoints:
         self._version, self._time = self._newest, now
         # Only one that is begun after training has all that was trained.
         self._instructions.append(TakeCheckpoint(final=self._flow.phase == Phase.SAVING))
+
+    def _follow_evaluations(self) -> None:
+        """Take up what the evaluations led to."""
+        follow = self._flow.follow_ups
+        if self._under_way:
+            return  # what is under way may have begun before the evaluation's values
+        if follow.checkpoint_wanted:
+            self._wanted, self._mark = True, follow.best_checkpoint
+        elif follow.best_checkpoint and self.kept:
+            self.best = self.kept[-1].number  # taken at the end of training: of these values
+        follow.checkpoint_wanted = follow.best_checkpoint = False
 
     @property
     def _newest(self) -> int:
@@ -151,8 +168,11 @@ class Checkpoints:
         self.count += 1
         self.kept.append(taken)
         self.hand_overs.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
-        surplus, self.kept = self.kept[: -self._keep], self.kept[-self._keep :]
+        if self._mark:
+            self.best, self._mark = taken.number, False
+        surplus = [each for each in self.kept[: -self._keep] if each.number != self.best]
         if surplus:
+            self.kept = [each for each in self.kept if each not in surplus]
             self._instructions.append(RemoveCheckpoints(tuple(each.number for each in surplus)))
         if final:
             self._flow.saved(now)

@@ -17,6 +17,7 @@ from shoal.errors import without_secrets
 from shoal.master import outcomes, phases
 from shoal.master.evaluation import EvaluationResult, Evaluations, MetricMismatchError
 from shoal.master.failures import Failure
+from shoal.master.followups import FollowUps
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
 from shoal.master.rules import Rules, UnknownMetricError
@@ -74,6 +75,7 @@ class Flow:
             if config.sync
             else None
         )
+        self.follow_ups = FollowUps(self._next_id)
         self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
@@ -115,6 +117,11 @@ class Flow:
         """The rounds that have ended, oldest first."""
         return [] if self._evaluations is None else self._evaluations.results
 
+    @property
+    def needs_first_checkpoint(self) -> bool:
+        """Whether servers hold rows that they would not draw again."""
+        return self._rules.first_checkpoint
+
     # ------------------------------------------------------------ phases
 
     def _next_id(self) -> int:
@@ -142,6 +149,10 @@ class Flow:
             total = sum(source.records for source in self._prediction)
             task = Task(self._next_id(), pb.FINISH_PREDICTION, position=total)
             self._queue = TaskQueue([task], self._next_id)
+        elif target == Phase.EXPORTING and self.follow_ups.export_holds(
+            self._rules, self.evaluation_results
+        ):
+            self._queue = TaskQueue([], self._next_id)
         elif (kind := _SINGLE_TASKS.get(target)) is not None:
             self._queue = TaskQueue([Task(self._next_id(), kind)], self._next_id)
         elif target.ended:
@@ -151,7 +162,8 @@ class Flow:
     def _work_done(self) -> bool:
         if self.phase == Phase.TRAINING:
             applied = self.updates is None or self.updates.idle
-            return self._board is not None and self._board.finished and applied
+            trained = self._board is not None and self._board.finished
+            return trained and applied and self.follow_ups.idle
         if self.phase == Phase.SAVING:
             return self._saved
         if self.phase == Phase.EVALUATING:
@@ -176,6 +188,7 @@ class Flow:
             self._board.resume(in_model, times)
         if self._evaluations is not None:
             self._evaluations.resume(version)
+        self.follow_ups.resume()
 
     def saved(self, now: float) -> None:
         """The last checkpoint is there, or cannot be had."""
@@ -215,7 +228,8 @@ class Flow:
             return None
         task = None
         if self.phase in (Phase.TRAINING, Phase.EVALUATING):
-            if self._evaluations is not None:
+            task = self.follow_ups.take()
+            if task is None and self._evaluations is not None:
                 task = self._evaluations.take()
             if task is None and self.phase == Phase.TRAINING and self._board is not None:
                 task = self._take_training(self._board)
@@ -227,7 +241,7 @@ class Flow:
         epoch = board.epoch
         task = board.take()
         # A rule that watches evaluations gets one an epoch where none were asked for.
-        watched = self._rules.early_stopping and not self._config.evaluation_steps
+        watched = self._rules.watch and not self._config.evaluation_steps
         if watched and board.epoch > epoch and self._evaluations is not None:
             self._evaluations.request(self.version, epoch)
         return task
@@ -240,9 +254,13 @@ class Flow:
             self._board.stop()
 
     def _follow_rules(self, now: float) -> None:
-        """End training if the evaluations so far say so."""
+        """Do what the evaluations so far say."""
+        results = self.evaluation_results
         try:
-            self._stop_training(self._rules.reason(self.evaluation_results), now)
+            self._stop_training(self._rules.reason(results), now)
+            training = self.phase == Phase.TRAINING
+            for said in self.follow_ups.follow(self._rules, results, training=training):
+                self._record.note(now, said)
         except UnknownMetricError as error:
             self.fail(Failure.of_user(str(error)), now)
 
@@ -251,9 +269,15 @@ class Flow:
         if task.kind in (pb.EVALUATE, pb.FINISH_EVALUATION):
             assert self._evaluations is not None
             self._evaluations.give_back(task)
+        elif self._follows_up(task):
+            self.follow_ups.give_back(task)
         else:
             assert self._queue is not None
             self._queue.give_back(task.id)
+
+    def _follows_up(self, task: Task) -> bool:
+        """Whether it is an export while training goes on."""
+        return task.kind == pb.EXPORT and self.phase == Phase.TRAINING
 
     def give_back_training(
         self, task: Task, pushes: Iterable[AppliedPush | None], now: float
@@ -334,6 +358,8 @@ class Flow:
                 logger.info("evaluation at version %d: %s", result.version, numbers)
                 self._stop_training(stop, now)
                 self._follow_rules(now)
+            case outcomes.Done() if self._follows_up(task):
+                self.follow_ups.complete(task)
             case outcomes.Done() | outcomes.DataDescribed():
                 assert self._queue is not None
                 self._queue.complete(task.id)
@@ -361,6 +387,7 @@ class Flow:
             return
         self._prediction = data.prediction
         self._rules = Rules.from_message(data.rules)
+        self.follow_ups.checkpoint_wanted = self._rules.first_checkpoint
         if config.command == "train":
             self._board = TaskBoard(
                 data.training,

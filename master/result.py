@@ -59,6 +59,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "failed": job.checkpoints.failures,
             "last_failure": job.checkpoints.last_failure or None,
             "kept": [dataclasses.asdict(each) for each in job.checkpoints.kept],
+            "best": job.checkpoints.best or None,
         },
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
         "sync": flow.updates and flow.updates.counts.to_json(),

@@ -98,10 +98,11 @@ class MasterService:
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
         worker = WorkerId(request.worker)
-        answer, clock = self._runner.apply(
+        answer, clock, reductions = self._runner.apply(
             lambda job, now: (
                 job.task_wanted(worker, request.incarnation, now),
                 job.clocks.of(worker),
+                job.flow.follow_ups.rate_reductions,
             )
         )
         match answer:
@@ -110,7 +111,9 @@ class MasterService:
             case Finished():
                 return pb.GetTaskReply(finished=True)
             case task:
-                return pb.GetTaskReply(task=task.to_message(), clock=clock)
+                return pb.GetTaskReply(
+                    task=task.to_message(), clock=clock, rate_reductions=reductions
+                )
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
         worker = WorkerId(request.worker)

@@ -119,6 +119,11 @@ class TaskQueue:
         """Whether every task has been completed."""
         return not self._waiting and not self._leased
 
+    @property
+    def waiting(self) -> int:
+        """Tasks that are not given out."""
+        return len(self._waiting)
+
     def take(self) -> Task | None:
         """Lease the next task; None while there is none."""
         if not self._waiting:

@@ -567,16 +567,18 @@ class GetTaskRequest(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class GetTaskReply(_message.Message):
-    __slots__ = ("task", "wait_seconds", "finished", "clock")
+    __slots__ = ("task", "wait_seconds", "finished", "clock", "rate_reductions")
     TASK_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    RATE_REDUCTIONS_FIELD_NUMBER: _ClassVar[int]
     task: Task
     wait_seconds: float
     finished: bool
     clock: int
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_seconds: _Optional[float] = ..., finished: bool = ..., clock: _Optional[int] = ...) -> None: ...
+    rate_reductions: int
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_seconds: _Optional[float] = ..., finished: bool = ..., clock: _Optional[int] = ..., rate_reductions: _Optional[int] = ...) -> None: ...
 
 class ClockRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "clock")
@@ -707,13 +709,41 @@ class EarlyStoppingRule(_message.Message):
     start_from_epoch: int
     def __init__(self, monitor: _Optional[str] = ..., maximize: bool = ..., min_delta: _Optional[float] = ..., patience: _Optional[int] = ..., baseline: _Optional[float] = ..., start_from_epoch: _Optional[int] = ...) -> None: ...
 
+class BestRule(_message.Message):
+    __slots__ = ("monitor", "maximize", "min_delta")
+    MONITOR_FIELD_NUMBER: _ClassVar[int]
+    MAXIMIZE_FIELD_NUMBER: _ClassVar[int]
+    MIN_DELTA_FIELD_NUMBER: _ClassVar[int]
+    monitor: str
+    maximize: bool
+    min_delta: float
+    def __init__(self, monitor: _Optional[str] = ..., maximize: bool = ..., min_delta: _Optional[float] = ...) -> None: ...
+
+class PlateauRule(_message.Message):
+    __slots__ = ("best", "patience", "cooldown")
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_FIELD_NUMBER: _ClassVar[int]
+    best: BestRule
+    patience: int
+    cooldown: int
+    def __init__(self, best: _Optional[_Union[BestRule, _Mapping]] = ..., patience: _Optional[int] = ..., cooldown: _Optional[int] = ...) -> None: ...
+
 class TrainingRules(_message.Message):
-    __slots__ = ("max_steps", "early_stopping")
+    __slots__ = ("max_steps", "early_stopping", "checkpoint", "export", "plateau", "first_checkpoint")
     MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
     EARLY_STOPPING_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_FIELD_NUMBER: _ClassVar[int]
+    PLATEAU_FIELD_NUMBER: _ClassVar[int]
+    FIRST_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     max_steps: int
     early_stopping: _containers.RepeatedCompositeFieldContainer[EarlyStoppingRule]
-    def __init__(self, max_steps: _Optional[int] = ..., early_stopping: _Optional[_Iterable[_Union[EarlyStoppingRule, _Mapping]]] = ...) -> None: ...
+    checkpoint: BestRule
+    export: BestRule
+    plateau: PlateauRule
+    first_checkpoint: bool
+    def __init__(self, max_steps: _Optional[int] = ..., early_stopping: _Optional[_Iterable[_Union[EarlyStoppingRule, _Mapping]]] = ..., checkpoint: _Optional[_Union[BestRule, _Mapping]] = ..., export: _Optional[_Union[BestRule, _Mapping]] = ..., plateau: _Optional[_Union[PlateauRule, _Mapping]] = ..., first_checkpoint: bool = ...) -> None: ...
 
 class DataDescription(_message.Message):
     __slots__ = ("training", "validation", "prediction", "rules")

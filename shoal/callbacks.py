@@ -52,10 +52,86 @@ class EarlyStopping:
 
     def __post_init__(self) -> None:
         """Raises ValueError for an unknown mode or a negative patience."""
-        if self.mode not in MODES:
-            raise ValueError(f"EarlyStopping: mode must be one of {MODES}, not {self.mode!r}")
-        if self.patience < 0:
-            raise ValueError(f"EarlyStopping: patience must be at least 0, not {self.patience}")
+        _check("EarlyStopping", self.mode, patience=self.patience)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Have the job take a checkpoint after evaluations, and keep that of the best one.
+
+    monitor: name of the metric; a checkpoint is taken after each evaluation that is better
+        than all before it, and the newest of these is never removed. None: after each.
+    min_delta, mode: as of EarlyStopping.
+
+    These come beside those of --checkpoint-seconds and --checkpoint-steps. While one is taken
+    training goes on, so its values are some steps newer than those that were evaluated.
+    """
+
+    monitor: str | None = None
+    min_delta: float = 0.0
+    mode: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an unknown mode."""
+        _check("Checkpoint", self.mode)
+
+
+@dataclass(frozen=True)
+class ExportBest:
+    """Have --output hold the model of the best evaluation, instead of that of the end.
+
+    monitor: name of the metric. The model is exported after each evaluation that is better
+        than all before it; at the end of training only if the last one is.
+    min_delta, mode: as of EarlyStopping.
+
+    While a model is exported the other workers go on training, so its values are some steps
+    newer than those that were evaluated.
+    """
+
+    monitor: str
+    min_delta: float = 0.0
+    mode: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an unknown mode."""
+        _check("ExportBest", self.mode)
+
+
+@dataclass(frozen=True)
+class ReduceLROnPlateau:
+    """Multiply the learning rate by `factor` when a metric has stopped improving.
+
+    monitor, min_delta, mode: as of EarlyStopping.
+    patience: evaluations without an improvement after which the rate is reduced.
+    cooldown: evaluations after a reduction that do not count.
+    min_lr: the rate is not reduced below this.
+
+    The master counts; each worker follows with its next task.
+    """
+
+    monitor: str = "loss"
+    factor: float = 0.1
+    patience: int = 10
+    min_delta: float = 1e-4
+    mode: str = "auto"
+    cooldown: int = 0
+    min_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a factor of 1 or more, an unknown mode or negative numbers."""
+        _check("ReduceLROnPlateau", self.mode, patience=self.patience, cooldown=self.cooldown)
+        if not 0 < self.factor < 1:
+            raise ValueError(
+                f"ReduceLROnPlateau: factor must be between 0 and 1, not {self.factor}"
+            )
+
+
+def _check(name: str, mode: str, **numbers: int) -> None:
+    if mode not in MODES:
+        raise ValueError(f"{name}: mode must be one of {MODES}, not {mode!r}")
+    for argument, value in numbers.items():
+        if value < 0:
+            raise ValueError(f"{name}: {argument} must be at least 0, not {value}")
 
 
 @dataclass(frozen=True)

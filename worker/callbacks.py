@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from shoal import callbacks as ours
+from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.module import UserModule, user_code
@@ -36,11 +37,18 @@ IGNORED = ("History", "ProgbarLogger", "TerminateOnNaN")
 """Keras's own whose work shoal does anyway."""
 
 INSTEAD = {
-    "ModelCheckpoint": "--output exports the trained model",
-    "BackupAndRestore": "--restore-from continues from an earlier job's output",
-    "CSVLogger": "result.json has every evaluation",
-    "ReduceLROnPlateau": "shoal.callbacks.LearningRateScheduler sets the rate by version or epoch",
+    "ModelCheckpoint": (
+        "no worker has the whole model; take shoal.callbacks.ExportBest for a model file of the "
+        "best evaluation, shoal.callbacks.Checkpoint for the job's own checkpoints"
+    ),
+    "OrbaxCheckpoint": "take shoal.callbacks.Checkpoint",
+    "BackupAndRestore": "the job takes checkpoints, and shoal train --resume goes on from them",
+    "CSVLogger": "no worker sees a whole epoch; result.json has every evaluation",
+    "TensorBoard": "no worker sees a whole epoch; result.json has every evaluation",
+    "RemoteMonitor": "no worker sees a whole epoch; result.json has every evaluation",
+    "SwapEMAWeights": "servers keep no averages of weights",
 }
+"""Keras's own that would write or read what no worker has, and what there is instead."""
 
 
 class Callbacks:
@@ -57,6 +65,9 @@ class Callbacks:
         self._rates: list[float] = []
         self._model: Any = None
         self._training = False
+        self._plateau: ours.ReduceLROnPlateau | None = None
+        self.rate_reductions = 0
+        """How often the master has reduced the rate, as ReduceLROnPlateau says."""
         self.epoch = 0
         if module.callbacks is None:
             return
@@ -84,6 +95,14 @@ class Callbacks:
             self._schedules.append(
                 lambda version, epoch: float(schedule(version if by == "version" else epoch))
             )
+        elif isinstance(callback, ours.ReduceLROnPlateau):
+            self._reduce(callback)
+        elif isinstance(callback, ours.Checkpoint):
+            self._once("checkpoint", name)
+            self._best(self.rules.checkpoint, callback)
+        elif isinstance(callback, ours.ExportBest):
+            self._once("export", name)
+            self._best(self.rules.export, callback)
         elif not isinstance(callback, keras.callbacks.Callback):
             raise UserError(
                 f"{self._what}: {name} is none of shoal.callbacks and no keras.callbacks.Callback"
@@ -92,26 +111,34 @@ class Callbacks:
             self._early_stopping(self._translated(callback))
         elif own_keras and isinstance(callback, keras.callbacks.LearningRateScheduler):
             self._schedules.append(self._by_epoch(callback.schedule))
+        elif own_keras and isinstance(callback, keras.callbacks.ReduceLROnPlateau):
+            self._reduce(_plateau_of(callback))
+        elif own_keras and name in INSTEAD:
+            raise UserError(f"{self._what}: {name} is not supported: {INSTEAD[name]}")
         elif not (own_keras and name in IGNORED):
             self._check_hooks(callback, name)
             self._hooked.append(callback)
+
+    def _once(self, rule: str, name: str) -> None:
+        if self.rules.HasField(rule):
+            raise UserError(f"{self._what}: there are two callbacks {name}")
 
     def _check_hooks(self, callback: Any, name: str) -> None:
         base = keras.callbacks.Callback
         for hook in NOT_CALLED:
             defined = getattr(type(callback), hook) is not getattr(base, hook)
             if defined or hook in vars(callback):
-                instead = INSTEAD.get(name)
                 raise UserError(
                     f"{self._what}: {name} needs {hook}(), which has no one place and moment in "
-                    f"a job of many workers; {instead or 'there are ' + ', '.join(HOOKS)}"
+                    f"a job of many workers; there are {', '.join(HOOKS)}"
                 )
 
     def _translated(self, callback: Any) -> ours.EarlyStopping:
         if callback.restore_best_weights:
             raise UserError(
                 f"{self._what}: EarlyStopping(restore_best_weights=True) is not supported: the "
-                "tables on the servers go on with the last values"
+                "tables on the servers go on with the last values; add shoal.callbacks.ExportBest"
+                f"({callback.monitor.removeprefix('val_')!r}), which exports the best"
             )
         return ours.EarlyStopping(
             monitor=callback.monitor.removeprefix("val_"),
@@ -122,24 +149,42 @@ class Callbacks:
             start_from_epoch=callback.start_from_epoch,
         )
 
+    def _maximize(self, callback: Any) -> bool:
+        """Whether the metric of one of our callbacks is to rise. Raises UserError."""
+        if callback.mode != "auto":
+            return bool(callback.mode == "max")
+        name = callback.monitor.lower()
+        upwards = any(part in name for part in UPWARDS)
+        if upwards == any(part in name for part in DOWNWARDS):
+            raise UserError(
+                f"{self._what}: whether {callback.monitor!r} is to rise or fall cannot be told "
+                f"from its name: give {type(callback).__name__} mode='max' or mode='min'"
+            )
+        return upwards
+
     def _early_stopping(self, callback: ours.EarlyStopping) -> None:
-        mode, name = callback.mode, callback.monitor.lower()
-        if mode == "auto":
-            upwards = any(part in name for part in UPWARDS)
-            if upwards == any(part in name for part in DOWNWARDS):
-                raise UserError(
-                    f"{self._what}: whether {callback.monitor!r} is to rise or fall cannot be told "
-                    "from its name: give EarlyStopping mode='max' or mode='min'"
-                )
-            mode = "max" if upwards else "min"
         self.rules.early_stopping.add(
             monitor=callback.monitor,
-            maximize=mode == "max",
+            maximize=self._maximize(callback),
             min_delta=callback.min_delta,
             patience=callback.patience,
             baseline=callback.baseline,
             start_from_epoch=callback.start_from_epoch,
         )
+
+    def _best(self, rule: pb.BestRule, callback: Any) -> None:
+        """Fill in which evaluation is the best to one of our callbacks."""
+        rule.SetInParent()
+        if callback.monitor is not None:
+            rule.monitor, rule.min_delta = callback.monitor, callback.min_delta
+            rule.maximize = self._maximize(callback)
+
+    def _reduce(self, callback: ours.ReduceLROnPlateau) -> None:
+        self._once("plateau", "ReduceLROnPlateau")
+        self._plateau = callback
+        self._best(self.rules.plateau.best, callback)
+        self.rules.plateau.patience = callback.patience
+        self.rules.plateau.cooldown = callback.cooldown
 
     def _by_epoch(self, schedule: Callable[..., float]) -> Callable[[int, int], float]:
         """Keras's schedule(epoch, rate), where each epoch's rate follows from the last's."""
@@ -156,11 +201,23 @@ class Callbacks:
 
         return rate
 
-    def check(self, *, validation: bool) -> None:
+    def check(self, config: JobConfig) -> None:
         """Raises UserError if a rule lacks what it needs of the job."""
-        if self.rules.early_stopping and not validation:
+        rules = {
+            "EarlyStopping": bool(self.rules.early_stopping),
+            "Checkpoint": self.rules.HasField("checkpoint"),
+            "ExportBest": self.rules.HasField("export"),
+            "ReduceLROnPlateau": self.rules.HasField("plateau"),
+        }
+        for name, there in rules.items():
+            if there and not config.validation_data:
+                raise UserError(f"{self._what}: {name} needs evaluations: give --validation-data")
+        if rules["ExportBest"] and not config.output:
+            raise UserError(f"{self._what}: ExportBest needs a folder to export to: give --output")
+        if rules["Checkpoint"] and not (config.checkpoint_steps or config.checkpoint_seconds):
             raise UserError(
-                f"{self._what}: EarlyStopping needs evaluations: give --validation-data"
+                f"{self._what}: Checkpoint needs a job that takes checkpoints: "
+                "--checkpoint-seconds and --checkpoint-steps are both 0"
             )
 
     # ------------------------------------------------------------ while training
@@ -171,10 +228,15 @@ class Callbacks:
         minibatches: of which a push is made. An optimizer's own schedule counts these, in
         Keras too, of which the last one before an update decides.
         """
-        if not self._schedules:
-            return self._optimizer.learning_rate((version + 1) * minibatches - 1)
-        with user_code(f"the learning rate of {self._what}"):
-            return self._schedules[0](version, self.epoch)
+        if self._schedules:
+            with user_code(f"the learning rate of {self._what}"):
+                rate = self._schedules[0](version, self.epoch)
+        else:
+            rate = self._optimizer.learning_rate((version + 1) * minibatches - 1)
+        if self._plateau is None:
+            return rate
+        reduced = rate * self._plateau.factor**self.rate_reductions
+        return max(reduced, min(rate, self._plateau.min_lr))
 
     def begin(self, model: Any, epoch: int) -> None:
         """A training task of `epoch` begins; before the first, on_train_begin.
@@ -220,3 +282,16 @@ class Callbacks:
         """The worker has trained its last task: on_train_end."""
         if self._training:
             self._tell(self._model, "on_train_end")
+
+
+def _plateau_of(callback: Any) -> ours.ReduceLROnPlateau:
+    """Keras's, which counts epochs, as ours, which counts evaluations."""
+    return ours.ReduceLROnPlateau(
+        monitor=callback.monitor.removeprefix("val_"),
+        factor=callback.factor,
+        patience=callback.patience,
+        min_delta=callback.min_delta,
+        mode=callback.mode,
+        cooldown=callback.cooldown,
+        min_lr=callback.min_lr,
+    )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.worker import specs
+from shoal.worker.initial_rows import initializer_spec
 from shoal.worker.keras_embeddings import matrix_pieces, vocabulary
 from shoal.worker.servers import ServerGroup
 
@@ -88,7 +88,7 @@ def _write(
     if vocabulary(layer):
         pieces = matrix_pieces(servers, position, layers)
     else:
-        default += np.float32(specs.initializer_spec(layer).default_value)
+        default += np.float32(initializer_spec(layer).default_value)
         pieces = servers.read_table(position)
     held_ids, held_rows = [np.zeros(0, np.int64)], [np.zeros((0, layer.output_dim), np.float32)]
     size = 0

@@ -1,6 +1,7 @@
 """Plain keras.layers.Embedding as a table of the servers, with no edit of the model.
 
-Owns which layers become tables and what they give instead of their weight. Keras has no
+Owns which layers become tables and what they give instead of their weight; with which rows
+they begin is initial_rows.py's. Keras has no
 hook before a layer makes its weight, which for a large table must not happen, so methods
 of the class are replaced here once; they act as before on every other layer.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +57,6 @@ def vocabulary(layer: Any) -> int:
     return int(layer.input_dim) if is_served(layer) else 0
 
 
-def given_rows(layer: Any) -> npt.NDArray[np.float32] | None:
-    """The rows [input_dim, output_dim] that the user's code sets; None if they are drawn."""
-    return layer.served["rows"] if is_served(layer) else None
-
-
 def plain_copy(layer: Any, values: npt.NDArray[np.float32]) -> Any:
     """The layer as Keras's own again, with its weight; not built if `values` has no row."""
     copy = type(layer).from_config(layer.get_config())
@@ -68,17 +64,6 @@ def plain_copy(layer: Any, values: npt.NDArray[np.float32]) -> Any:
         copy.build()
         copy.embeddings.assign(values)
     return copy
-
-
-def assign_given_rows(layers: Iterable[Any], servers: ServerGroup) -> None:
-    """Set the rows of those tables that the user's code gives. layers: one a table."""
-    for position, layer in enumerate(layers):
-        matrix = given_rows(layer)
-        for start in range(0, 0 if matrix is None else len(matrix), ROWS_PER_CALL):
-            assert matrix is not None
-            part = np.ascontiguousarray(matrix[start : start + ROWS_PER_CALL])
-            ids = np.arange(start, start + len(part), dtype=np.int64)
-            servers.assign_rows(position, ids, part)
 
 
 def matrix_pieces(
@@ -122,31 +107,28 @@ def _becomes_table(layer: Any) -> bool:
 
 def _check(layer: Any) -> None:
     """Raises UserError for what needs all rows at each step."""
-    for what, why in (
-        ("regularizer", "adds every row to the loss at every step"),
-        ("constraint", "is applied to every row at every step"),
+    for what, why, instead in (
+        (
+            "regularizer",
+            "adds every row to the loss at every step",
+            "take activity_regularizer, which counts the rows that a batch looks up",
+        ),
+        (
+            "constraint",
+            "is applied to every row at every step",
+            "constrain the looked-up rows in the model",
+        ),
     ):
         given = getattr(layer, f"embeddings_{what}")
         if given is not None:
             raise UserError(
                 f"embedding {layer.name!r} ({layer.input_dim} x {layer.output_dim}) is above "
                 f"--embedding-threshold, so the servers hold it, but its embeddings_{what} "
-                f"({type(given).__name__}) {why}, which they do not do: remove it, or give "
+                f"({type(given).__name__}) {why}, which they do not do: {instead}, or give "
                 "--embedding-threshold "
                 f"{layer.input_dim * layer.output_dim * BYTES_PER_VALUE} to keep the layer in "
                 "the workers"
             )
-
-
-def _initial(layer: Any) -> npt.NDArray[np.float32] | None:
-    """Rows that the initializer holds ready, as Constant(matrix) does."""
-    initializer = layer.embeddings_initializer
-    if not isinstance(initializer, keras.initializers.Constant):
-        return None
-    value = np.asarray(keras.ops.convert_to_numpy(initializer.value), np.float32)
-    if value.ndim == 0:
-        return None
-    return np.broadcast_to(value, (layer.input_dim, layer.output_dim))
 
 
 def _install() -> None:
@@ -161,7 +143,7 @@ def _install() -> None:
             return
         _check(self)
         # A dict, which Keras would track and lock, hides its content from it as an object.
-        object.__setattr__(self, "served", {"rows": _initial(self)})
+        object.__setattr__(self, "served", {"rows": None})
         object.__setattr__(self, "table", self.name)
         object.__setattr__(self, "shares_table", False)
         self.built = True

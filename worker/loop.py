@@ -117,6 +117,7 @@ class Worker:
             if reply.WhichOneof("answer") == "task":
                 if self._pace is not None and reply.task.kind == pb.TRAIN:
                     self._pace.begin(reply.clock)
+                self._model.callbacks.rate_reductions = reply.rate_reductions
                 self._do(reply.task)
             elif reply.finished:
                 self._model.callbacks.end()
@@ -153,14 +154,15 @@ class Worker:
         config = self._config
         if config.command == "train" and config.output and export.KERAS in config.export_kinds:
             export.check(self._model)
-        if self._config.command == "predict":
+        if config.command == "predict":
             begin_output(self._config.output)
-        if self._restore is None:
-            self._model.assign_given_rows()
+        if config.command == "train":
+            self._model.callbacks.check(config)
+        given = self._restore is None and self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
-        if self._config.command == "train":
-            self._model.callbacks.check(validation=bool(self._config.validation_data))
+        if config.command == "train":
             report.data.rules.CopyFrom(self._model.callbacks.rules)
+            report.data.rules.first_checkpoint = given
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         self._model.callbacks.begin(self._model.model, task.epoch)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,12 +26,8 @@ from shoal.worker import accumulation, dependencies, specs
 from shoal.worker.callbacks import Callbacks
 from shoal.worker.flat import FlatVariables
 from shoal.worker.heartbeat import Progress
-from shoal.worker.keras_embeddings import (
-    assign_given_rows,
-    out_of_range,
-    tables_above,
-    vocabulary,
-)
+from shoal.worker.initial_rows import assign_given_rows, initializer_spec, table_seed
+from shoal.worker.keras_embeddings import out_of_range, tables_above, vocabulary
 from shoal.worker.lookups import RecordLookup, Refusals, sharing_refused
 from shoal.worker.losses import Losses
 from shoal.worker.module import UserModule, user_code
@@ -196,10 +191,9 @@ class ServedModel:
                 pb.TableSpec(
                     name=name,
                     dim=layer.output_dim,
-                    initializer=specs.initializer_spec(layer).to_json(),
+                    initializer=initializer_spec(layer).to_json(),
                     optimizer=optimizer,
-                    # A table's values depend on its name, not on its position.
-                    seed=(config.seed << 32) | zlib.crc32(name.encode()),
+                    seed=table_seed(layer, config.seed),
                     frozen=name in self._frozen,
                     vocabulary=vocabulary(layer),
                 )
@@ -228,10 +222,14 @@ class ServedModel:
                 variable.assign(value)
         self._servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
 
-    def assign_given_rows(self) -> None:
-        """Fill the tables whose initial rows the user's code gives; one worker does so."""
-        if not self._servers.version:  # else training has begun, and was resumed
-            assign_given_rows(self.tables.values(), self._servers)
+    def assign_given_rows(self) -> bool:
+        """Fill the tables whose initial rows the user's code gives; one worker does so.
+
+        Returns whether there are any. Raises UserError or UserCodeError as their code does.
+        """
+        if self._servers.version:  # training has begun, and was resumed
+            return False
+        return assign_given_rows(self.tables.values(), self._servers)
 
     # ------------------------------------------------------------ ids and pull
 

@@ -1,4 +1,4 @@
-"""Keras optimizers and initializers as the specifications that servers run.
+"""Keras optimizers as the specifications that servers run.
 
 Owns which of them shoal supports, and the clipping of gradients before they are
 pushed. The arithmetic of an update is native/'s.
@@ -13,9 +13,7 @@ import keras
 import tensorflow as tf
 
 from shoal.errors import UserError
-from shoal.native.initializers import InitializerSpec, variance_scaling
 from shoal.native.optimizers import OptimizerSpec
-from shoal.worker.keras_embeddings import given_rows, vocabulary
 from shoal.worker.module import user_code
 
 CLIPPING = ("clipvalue", "clipnorm", "global_clipnorm")
@@ -78,43 +76,3 @@ class ServedOptimizer:
         elif limit := self._clip.get("global_clipnorm"):
             gradients = tf.clip_by_global_norm(gradients, limit)[0]
         return list(gradients[: len(dense)]), list(gradients[len(dense) :])
-
-
-def initializer_spec(layer: Any) -> InitializerSpec:
-    """The specification of an embedding layer's initializer.
-
-    Variance scaling takes fan-in 1, as a lookup multiplies one row by 1, and fan-out
-    output_dim; for a plain keras.layers.Embedding the fans that Keras takes, input_dim and
-    output_dim. Raises UserError for an initializer that servers do not have.
-    """
-    if given_rows(layer) is not None:
-        return InitializerSpec("zeros")  # every row is assigned before training
-    initializer = layer.embeddings_initializer
-    config = initializer.get_config()
-    kind = type(initializer).__name__
-    if kind == "Zeros":
-        return InitializerSpec("zeros")
-    if kind == "Ones":
-        return InitializerSpec("constant", {"value": 1.0})
-    if kind == "Constant" and isinstance(config["value"], int | float):
-        return InitializerSpec("constant", {"value": config["value"]})
-    drawn = {
-        "RandomUniform": ("uniform", ("minval", "maxval")),
-        "RandomNormal": ("normal", ("mean", "stddev")),
-        "TruncatedNormal": ("truncated_normal", ("mean", "stddev")),
-    }
-    if kind in drawn:
-        name, parameters = drawn[kind]
-        return InitializerSpec(name, {key: config[key] for key in parameters})
-    if isinstance(initializer, keras.initializers.VarianceScaling):
-        return variance_scaling(
-            vocabulary(layer) or 1,
-            layer.output_dim,
-            scale=initializer.scale,
-            mode=initializer.mode,
-            distribution=initializer.distribution,
-        )
-    raise UserError(
-        f"embedding {layer.name!r}: initializer {kind} is not supported; use zeros, ones, a "
-        "constant number, random_uniform, random_normal, truncated_normal or variance scaling"
-    )

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
+import keras
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.master.checkpoints import Taken
 from shoal.master.evaluation import EvaluationResult
+from shoal.master.instructions import RemoveCheckpoints, TakeCheckpoint
+from shoal.master.job import Wait
 from shoal.master.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.phases import Phase
-from shoal.master.rules import EarlyStopping, UnknownMetricError
-from shoal.master.work import Source
+from shoal.master.rules import Best, EarlyStopping, Plateau, UnknownMetricError
+from shoal.master.work import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import begun, take, w
 
@@ -117,3 +125,147 @@ def test_a_worker_may_ask_for_the_end_of_training():
     job.task_reported(w(0), 0, task.id, Done("a callback set model.stop_training"), 0, 1.0)
     assert job.flow.phase == Phase.SUCCEEDED
     assert job.flow.ledger.trained_once == task.records
+
+
+NUMBERS = [0.1, 0.2, 0.25, 0.3, 0.5]
+VALUES = st.lists(st.sampled_from([*NUMBERS, float("nan")]), max_size=25)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(NUMBERS), max_size=25),
+    st.booleans(),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.sampled_from([0.0, 0.06]),
+)
+def test_a_plateau_is_what_keras_takes_for_one(values, maximize, patience, cooldown, delta):
+    theirs = keras.callbacks.ReduceLROnPlateau(
+        "auc",
+        factor=0.5,
+        patience=patience,
+        mode="max" if maximize else "min",
+        min_delta=delta,
+        cooldown=cooldown,
+        min_lr=0.0,
+    )
+    theirs.set_model(SimpleNamespace(optimizer=SimpleNamespace(learning_rate=1.0)))
+    theirs.on_train_begin()
+    for epoch, value in enumerate(values):
+        theirs.on_epoch_end(epoch, {"auc": value})
+    found = Plateau(Best("ReduceLROnPlateau", "auc", maximize, delta), patience, cooldown)
+    assert 0.5 ** found.reductions(results(*values)) == theirs.model.optimizer.learning_rate
+
+
+@given(VALUES, st.booleans(), st.sampled_from([0.0, 0.06]))
+def test_the_best_evaluation_is_the_first_that_no_later_one_is_better_than(values, maximize, delta):
+    rule = Best("ExportBest", "auc", maximize, delta)
+    position = rule.position(results(*values))
+    numbers = [value for value in values if value == value]
+    assert (position is None) == (not numbers)
+    if position is not None:
+        assert not any(rule.better(value, values[position]) for value in values[position:])
+        earlier = [value for value in values[:position] if value == value]
+        assert all(rule.better(values[position], value) for value in earlier[-1:])
+    assert Best("Checkpoint").position(results(*values)) == (len(values) - 1 if values else None)
+
+
+BEST = pb.BestRule(monitor="auc", maximize=True)
+
+
+def exports(kinds):
+    """How many evaluations had ended before each export."""
+    return [
+        kinds[:i].count(pb.FINISH_EVALUATION) for i, kind in enumerate(kinds) if kind == pb.EXPORT
+    ]
+
+
+@pytest.mark.parametrize(
+    ("aucs", "expected"),
+    [
+        ([0.5, 0.7, 0.6], [1, 2]),  # the last ones are not the best
+        ([0.5, 0.6, 0.7], [1, 2, 3]),  # the last one is that of the end
+        ([0.5], [1]),  # none is better
+    ],
+)
+def test_the_model_of_the_best_evaluation_is_what_output_holds(aucs, expected):
+    job = begun(described(export=BEST), validation_data="v", num_epochs=3, output="o")
+    kinds = run(job, aucs)
+    assert job.flow.phase == Phase.SUCCEEDED
+    assert kinds.count(pb.FINISH_EVALUATION) == 3
+    assert exports(kinds) == expected
+    assert any("auc 0.5 is the best so far" in text for text in job.record.messages)
+
+
+def until_export(job, auc):
+    """One worker works until it holds an export."""
+    while (task := take(job, w(0))).kind != pb.EXPORT:
+        outcome = {
+            pb.EVALUATE: StatesComputed(pb.MetricStates()),
+            pb.FINISH_EVALUATION: MetricsComputed({"auc": auc}),
+        }.get(task.kind, Done())
+        job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+    return task
+
+
+def test_training_ends_only_when_its_exports_have_and_another_worker_takes_them_up():
+    job = begun(
+        described(export=BEST), validation_data="v", num_epochs=2, output="o", num_workers=2
+    )
+    task = until_export(job, 0.5)
+    while isinstance(other := job.task_wanted(w(1), 0, 1.0), Task) and other.kind == pb.TRAIN:
+        job.task_reported(w(1), 0, other.id, Done(), 0, 1.0)
+    assert isinstance(other, Wait)  # all else is done
+    assert job.flow.phase == Phase.TRAINING
+    job.taken_for_dead(w(0), 0, "silence", 2.0)
+    again = take(job, w(1))
+    assert (again.kind, again.id != task.id) == (pb.EXPORT, True)
+    job.task_reported(w(1), 0, again.id, Done(), 0, 2.0)
+    assert job.flow.phase == Phase.EVALUATING
+
+
+def test_the_rate_is_reduced_for_tasks_given_out_from_then_on():
+    rule = pb.PlateauRule(best=BEST, patience=1)
+    job = begun(described(plateau=rule), validation_data="v", num_epochs=5)
+    run(job, [0.7, 0.6, 0.5])
+    assert job.flow.follow_ups.rate_reductions == 4
+    said = [text for text in job.record.messages if "the learning rate is reduced" in text]
+    assert len(said) == 3  # the last evaluation is after training
+
+
+def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
+    job = begun(
+        described(checkpoint=BEST),
+        validation_data="v",
+        num_epochs=6,
+        checkpoint_seconds=1000.0,
+        keep_checkpoint_max=1,
+    )
+    aucs, taken, removed = [0.5, 0.9, 0.6, 0.7], [], []
+    while not job.ended:
+        for order in job.take_instructions():
+            if isinstance(order, TakeCheckpoint):
+                taken.append(len(job.flow.evaluation_results))
+                job.checkpoint_taken(Taken(len(taken), 0, 1, 0.1), order.final, 1.0)
+            elif isinstance(order, RemoveCheckpoints):
+                removed += order.numbers
+        if job.ended:
+            break
+        task = take(job, w(0))
+        outcome = {
+            pb.EVALUATE: StatesComputed(pb.MetricStates()),
+            pb.FINISH_EVALUATION: MetricsComputed({"auc": aucs[0]}),
+        }.get(task.kind, Done())
+        if task.kind == pb.FINISH_EVALUATION:
+            aucs = aucs[1:] or aucs
+        job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+    assert taken[:2] == [1, 2]
+    assert removed == [1]
+    assert job.checkpoints.best == 2
+    assert [each.number for each in job.checkpoints.kept] == [2, 3]  # and that of the end
+
+
+def test_rows_that_the_module_gave_are_in_a_checkpoint_from_the_start():
+    job = begun(described(first_checkpoint=True), checkpoint_seconds=1000.0)
+    orders = [each for each in job.take_instructions() if isinstance(each, TakeCheckpoint)]
+    assert orders == [TakeCheckpoint()]

@@ -11,6 +11,7 @@ import pytest
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.module import load_module
+from tests.worker.exported import Exports
 from tests.worker.networks import CONFIG, LABELS_SPEC, SPEC, network, served_embedding
 
 MODULE = """
@@ -49,6 +50,12 @@ def write_module(tmp_path):
         return str(folder)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def exports(tmp_path_factory):
+    """Exports of the tests so far, which one process without shoal loads at the end."""
+    return Exports(tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture
@@ -95,7 +102,9 @@ def served(module, server_group):
         loss=keras.losses.binary_crossentropy,
         loss_weights=None,
     ):
-        keras.utils.clear_session()  # names count anew, as in a worker's own process
+        # Names count anew, as in a worker's own process. Without the collection of garbage,
+        # which takes longer than the building of a model.
+        keras.utils.clear_session(free_memory=False)
         loaded = module()
         object.__setattr__(loaded, "custom_model", build or (lambda: network(served_embedding)))
         object.__setattr__(loaded, "optimizer", optimizer or (lambda: keras.optimizers.SGD(0.5)))

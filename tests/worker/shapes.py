@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.worker.own_layers import Cross
+
 COUNT = 10
 LAYERS = keras.layers
 
@@ -116,7 +118,8 @@ def frozen_layers(table):
 
 def added_losses(table):
     (ids,) = inputs("a")
-    hidden = dense(3, kernel_regularizer="l2", activity_regularizer="l1")(flat(table(4, "x")(ids)))
+    rows = table(4, "x", activity_regularizer="l2")(ids)
+    hidden = dense(3, kernel_regularizer="l2", activity_regularizer="l1")(flat(rows))
     return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
 
 
@@ -148,6 +151,77 @@ def computed_ids(table):
     return keras.Model({"a": a, "b": b}, dense(activation="sigmoid")(flat(table(4, "x")(crossed))))
 
 
+def frozen_table(table):
+    a, b = inputs("a", "b")
+    rows = [table(4, "x")(a), table(4, "still", trainable=False)(b)]
+    hidden = LAYERS.Flatten()(LAYERS.Concatenate()(rows))
+    return keras.Model({"a": a, "b": b}, dense(activation="sigmoid")(hidden))
+
+
+def sequential_tower(table):
+    """A sequential model with a table, within a functional one."""
+    a, b = inputs("a", "b")
+    tower = keras.Sequential(
+        [keras.Input((3,), dtype="int64"), table(4, "x"), LAYERS.Flatten(), dense(3)], name="tower"
+    )
+    return keras.Model({"a": a, "b": b}, dense(activation="sigmoid")(tower(a) * tower(b)))
+
+
+def factorization(table):
+    """A factorization machine beside a deep part."""
+    a, b = inputs("a", "b")
+    ids = LAYERS.Concatenate()([a, b])
+    rows, first = table(4, "deep")(ids), table(1, "wide")(ids)
+    total, squares = keras.ops.sum(rows, axis=1), keras.ops.sum(rows * rows, axis=1)
+    pairs = keras.ops.sum(total * total - squares, axis=1, keepdims=True) / 2
+    logit = keras.ops.sum(first, axis=1) + pairs + dense()(dense(5, activation="relu")(flat(rows)))
+    return keras.Model({"a": a, "b": b}, LAYERS.Activation("sigmoid")(logit))
+
+
+def cross_network(table):
+    (ids,) = inputs("a")
+    first = x = flat(table(4, "x")(ids))
+    for _ in range(2):
+        x = Cross()([first, x])
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(x))
+
+
+def convolution(table):
+    (ids,) = inputs("a")
+    hidden = LAYERS.Conv1D(3, 2, activation="relu")(table(4, "x")(ids))
+    hidden = LAYERS.GlobalAveragePooling1D()(hidden)
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
+
+
+def bidirectional(table):
+    (ids,) = inputs("a")
+    hidden = LAYERS.Bidirectional(LAYERS.LSTM(2))(table(4, "x", mask_zero=True)(ids))
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(hidden))
+
+
+def hashed_ids(table):
+    """Ids that a layer of Keras's own makes."""
+    (ids,) = inputs("a")
+    rows = table(4, "x")(LAYERS.Hashing(COUNT)(ids))
+    return keras.Model({"a": ids}, dense(activation="sigmoid")(flat(rows)))
+
+
+class Tasks(keras.Model):
+    """Two outputs by name of a model with parts that act otherwise in training."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.rows = table(4, "x")
+        self.norm = LAYERS.BatchNormalization(momentum=0.5)
+        self.drop = LAYERS.Dropout(0.25, seed=9)
+        self.click, self.time = dense(activation="sigmoid"), dense()
+
+    def call(self, features, training=False):
+        hidden = self.norm(tf.reshape(self.rows(features["a"]), [-1, 12]), training=training)
+        hidden = self.drop(hidden, training=training)
+        return {"click": self.click(hidden), "time": self.time(hidden)}
+
+
 SINGLE = {"loss": "binary_crossentropy"}
 SHAPES = {
     "functional, dict of inputs": (dict_inputs, SINGLE),
@@ -176,6 +250,17 @@ SHAPES = {
         },
     ),
     "computed ids": (computed_ids, SINGLE),
+    "frozen table": (frozen_table, SINGLE),
+    "sequential tower": (sequential_tower, SINGLE),
+    "factorization machine": (factorization, SINGLE),
+    "cross network": (cross_network, SINGLE),
+    "convolution": (convolution, SINGLE),
+    "bidirectional": (bidirectional, SINGLE),
+    "hashed ids": (hashed_ids, SINGLE),
+    "subclassed, dict of outputs": (
+        Tasks,
+        {"loss": {"click": "binary_crossentropy", "time": "mse"}},
+    ),
 }
 """Name -> a function of a factory of tables, and the losses."""
 

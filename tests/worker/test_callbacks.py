@@ -1,9 +1,12 @@
 """What a module's callbacks() becomes in a worker."""
 
+import dataclasses
+
 import keras
 import pytest
 
 from shoal import callbacks as ours
+from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.worker.callbacks import Callbacks
 from shoal.worker.specs import ServedOptimizer
@@ -32,8 +35,58 @@ def test_rules_go_to_the_master(taken):
     assert not first.HasField("baseline")
     assert (second.monitor, second.maximize, second.patience) == ("loss", False, 2)
     assert (second.baseline, second.start_from_epoch) == (0.5, 1)
-    with pytest.raises(UserError, match="EarlyStopping needs evaluations: give --validation-data"):
-        found.check(validation=False)
+
+
+def test_best_evaluations_and_plateaus_go_to_the_master(taken):
+    found = taken(
+        ours.Checkpoint(),
+        ours.ExportBest("auc", min_delta=0.01),
+        keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=2, min_lr=0.2),
+    )
+    assert found.rules.HasField("checkpoint")
+    assert found.rules.checkpoint.monitor == ""
+    export = found.rules.export
+    assert (export.monitor, export.maximize, export.min_delta) == ("auc", True, 0.01)
+    plateau = found.rules.plateau
+    assert (plateau.best.monitor, plateau.best.maximize) == ("loss", False)
+    assert (plateau.patience, plateau.best.min_delta) == (2, 1e-4)
+    rates = []
+    for found.rate_reductions in range(3):
+        rates.append(found.learning_rate(0))
+    assert rates == [0.5, 0.25, 0.2]
+
+
+JOB = JobConfig(
+    model_def="m.f", training_data="t", validation_data="v", output="o", checkpoint_seconds=1.0
+)
+
+
+@pytest.mark.parametrize(
+    ("callback", "lacking", "words"),
+    [
+        (
+            lambda: ours.EarlyStopping("auc"),
+            {"validation_data": ""},
+            "EarlyStopping needs evaluations: give --validation-data",
+        ),
+        (
+            lambda: ours.ReduceLROnPlateau(),
+            {"validation_data": ""},
+            "ReduceLROnPlateau needs evaluations",
+        ),
+        (lambda: ours.ExportBest("auc"), {"output": ""}, "ExportBest needs .* give --output"),
+        (
+            lambda: ours.Checkpoint("auc"),
+            {"checkpoint_seconds": 0.0, "checkpoint_steps": 0},
+            "Checkpoint needs .*--checkpoint-seconds and --checkpoint-steps are both 0",
+        ),
+    ],
+)
+def test_a_rule_that_lacks_what_it_needs_names_the_flag(taken, callback, lacking, words):
+    found = taken(callback())
+    found.check(JOB)
+    with pytest.raises(UserError, match=words):
+        found.check(dataclasses.replace(JOB, **lacking))
 
 
 def test_the_rate_follows_a_schedule_of_the_version_or_the_epoch(taken):
@@ -89,19 +142,33 @@ def test_hooks_are_called_by_the_worker(taken):
     assert callback.heard == ["begin", (0, 0.5), (1, 0.25), {"auc": 0.5}, {"auc": 0.95}, "end"]
 
 
+class TwoHooks(keras.callbacks.Callback):
+    """A user's own, of which one hook is called nowhere."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        pass
+
+    def on_epoch_end(self, epoch, logs=None):
+        pass
+
+
 @pytest.mark.parametrize(
     ("callback", "words"),
     [
-        (lambda: keras.callbacks.ModelCheckpoint("x.keras"), "ModelCheckpoint needs .*--output"),
-        (lambda: keras.callbacks.CSVLogger("x.csv"), "CSVLogger needs .*result.json"),
-        (lambda: keras.callbacks.ReduceLROnPlateau(), "ReduceLROnPlateau needs on_epoch_end"),
+        (lambda: keras.callbacks.ModelCheckpoint("x.keras"), "ModelCheckpoint is .*ExportBest"),
+        (lambda: keras.callbacks.BackupAndRestore("x"), "BackupAndRestore is .*--resume"),
+        (lambda: keras.callbacks.CSVLogger("x.csv"), "CSVLogger is .*result.json"),
+        (lambda: keras.callbacks.TensorBoard(), "TensorBoard is .*result.json"),
+        (lambda: keras.callbacks.RemoteMonitor(), "RemoteMonitor is .*result.json"),
+        (lambda: keras.callbacks.SwapEMAWeights(), "SwapEMAWeights is .*averages"),
+        (lambda: TwoHooks(), r"TwoHooks needs on_epoch_end\(\).*there are on_train_begin"),
         (
             lambda: keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: None),
             "LambdaCallback needs on_epoch_end.*there are on_train_begin",
         ),
         (
             lambda: keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True),
-            "restore_best_weights=True.* is not supported",
+            r"restore_best_weights=True.* add shoal.callbacks.ExportBest\('loss'\)",
         ),
         (lambda: ours.EarlyStopping("score"), "whether 'score' is to rise or fall"),
         (lambda: "stop", r"callbacks\(\) of model.py: str is none of shoal.callbacks"),
@@ -110,6 +177,25 @@ def test_hooks_are_called_by_the_worker(taken):
 def test_what_cannot_act_in_a_job_is_refused_by_name(taken, callback, words):
     with pytest.raises(UserError, match=words):
         taken(callback())
+
+
+def test_two_of_one_rule_are_refused(taken):
+    for callback in (ours.Checkpoint(), ours.ExportBest("auc"), ours.ReduceLROnPlateau()):
+        with pytest.raises(UserError, match=f"there are two callbacks {type(callback).__name__}"):
+            taken(callback, callback)
+
+
+def test_the_lambda_callback_and_those_whose_work_shoal_does_are_taken(taken):
+    heard = []
+    found = taken(
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: heard.append(logs)),
+        keras.callbacks.TerminateOnNaN(),
+        keras.callbacks.ProgbarLogger(),
+        keras.callbacks.History(),
+    )
+    found.begin(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]), 0)
+    found.step(0.5)
+    assert heard == [{"loss": 0.5}]
 
 
 def test_two_schedules_are_refused(taken):
@@ -124,6 +210,10 @@ def test_two_schedules_are_refused(taken):
         (lambda: ours.MaxSteps(0), "steps must be a positive integer"),
         (lambda: ours.EarlyStopping(mode="up"), "mode must be one of"),
         (lambda: ours.EarlyStopping(patience=-1), "patience must be at least 0"),
+        (lambda: ours.Checkpoint(mode="up"), "Checkpoint: mode must be one of"),
+        (lambda: ours.ExportBest("auc", mode="up"), "ExportBest: mode must be one of"),
+        (lambda: ours.ReduceLROnPlateau(factor=1.0), "factor must be between 0 and 1"),
+        (lambda: ours.ReduceLROnPlateau(cooldown=-1), "cooldown must be at least 0"),
         (lambda: ours.LearningRateScheduler(lambda x: x, by="step"), "by must be one of"),
         (lambda: ours.LearningRateScheduler(0.5), "schedule must be a function"),
     ],

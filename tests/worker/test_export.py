@@ -1,8 +1,6 @@
 """The export predicts as the job does, in a process that has only TensorFlow."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -17,23 +15,6 @@ from tests.worker.networks import IDS, as_batch, batches, network, served_embedd
 
 UNSEEN = np.array([[999, 3, -5], [-7, -7, 12345678901]], np.int64)
 X = np.array([[0.5, -1.0], [2.0, 0.0]], np.float32)
-
-LOAD = """
-import sys, json
-sys.modules["shoal"] = None  # importing shoal would fail
-import numpy as np
-import tensorflow as tf
-folder, ids, x = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
-inputs = {"ids": tf.constant(ids, tf.int64), "x": tf.constant(x, tf.float32)}
-served = tf.saved_model.load(folder + "/saved_model")
-answers = [
-    served.signatures["serving_default"](**inputs)["output"],
-    served.serve(inputs),
-]
-if sys.argv[4] == "keras":
-    answers.append(tf.keras.models.load_model(folder + "/model.keras")(inputs))
-print(json.dumps([answer.numpy().tolist() for answer in answers]))
-"""
 
 
 class Subclassed(keras.Model):
@@ -109,78 +90,38 @@ def trained(served, build):
     return model
 
 
-@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
-def test_a_process_without_shoal_gives_the_jobs_predictions(served, tmp_path, build):
-    model = trained(served, build)
-    folder = tmp_path / "export"
-    export(model, model.group, str(folder), "job")
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_process_without_shoal_gives_the_jobs_predictions(served, exports, name):
+    """The process that loads it is test_model_shapes.py's last test."""
+    model = trained(served, BUILDS[name])
     # Trained ids and unseen ones: the default row is in the export as in the job.
     ids = np.concatenate([IDS.reshape(2, 3), UNSEEN])
     x = np.concatenate([X, X])
-    expected = model.predict_batch({"ids": tf.constant(ids), "x": tf.constant(x)}).numpy()
-    kind = "saved_model" if build in (Subclassed, within_a_layer) else "keras"
-    command = [sys.executable, "-c", LOAD, str(folder)]
-    command += [json.dumps(ids.tolist()), json.dumps(x.tolist()), kind]
-    # Elsewhere, so that the source tree is not importable by its place.
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    answers = json.loads(done.stdout)
-    assert len(answers) == (3 if kind == "keras" else 2)
-    for answer in answers:
-        np.testing.assert_allclose(answer, expected, rtol=1e-6, atol=1e-7)
-
-
-SERVE_VECTORS = """
-import sys, json
-sys.modules["shoal"] = None  # importing shoal would fail
-import numpy as np
-import pyarrow.parquet as pq
-import tensorflow as tf
-answers = []
-for folder in sys.argv[3:]:
-    ids, x = json.loads(sys.argv[1]), json.loads(sys.argv[2])
-    inputs = {"ids": tf.constant(ids, tf.int64), "x": tf.constant(x, tf.float32)}
-    served = tf.saved_model.load(folder + "/saved_model")
-    wanted = served.signatures["ids"](**inputs)
-    for table in json.load(open(folder + "/manifest.json"))["tables"]:
-        if not table["in_models"]:
-            file = pq.read_table(folder + "/" + table["file"])
-            assert file.num_rows == table["rows"]
-            rows = dict(zip(file["id"].to_pylist(), file["vector"].to_pylist()))
-            names, default = table["signature"], table["default"]
-            vectors = [rows.get(i, default) for i in wanted[names["ids"]].numpy().tolist()]
-            inputs[names["vectors"]] = tf.constant(np.array(vectors, np.float32))
-    answers.append(served.signatures["serving_default"](**inputs)["output"].numpy().tolist())
-print(json.dumps(answers))
-"""
+    exports.add(f"export, {name}", model, {"ids": tf.constant(ids), "x": tf.constant(x)})
+    within = BUILDS[name] in (Subclassed, within_a_layer)
+    assert exports.keras[f"export, {name}"] == (not within)
 
 
 def test_tables_too_large_for_the_model_are_streamed_and_their_vectors_given(
-    served, tmp_path, monkeypatch
+    served, exports, monkeypatch
 ):
+    """The process that gives them is test_model_shapes.py's last test."""
     monkeypatch.setattr("shoal.worker.export_tables.ROWS_PER_PIECE", 2)
     ids = np.concatenate([IDS.reshape(2, 3), UNSEEN])
     x = np.concatenate([X, X])
     # Both tables, one of them called twice; the larger one alone; in a class of the user's.
     cases = [("functional", 0), ("functional with statistics", 80), ("subclassed", 0)]
-    folders, expected = [], []
+    folders = []
     for number, (build, limit) in enumerate(cases):
         model = trained(served, BUILDS[build])
-        folders.append(str(tmp_path / f"export-{number}"))
-        export(model, model.group, folders[-1], "job", max_table_bytes=limit)
         features = {"ids": tf.constant(ids), "x": tf.constant(x)}
-        expected.append(model.predict_batch(features).numpy())
+        folder, _ = exports.add(f"large, {build}", model, features, max_table_bytes=limit)
+        folders.append(str(folder))
         tables = Export(folders[-1]).manifest["tables"]
         external = {table["name"] for table in tables if not table["in_models"]}
         assert external == [{"deep", "wide"}, {"deep"}, {"items"}][number]
         assert Export(folders[-1]).manifest["keras"] is None
         assert all(table["rows"] == IDS.size for table in tables)
-    command = [sys.executable, "-c", SERVE_VECTORS]
-    command += [json.dumps(ids.tolist()), json.dumps(x.tolist()), *folders]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    for answer, wanted in zip(json.loads(done.stdout), expected, strict=True):
-        np.testing.assert_allclose(answer, wanted, rtol=1e-6, atol=1e-7)
     # What was streamed is restored like any other.
     fresh = served(servers=1)
     Export(folders[0]).load_tables(fresh, fresh.group)

@@ -10,8 +10,8 @@ import tensorflow as tf
 import shoal.layers
 from shoal.errors import UserError
 from shoal.native.initializers import variance_scaling
-from shoal.worker import specs
 from shoal.worker.export import check, export
+from shoal.worker.initial_rows import initializer_spec
 from shoal.worker.pipeline import Batch
 from tests.worker.networks import CONFIG
 
@@ -101,6 +101,52 @@ def test_one_below_the_threshold_stays_a_dense_variable(served):
     assert any(v.path == "items/embeddings" for v in model.trainable.variables)
 
 
+def counted(shape, dtype):
+    return keras.ops.reshape(keras.ops.arange(shape[0] * shape[1], dtype=dtype), shape)
+
+
+class Doubled(keras.initializers.RandomUniform):
+    """One of the user's own, which must not be taken for the one that it derives from."""
+
+    def __call__(self, shape, dtype=None):
+        return 2 + super().__call__(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.initializers.Orthogonal(seed=3),
+        lambda: keras.initializers.Identity(),
+        lambda: counted,
+        lambda: Doubled(seed=4),
+    ],
+)
+def test_an_initializer_of_the_whole_matrix_gives_the_rows_that_keras_has(served, make):
+    build = lambda: functional(embeddings_initializer=make())  # noqa: E731
+    expected = embedding_of(build()).embeddings
+    model = served(build=build, spec=SPEC, config=SERVED)
+    assert model.assign_given_rows()
+    np.testing.assert_array_equal(matrix_of(model), expected)
+
+
+def test_a_seed_of_the_initializer_gives_the_same_rows_in_every_layer_and_job(served):
+    def rows_of(name, seed, job_seed=5):
+        def build():
+            ids = keras.Input([3], dtype="int64", name="ids")
+            initializer = keras.initializers.RandomNormal(seed=seed)
+            layer = keras.layers.Embedding(COUNT, DIM, initializer, name=name)
+            return keras.Model({"ids": ids}, keras.layers.Flatten()(layer(ids)))
+
+        config = dataclasses.replace(SERVED, seed=job_seed)
+        model = served(build=build, spec=SPEC, config=config)
+        assert not model.assign_given_rows()
+        return matrix_of(model)
+
+    np.testing.assert_array_equal(rows_of("a", 7), rows_of("b", 7, job_seed=6))
+    assert (rows_of("a", 7) != rows_of("a", 8)).all()
+    assert (rows_of("a", None) != rows_of("b", None)).all()
+
+
 @pytest.mark.parametrize("given", ["weights", "constant"])
 def test_rows_that_the_module_gives_are_the_initial_ones(served, given):
     matrix = np.random.default_rng(1).normal(size=(COUNT, DIM)).astype(np.float32)
@@ -117,7 +163,7 @@ def test_rows_that_the_module_gives_are_the_initial_ones(served, given):
 def test_variance_scaling_takes_the_fans_that_keras_takes(served):
     build = lambda: functional(embeddings_initializer="glorot_uniform")  # noqa: E731
     model = served(build=build, spec=SPEC, config=SERVED)
-    spec = specs.initializer_spec(model.tables["items"])
+    spec = initializer_spec(model.tables["items"])
     assert spec == variance_scaling(COUNT, DIM, mode="fan_avg", distribution="uniform")
 
 
@@ -148,15 +194,15 @@ def tied():
             r"'items'.*embeddings_constraint \(NonNeg\)",
         ),
         (
-            lambda: functional(embeddings_initializer="orthogonal"),
-            "'items': initializer Orthogonal",
+            lambda: functional(embeddings_initializer=lambda shape, dtype: np.zeros(3)),
+            r"'items': initializer <lambda> gave shape \(3,\), not \(10, 4\)",
         ),
         (tied, r"'items' .*uses its weight itself"),
     ],
 )
 def test_what_needs_the_whole_matrix_is_refused_by_name(served, build, words):
     with pytest.raises(UserError, match=words):
-        served(build=build, spec=SPEC, config=SERVED)
+        served(build=build, spec=SPEC, config=SERVED).assign_given_rows()
 
 
 class Computed(keras.Model):

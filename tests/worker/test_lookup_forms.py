@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import shoal.layers
 from shoal.errors import UserError
-from shoal.worker.export import check, export
+from shoal.worker.export import check
 from shoal.worker.pipeline import Batch
 
 IDS = np.array([-(2**63), -7, 0, 3, 11, 2**61], np.int64)  # ascending
@@ -166,10 +166,9 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize(("form", "how", "arguments"), SHAPES.values(), ids=SHAPES)
-def test_two_steps_equal_plain_keras_and_the_export_predicts_alike(
-    served, tmp_path, form, how, arguments
-):
+@pytest.mark.parametrize("name", SHAPES)
+def test_two_steps_equal_plain_keras_and_the_export_predicts_alike(served, exports, name):
+    form, how, arguments = SHAPES[name]
     kind, *text = form.split()
     table = TEXTS if text else IDS
     numbers = hashed(table).numpy() if text else table
@@ -220,13 +219,8 @@ def test_two_steps_equal_plain_keras_and_the_export_predicts_alike(
     np.testing.assert_allclose(
         after.rows[0][after.ids[0].inverses[0]], rows.values, rtol=1e-5, atol=1e-6
     )
-    folder = tmp_path / "export"
-    export(model, model.group, str(folder), "job")
-    loaded = tf.saved_model.load(str(folder / "saved_model"))
-    features = {"ids": batches[1][0], "weights": batches[1][1]}
-    np.testing.assert_allclose(
-        loaded.serve(features), model.predict_batch(features), rtol=1e-6, atol=1e-7
-    )
+    # The process without shoal that loads it is test_model_shapes.py's last test.
+    exports.add(f"lookup, {name}", model, {"ids": batches[1][0], "weights": batches[1][1]})
 
 
 DENSE = {"ids": tf.TensorSpec([None, 3], tf.int64)}
@@ -276,10 +270,10 @@ FUNCTIONAL = {
 }
 
 
-@pytest.mark.parametrize(("given", "arguments"), FUNCTIONAL.values(), ids=FUNCTIONAL)
-def test_a_functional_model_of_other_forms_is_exported_as_a_saved_model(
-    served, tmp_path, given, arguments
-):
+@pytest.mark.parametrize("name", FUNCTIONAL)
+def test_a_functional_model_of_other_forms_is_exported_as_a_saved_model(served, exports, name):
+    given, arguments = FUNCTIONAL[name]
+
     def build():
         ids = keras.Input(name="ids", **given)
         rows = shoal.layers.Embedding(4, "ones", name="items", **arguments)(ids)
@@ -293,12 +287,8 @@ def test_a_functional_model_of_other_forms_is_exported_as_a_saved_model(
     model = served(build=build, spec={"ids": spec(kind, tf.string if text else tf.int64)})
     model.train_batch(Batch({"ids": ids}, tf.ones([3, 1]), 3, 0, 0), 1)
     check(model)
-    export(model, model.group, str(tmp_path / "export"), "job")
-    assert not (tmp_path / "export" / "model.keras").exists()
-    loaded = tf.saved_model.load(str(tmp_path / "export" / "saved_model"))
-    np.testing.assert_allclose(
-        loaded.serve({"ids": ids}), model.predict_batch({"ids": ids}), rtol=1e-6
-    )
+    exports.add(f"functional, {name}", model, {"ids": ids})
+    assert not exports.keras[f"functional, {name}"]
 
 
 class OwnStep(keras.Model):

@@ -5,9 +5,6 @@ that the servers hold, and by Keras itself from the same initial values.
 """
 
 import dataclasses
-import pickle
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -15,14 +12,13 @@ import pytest
 import tensorflow as tf
 
 import shoal.layers
-from shoal.worker.export import export
 from shoal.worker.pipeline import Batch
 from tests.worker.networks import CONFIG
 from tests.worker.shapes import COUNT, SHAPES, batches
 
 SERVED = dataclasses.replace(CONFIG, embedding_threshold=0)
 
-PLAIN = ("subclassed", "called twice", "masked recurrent")
+PLAIN = ("subclassed", "called twice", "masked recurrent", "losses of layers", "frozen table")
 """Shapes that are also built of plain Keras layers which the servers hold."""
 
 CASES = [(name, False) for name in SHAPES] + [(name, True) for name in PLAIN]
@@ -34,11 +30,6 @@ def open_table(dim, name, **arguments):
 
 def plain_table(dim, name, **arguments):
     return keras.layers.Embedding(COUNT, dim, name=name, **arguments)
-
-
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory):
-    return tmp_path_factory.mktemp("exports")
 
 
 def spec_of(value):
@@ -70,7 +61,6 @@ def test_two_steps_equal_keras_and_the_export_predicts_alike(served, exports, na
     twin = shape(plain_table)
     data = list(batches(twin, losses["loss"]))
     (features, labels), _ = data
-    keras.utils.clear_session()
     model = served(
         build=lambda: shape(plain_table if plain else open_table),
         optimizer=lambda: keras.optimizers.SGD(0.5),
@@ -112,41 +102,16 @@ def test_two_steps_equal_keras_and_the_export_predicts_alike(served, exports, na
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6, err_msg=theirs.path)
     for table, rows in rows_of(model).items():
         np.testing.assert_allclose(rows, tables[table].embeddings, rtol=1e-5, atol=1e-6)
-    outputs = tf.nest.map_structure(np.asarray, model.predict_batch(features))
+    _, outputs = exports.add(f"{name}{', plain layers' if plain else ''}", model, features)
     for ours, theirs in zip(tf.nest.flatten(outputs), tf.nest.flatten(twin(features)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    folder = exports / str(len(list(exports.iterdir())))
-    export(model, model.group, str(folder), "job")
-    given = tf.nest.map_structure(np.asarray, features)
-    (folder / "case.pickle").write_bytes(pickle.dumps((name, given, outputs)))
-
-
-RELOAD = """
-import pathlib, pickle, sys
-sys.modules["shoal"] = None  # importing it raises
-import keras, numpy as np, tensorflow as tf
-
-for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):
-    name, features, outputs = pickle.loads((folder / "case.pickle").read_bytes())
-    features = tf.nest.map_structure(tf.constant, features)
-    saved = tf.saved_model.load(str(folder / "saved_model"))
-    loaded = [saved.serve]
-    if (folder / "model.keras").exists():
-        loaded.append(keras.models.load_model(folder / "model.keras"))
-    for model in loaded:
-        found = tf.nest.flatten(model(features))
-        for ours, theirs in zip(found, tf.nest.flatten(outputs), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6, err_msg=name)
-    print(name, len(loaded))
-"""
 
 
 def test_every_export_predicts_alike_in_a_process_without_shoal(exports):
-    count = len(list(exports.iterdir()))
-    if not count:
+    """Those of this file, of the lookups' forms and of the exports' tests."""
+    if not exports.keras:
         pytest.skip("the tests that export were not run")
-    done = subprocess.run(
-        [sys.executable, "-c", RELOAD, str(exports)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == count
+    loaded = exports.load()
+    assert set(loaded) == set(exports.keras)
+    for name, has_keras in exports.keras.items():
+        assert ("keras" in loaded[name]) == has_keras

@@ -13,4 +13,7 @@ def callbacks():
         ours.MaxSteps(30),
         keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / (1 + epoch)),
         keras.callbacks.EarlyStopping("val_auc", mode="max", patience=100),
+        keras.callbacks.ReduceLROnPlateau("val_loss", patience=0),
+        ours.Checkpoint("auc"),
+        ours.ExportBest("auc"),
     ]
