@@ -59,7 +59,7 @@ class Auditor:
         self._job = job
         self._batch = job.config.minibatch_size
         self._coverage = Coverage((), 0)
-        self._open: dict[ProcessId, Death] = {}
+        self._open: dict[ProcessId, list[Death]] = {}
         self._wall = 0.0
         self.lost = 0
         self.deaths: list[Death] = []
@@ -101,11 +101,13 @@ class Auditor:
                 died |= slot.incarnation > incarnation and was in _RUNNING
                 if died:
                     death = Death(str(slot.id), entry.wall, _cause(arguments))
-                    self._open[slot.id] = death
+                    # A start that came to nothing is a death as well; the one before it is
+                    # over when there is a successor at last.
+                    self._open.setdefault(slot.id, []).append(death)
                     self.deaths.append(death)
                 elif slot.state == ProcessState.ALIVE and slot.id in self._open:
-                    death = self._open.pop(slot.id)
-                    death.recovered = entry.wall - death.at
+                    for death in self._open.pop(slot.id):
+                        death.recovered = entry.wall - death.at
 
     def _master_restarted(self, entry: Entry) -> None:
         self.deaths.append(Death("master", self._wall, "ended", entry.wall - self._wall))

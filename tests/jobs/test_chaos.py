@@ -53,26 +53,23 @@ def disturbed(ids, tmp_path, name, **fields):
 
 
 def test_kills_of_workers_and_master_leave_every_record_trained_once(ids, tmp_path):
-    """Both workers each time, so that those that come after are there to be killed."""
     kills = [
-        # Two at once, and the master as it is about to write that.
+        # Two at once, and the master as it is about to write what became of them.
         "worker:0@point=between-acknowledgements,step=60",
-        "worker:1@point=before-push,step=60",
-        "master@point=before-journal,step=80",
-        "worker:0@point=task-done,step=250",
-        "worker:1@point=between-acknowledgements,step=250",
+        "worker:1@point=task-done,step=60",
+        "master@point=before-journal,step=70",
         "master@point=after-journal,step=250",
         "master@phase=evaluating",
     ]
     ended, report = disturbed(ids, tmp_path, "workers", kill=kills)
-    assert ended.result["workers"] == {"starts": 6, "deaths": 4}
+    assert ended.result["workers"] == {"starts": 4, "deaths": 2}
     assert ended.result["servers"]["deaths"] == 0
     assert report["records"]["once"] + report["records"]["more"] == RECORDS
     assert sum(death["who"] == "master" for death in report["deaths"]) == 3
     total, counts = applied(tmp_path / "out")
     # What one server had of a push when its worker died, the successor's push brings again.
     repeated = ended.ledger["repeated"]
-    assert repeated in (0, 10, 20)
+    assert repeated in (0, 10)
     assert min(counts.values()) == 1
     assert set(counts) == set(range(RECORDS))
     assert sum(total) == 2 * RECORDS + repeated
@@ -92,9 +89,10 @@ def test_kills_of_servers_and_master_are_accounted_for(ids, tmp_path):
     ]
     ended, report = disturbed(ids, tmp_path, "servers", kill=kills, checkpoint_steps=40)
     servers = ended.result["servers"]
-    assert servers["deaths"] == 4
+    # One more if the master died while it was starting one.
+    assert servers["deaths"] in (4, 5)
     assert report["updates"]["lost"] == servers["lost_pushes"]
-    assert report["recoveries"]["ps"]["replaced"] == 4
+    assert report["recoveries"]["ps"]["replaced"] == servers["deaths"]
     assert ended.ledger["trained_once"] + ended.ledger["repeated"] == RECORDS
     total, _ = applied(tmp_path / "out")
     lost = COUNTING["minibatch_size"] * servers["lost_pushes"]

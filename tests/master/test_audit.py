@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from shoal.config import JobFolder
 from shoal.master.audit import Auditor, audit, text_of
+from shoal.master.deaths import Recovery
 from shoal.master.events import RecordedJob
+from shoal.master.ids import ServerId
 from shoal.master.journal import Entry, Journal
 from shoal.master.outcomes import DataDescribed, Done
 from shoal.master.tasks import AppliedPush
@@ -155,3 +157,30 @@ def test_records_that_nobody_trained_are_told(monkeypatch, folder):
     finish(job)
     report = audited(job.config, events)
     assert any("never trained, though the job succeeded" in text for text in report.problems)
+
+
+def test_recovery_times_end_with_a_successor_at_work():
+    events = []
+    job = RecordedJob(config(num_workers=2, num_ps=1), events.append)
+    job.begin(0.0)
+    server = ServerId(0)
+    job.server_registered(server, 0, "host:1", 0.0)
+    job.process_exited(exited(server), 1.0)
+    # The master died while it started the next one, which never ran.
+    job.process_exited(exited(server, 1), 2.0)
+    job.server_registered(server, 2, "host:2", 3.0)
+    for worker in job.members.workers:
+        job.worker_registered(worker, 0, 3.0)
+    job.process_exited(exited(w(1)), 4.0)
+    report = audited(job.config, events)
+    # Events are a second apart.
+    assert [(d.who, d.recovered) for d in report.deaths] == [
+        ("ps-0", 2.0),
+        ("ps-0", 1.0),
+        ("worker-1", None),
+    ]
+    assert report.recoveries == {
+        "ps": Recovery(2, 2, 1.5, 2.0),
+        "worker": Recovery(1, 0, None, None),
+    }
+    assert "  ps: 2 of 2 replaced, after 1.5 s (median), 2.0 s (p99)" in text_of(report)
