@@ -7,6 +7,7 @@ ratio is the median of the rounds'.
 
 import gc
 import json
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
+import sqlalchemy
 import tensorflow as tf
 
 from shoal.data import open_reader
@@ -42,14 +44,29 @@ def write(folder):
     lines = [json.dumps(row) for row in data.to_pylist()]
     (folder / "a.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "a.txt").write_text("\n".join(lines) + "\n")
+    names = ", ".join(data.column_names)
+    database = sqlite3.connect(folder / "a.db")
+    database.execute(f"CREATE TABLE a (number INTEGER PRIMARY KEY, {types_of(data)})")
+    rows = zip(*(column.to_pylist() for column in data.columns), strict=True)
+    places = ", ".join("?" * len(data.column_names))
+    database.executemany(f"INSERT INTO a ({names}) VALUES ({places})", rows)
+    database.commit()
+    database.close()
     with tf.io.TFRecordWriter(str(folder / "a.tfrecord")) as writer:
         for line in lines:
             writer.write(line.encode())
 
 
+def types_of(data):
+    """The columns of a table as SQL declares them."""
+    kinds = {pa.int64(): "INTEGER", pa.float64(): "REAL", pa.string(): "TEXT"}
+    return ", ".join(f"{field.name} {kinds[field.type]} NOT NULL" for field in data.schema)
+
+
 def ours(path):
     """A function that reads the whole file by tasks and returns the number of records."""
-    reader = open_reader(str(path), "--training-data")
+    table = path.suffix == ".db"
+    reader = open_reader(f"sqlite:///{path}#a" if table else str(path), "--training-data")
     (source,) = reader.sources()
 
     def read():
@@ -86,12 +103,22 @@ def text(path):
     return sum(len(batch) for batch in dataset.as_numpy_iterator())
 
 
+def sql(path):
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+    table = sqlalchemy.Table("a", sqlalchemy.MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        rows = connection.execute(sqlalchemy.select(table)).all()
+    engine.dispose()
+    return len(rows)
+
+
 LIBRARIES = {
     "a.csv": ("pyarrow.csv", csv),
     "a.parquet": ("pyarrow.parquet", parquet),
     "a.jsonl": ("pyarrow.json", json_lines),
     "a.tfrecord": ("tf.data.TFRecordDataset", tfrecord),
     "a.txt": ("tf.data.TextLineDataset", text),
+    "a.db": ("sqlalchemy, rows", sql),
 }
 
 

@@ -7,7 +7,7 @@ as long as a task (minibatch size times minibatches per task) read fastest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,8 +48,14 @@ class ParquetReader(FileReader):
             return
         with _reporting(source):
             file, ends = self._open(source)
-            first, last = np.searchsorted(ends, [start, end - 1], "right")
-            skip = start - (int(ends[first - 1]) if first else 0)
+        first, last = np.searchsorted(ends, [start, end - 1], "right")
+        position = int(ends[first - 1]) if first else 0
+        skip = start - position
+
+        def place() -> str:
+            return f"rows {position + 1} to {min(position + CHUNK_ROWS, int(ends[last]))}: "
+
+        with _reporting(source, place):
             batches = file.iter_batches(
                 batch_size=CHUNK_ROWS,
                 row_groups=range(first, last + 1),
@@ -57,6 +63,7 @@ class ParquetReader(FileReader):
                 use_threads=False,
             )
             for batch in batches:
+                position += batch.num_rows
                 if skip >= batch.num_rows:
                     skip -= batch.num_rows
                     continue
@@ -99,15 +106,18 @@ class ParquetReader(FileReader):
 
 
 @contextmanager
-def _reporting(path: str) -> Iterator[None]:
-    """Turns Arrow's and the system's errors into a UserError naming the file."""
+def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
+    """Turns Arrow's and the system's errors into a UserError naming the file.
+
+    place: gives the rows that were being read, for the error.
+    """
     try:
         yield
     except FileNotFoundError as error:
         raise UserError(f"{path}: the file is gone") from error
     except (pa.ArrowException, OSError) as error:
         raise UserError(
-            f"{path}: cannot be read as Parquet ({error}); "
+            f"{path}: {place()}cannot be read as Parquet ({error}); "
             f"the file is damaged or not a Parquet file"
         ) from error
 

@@ -272,15 +272,22 @@ class SqlReader(DataReader):
             query = query.where(self._key < keys[block + 1])
         else:
             query = query.limit(count)  # rows that were added behind are not of this job
-        result = connection.execute(query.order_by(self._key))
-        rows: list[Any] = []
+        query = query.order_by(self._key)
         try:
-            for row in result:
-                rows.append(tuple(row))
+            return list(connection.execute(query).all())
+        except (ValueError, TypeError):
+            self._name_bad_row(connection, query, block)
+            raise
+
+    def _name_bad_row(self, connection: Any, query: Any, block: int) -> None:
+        """Raises UserError for the first row whose value its type cannot parse."""
+        parsed = 0
+        try:
+            for _ in connection.execute(query):
+                parsed += 1
         except (ValueError, TypeError) as error:
-            row_number = block * BLOCK_ROWS + len(rows) + 1
-            raise UserError(f"{self._name}: row {row_number}: {error}") from error
-        return rows
+            row = block * BLOCK_ROWS + parsed + 1
+            raise UserError(f"{self._name}: row {row}: {error}") from error
 
     def _batch(self, rows: list[Any], first: int, schema: pa.Schema) -> pa.RecordBatch:
         keys, *columns = zip(*rows, strict=True)
@@ -310,10 +317,13 @@ class SqlReader(DataReader):
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_floating(kind):
-        # Decimals too; Arrow takes no number for another.
-        values = [None if value is None else float(value) for value in values]
-    return pa.array(values, kind)
+    try:
+        return pa.array(values, kind)
+    except pa.ArrowException:
+        if not pa.types.is_floating(kind):
+            raise
+    # Decimals, and integers that no float64 equals: Arrow takes no number for another.
+    return pa.array([None if value is None else float(value) for value in values], kind)
 
 
 def _first_bad(values: Sequence[Any], kind: pa.DataType) -> int:

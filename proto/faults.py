@@ -47,6 +47,9 @@ POINTS = {
     "share-written": Point("ps", "a share is written, and the master was not told yet"),
     "before-push": Point("worker", "gradients are computed and not sent yet"),
     "between-acknowledgements": Point("worker", "one server has acknowledged, not yet all"),
+    "batch-evaluated": Point("worker", "a batch of an evaluation is done, its task is not"),
+    "metrics-computed": Point("worker", "an evaluation's metrics are known, not to the master yet"),
+    "batch-predicted": Point("worker", "a batch is predicted and not written yet"),
     "task-done": Point("worker", "a task is done, and the master was not told yet"),
 }
 """All points by name."""

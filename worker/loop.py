@@ -176,6 +176,7 @@ class Worker:
         evaluator.reset()
         for batch in self._data.pipeline(pipeline.EVALUATION).batches(task.range):
             evaluator.add(batch)
+            faults.point("batch-evaluated")
             if self._progress.interrupted:
                 return
         report.states.CopyFrom(evaluator.states())
@@ -185,6 +186,7 @@ class Worker:
         for name, value in metrics.items():
             report.metrics.values[name] = value
         self._model.callbacks.evaluated(self._model.model, metrics)
+        faults.point("metrics-computed")
         report.stop_training = self._model.callbacks.stop_reason()
 
     def _evaluator_ready(self) -> Evaluator:
@@ -204,6 +206,7 @@ class Worker:
         outputs = []
         for batch in self._data.pipeline(pipeline.PREDICTION).batches(task.range):
             outputs.append(self._model.predict_batch(batch.features))
+            faults.point("batch-predicted")
             if self._progress.interrupted:
                 return
         self._writer.write(task.range, task.position, outputs)

@@ -15,6 +15,7 @@ import pytest
 
 import shoal
 from shoal.display import LineDisplay
+from shoal.proto import faults
 from tests.jobs.running import ZOO, RunningJob
 
 pytestmark = pytest.mark.job
@@ -41,7 +42,7 @@ def unseen(session_folder):
     return session_folder / "*day" / "part.csv"
 
 
-def test_evaluate_a_table_on_three_servers_gives_the_same_metrics(
+def test_evaluate_a_table_on_three_servers_gives_the_same_metrics_whoever_is_killed(
     trained, session_folder, clicks, monkeypatch, tmp_path
 ):
     with sqlite3.connect(tmp_path / "clicks.db") as database:
@@ -50,6 +51,11 @@ def test_evaluate_a_table_on_three_servers_gives_the_same_metrics(
         database.executemany("INSERT INTO clicks VALUES (?, ?, ?)", rows)
     database.close()
     monkeypatch.chdir(tmp_path)
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    # Whoever comes there first: within a task, which another gets, and with the metrics.
+    armed = [faults.arm(kills, name) for name in ("batch-evaluated", "metrics-computed")]
+    monkeypatch.setenv(faults.VARIABLE, str(kills))
     with (tmp_path / "shown").open("w") as stream:
         result = shoal.evaluate(
             model_zoo=ZOO,
@@ -57,11 +63,14 @@ def test_evaluate_a_table_on_three_servers_gives_the_same_metrics(
             validation_data=f"sqlite:///{tmp_path}/clicks.db#clicks",
             restore_from=session_folder / "trained-out",
             minibatch_size=64,
+            num_minibatches_per_task=2,
             num_ps=3,
             num_workers=2,
             display=LineDisplay(stream),
         )
+    assert not any(file.exists() for file in armed)
     assert (result.state, result.records) == ("succeeded", 600)
+    assert result.workers["deaths"] == 2
     assert result.job_dir == tmp_path / "shoal-jobs" / "small-evaluate"
     assert result.metrics == pytest.approx(trained.result["metrics"], rel=1e-6)
     assert set(result.metrics) == {"auc", "loss"}
@@ -72,18 +81,23 @@ def test_predictions_in_order_each_once_whenever_workers_are_killed(
 ):
     export = session_folder / "trained-out"
     output, sink = tmp_path / "predictions", tmp_path / "sink.sqlite"
-    # Within a task; before a part has its name, and after; when the processor has
-    # committed; and when the parts have become one file, but are there still.
+    # Within a task, at a batch and at its processor; before a part has its name, and after;
+    # when the processor has committed; and when the parts have become one file, but are there
+    # still.
     rounds = [
         ("process-20", "before-part-000000000000040.parquet"),
         ("after-part-000000000000080.parquet", "committed-90"),
         ("after-predictions.parquet",),
     ]
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    armed = faults.arm(kills, "batch-predicted")
+    environment = {"GATES": " ".join(itertools.chain(*rounds)), "SINK": str(sink)}
     with RunningJob(
         "predict",
         tmp_path,
         "predict",
-        environment={"GATES": " ".join(itertools.chain(*rounds)), "SINK": str(sink)},
+        environment=environment | {faults.VARIABLE: str(kills)},
         model_def="predicting.custom_model",
         prediction_data=unseen,
         restore_from=session_folder / "trained" / "checkpoints",
@@ -102,7 +116,8 @@ def test_predictions_in_order_each_once_whenever_workers_are_killed(
             job.open(*gates)
         ended = job.ended()
     assert ended.code == 0, ended.out + ended.err
-    assert ended.result["workers"]["deaths"] == 5
+    assert not armed.exists()
+    assert ended.result["workers"]["deaths"] == 6
     assert ended.result["records"] == 230
 
     assert sorted(os.listdir(output)) == ["_manifest.json", "predictions.parquet"]

@@ -10,6 +10,7 @@ import tensorflow as tf
 import shoal.layers
 from shoal.errors import UserError
 from shoal.native.initializers import variance_scaling
+from shoal.preprocessing import SparseEmbedding
 from shoal.worker.export import check, export
 from shoal.worker.initial_rows import initializer_spec
 from shoal.worker.pipeline import Batch
@@ -42,6 +43,12 @@ class Subclassed(keras.Model):
         return self.out(tf.reduce_sum(self.items(features["ids"]), axis=1))
 
 
+def combined(**arguments):
+    ids = keras.Input([3], dtype="int64", name="ids")
+    rows = SparseEmbedding(COUNT, DIM, "sqrtn", name="items", **arguments)(ids)
+    return keras.Model({"ids": ids}, keras.layers.Dense(1, name="out")(rows))
+
+
 def matrix_of(model):
     everything = np.arange(COUNT)
     pulled = model.group.pull([[everything]], training=False)
@@ -54,7 +61,12 @@ def embedding_of(model):
 
 @pytest.mark.parametrize(
     ("build", "arguments"),
-    [(functional, {"mask_zero": True}), (functional, {"trainable": False}), (Subclassed, {})],
+    [
+        (functional, {"mask_zero": True}),
+        (functional, {"trainable": False}),
+        (combined, {"mask_zero": True}),
+        (Subclassed, {}),
+    ],
 )
 def test_it_trains_and_exports_as_in_keras(served, tmp_path, build, arguments):
     model = served(build=lambda: build(**arguments), spec=SPEC, config=SERVED)
@@ -87,9 +99,9 @@ def test_it_trains_and_exports_as_in_keras(served, tmp_path, build, arguments):
     loaded = tf.saved_model.load(str(folder / "saved_model"))
     wanted = twin(FEATURES[0])
     np.testing.assert_allclose(loaded.serve(FEATURES[0]), wanted, rtol=1e-5, atol=1e-6)
-    if build is functional:
+    if build is not Subclassed:
         plain = keras.models.load_model(folder / "model.keras")
-        assert type(plain.get_layer("items")) is keras.layers.Embedding
+        assert type(plain.get_layer("items")) is type(twin.get_layer("items"))
         np.testing.assert_array_equal(plain.get_layer("items").embeddings, trained)
         np.testing.assert_allclose(plain(FEATURES[0]), wanted, rtol=1e-5, atol=1e-6)
 

@@ -1,0 +1,133 @@
+"""Lists of ids as sparse tensors, and one vector for each list.
+
+How the rows of a list become one is shoal/bags.py's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from shoal.bags import COMBINERS, look_up
+from shoal.preprocessing.base import PreprocessingLayer, as_tensor
+from shoal.preprocessing.text import ToRagged
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class ToSparse(PreprocessingLayer):
+    """Lists as a sparse tensor: padded ones, ragged ones, or those that strings spell.
+
+    separator: splits each string, which adds an axis; empty elements are dropped.
+    padding: elements equal to it are dropped; needed for dense input without a separator.
+
+    Input: as of ToRagged, or a ragged tensor. Output: a tf.SparseTensor of the same shape,
+    with one more axis where strings are split. Elements of padded lists keep their places.
+    """
+
+    def __init__(
+        self,
+        separator: str | None = None,
+        padding: str | float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if separator == "":
+            raise ValueError("separator must not be empty; None means that nothing is split")
+        super().__init__(**kwargs)
+        self.separator = separator
+        self.padding = padding
+
+    def call(self, inputs: Any) -> Any:
+        """Split, then drop."""
+        values = as_tensor(inputs)
+        if self.separator is not None:
+            values = ToRagged(self.separator, self.padding)(values)
+        elif isinstance(values, tf.RaggedTensor):
+            if self.padding is not None:
+                values = ToRagged(padding=self.padding)(values)
+        elif self.padding is None:
+            raise ValueError(f"{self.name}: give padding, to drop it from dense lists")
+        elif values.shape.rank == 0:
+            raise ValueError(f"{self.name}: without a separator the input needs an axis")
+        if isinstance(values, tf.RaggedTensor):
+            return values.to_sparse()
+        if self.separator is not None:  # a single string has become a vector
+            places = tf.range(tf.size(values, tf.int64))[:, None]
+            return tf.SparseTensor(places, values, tf.shape(values, tf.int64))
+        places = tf.where(tf.not_equal(values, tf.constant(self.padding, values.dtype)))
+        return tf.SparseTensor(places, tf.gather_nd(values, places), tf.shape(values, tf.int64))
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Shape and dtype of the lists."""
+        split = self.separator is not None
+        shape = (*inputs.shape, None) if split else inputs.shape
+        return keras.KerasTensor(shape, dtype=inputs.dtype, sparse=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "separator": self.separator, "padding": self.padding}
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class SparseEmbedding(keras.layers.Embedding):
+    """A keras.layers.Embedding whose rows are combined to one for each list of ids.
+
+    input_dim: ids are from 0 to input_dim - 1.
+    combiner: "sum", "mean" (by the sum of weights) or "sqrtn" (by the root of the sum of
+        their squares).
+    mask_zero: id 0 is padding, and counts for nothing.
+
+    Input: ids, sparse of [batch, ids], ragged or dense, of which the last axis is the list;
+    and, if given, weights, a number for each id, of the same form. An empty list gives
+    zeros. Output: float32, output_dim in place of the last axis.
+
+    In plain Keras it has a weight like any other layer. In a job it is one too up to
+    --embedding-threshold bytes, and above that a table of the servers. For ids without a
+    vocabulary take shoal.layers.Embedding, which combines in the same way.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        combiner: str = "mean",
+        embeddings_initializer: Any = "uniform",
+        mask_zero: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if combiner not in COMBINERS:
+            raise ValueError(f"combiner must be one of {', '.join(COMBINERS)}, not {combiner!r}")
+        super().__init__(input_dim, output_dim, embeddings_initializer, **kwargs)
+        # Ours: Keras's own would make a mask of the ids, which end in this layer.
+        self.mask_zero = mask_zero
+        self.combiner = combiner
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+
+    def build(self, *_: Any) -> None:
+        """Make the weight, of whatever form the inputs are."""
+        super().build()
+
+    def call(self, ids: Any, weights: Any = None) -> Any:
+        """One row for each list."""
+        if not ids.dtype.is_integer:
+            raise ValueError(
+                f"{self.name}: ids are integers, not {ids.dtype.name}; make them of strings by "
+                "Hashing or IndexLookup"
+            )
+        lookup = super().call
+        return look_up(lookup, ids, weights, self.combiner, mask_zero=self.mask_zero)
+
+    def compute_mask(self, *_: Any, **__: Any) -> None:
+        """None: no list is left to be masked."""
+
+    def compute_output_spec(self, ids: Any, weights: Any = None) -> keras.KerasTensor:  # noqa: ARG002
+        """Shape and dtype of the rows."""
+        lists = ids.shape[:-1]
+        ragged = {"ragged": True} if getattr(ids, "ragged", False) and len(lists) > 1 else {}
+        return keras.KerasTensor((*lists, self.output_dim), dtype=self.compute_dtype, **ragged)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "combiner": self.combiner}

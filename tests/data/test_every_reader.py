@@ -1,0 +1,151 @@
+"""What every format has in common: count, schema, exact ranges, and errors that name the place."""
+
+import gzip
+import json
+import sqlite3
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+from shoal.data import RecordIOWriter, open_reader
+from shoal.errors import UserError
+
+ROWS = [{"id": i, "price": i / 4, "name": f"n{i}"} for i in range(60)]
+TABLE = pa.Table.from_pylist(ROWS)
+LINES = [json.dumps(row) for row in ROWS]
+GROUP = 16
+TYPED = {"id": "int64", "price": "double", "name": "string"}
+
+
+def write_csv(path, bad=None):
+    pacsv.write_csv(TABLE, path)
+    if bad is not None:
+        lines = path.read_text().split("\n")
+        lines[bad + 1] = lines[bad + 1].replace(f"{bad},", f"{bad},1,2,", 1)
+        path.write_text("\n".join(lines))
+
+
+def write_csv_gz(path, bad=None):
+    plain = path.with_suffix("")
+    write_csv(plain, bad)
+    path.write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+
+
+def write_parquet(path, bad=None):
+    pq.write_table(TABLE, path, row_group_size=GROUP, compression="none")
+    if bad is not None:  # the header of a page of the row group that has the record
+        group = pq.ParquetFile(path).metadata.row_group(bad // GROUP)
+        change(path, group.column(2).data_page_offset, b"\xff" * 8)
+
+
+def change(path, place, text):
+    data = path.read_bytes()
+    assert text not in data
+    path.write_bytes(data[:place] + text + data[place + len(text) :])
+
+
+def change_record(path, bad):
+    """Change a byte within the record `bad`, which holds its line as it is."""
+    if bad is not None:
+        data = path.read_bytes()
+        place = data.index(LINES[bad].encode())
+        path.write_bytes(data[:place] + b"X" + data[place + 1 :])
+
+
+def write_tfrecord(path, bad=None):
+    with tf.io.TFRecordWriter(str(path)) as file:
+        for line in LINES:
+            file.write(line)
+    change_record(path, bad)
+
+
+def write_recordio(path, bad=None):
+    with RecordIOWriter(path, chunk_bytes=400, compressor="none") as file:
+        for line in LINES:
+            file.write(line.encode())
+    change_record(path, bad)
+
+
+def write_lines(path, bad=None):
+    lines = [line.encode() for line in LINES]
+    if bad is not None:
+        lines[bad] = lines[bad].replace(b":", b"=")
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def write_sql(path, bad=None):
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, price REAL, name TEXT)")
+    database.executemany("INSERT INTO t VALUES (:id, :price, :name)", ROWS)
+    if bad is not None:
+        database.execute("UPDATE t SET price = 'cheap' WHERE id = ?", [bad])
+    database.commit()
+    database.close()
+
+
+BAD = 37
+
+# Name -> how it is written, its schema, and what names the bad record.
+FORMATS = {
+    "a.csv": (write_csv, TYPED, rf"a\.csv: row {BAD + 1}: "),
+    "a.csv.gz": (write_csv_gz, TYPED, rf"a\.csv\.gz: row {BAD + 1}: "),
+    "a.parquet": (write_parquet, TYPED, r"a\.parquet: rows 33 to 48: cannot be read as Parquet"),
+    "a.tfrecord": (
+        write_tfrecord,
+        {"record": "binary"},
+        rf"a\.tfrecord: row {BAD + 1}: .*checksum",
+    ),
+    "a.recordio": (
+        write_recordio,
+        {"record": "binary"},
+        r"a\.recordio: row 34: .*chunk that begins here",
+    ),
+    "a.txt": (write_lines, {"line": "binary"}, None),  # any line is a record
+    "a.jsonl": (write_lines, TYPED, rf"a\.jsonl: row {BAD + 1}"),
+    "a.db": (write_sql, TYPED, rf"a\.db#t: row {BAD + 1} \(id = {BAD}\): column 'price'"),
+}
+
+
+def opened(path):
+    given = f"sqlite:///{path}#t" if path.suffix == ".db" else str(path)
+    return open_reader(given, "--training-data")
+
+
+def records(reader, start, end):
+    (source,) = reader.sources()
+    return [row for batch in reader.read(source.name, start, end) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_count_schema_and_ranges(tmp_path, name):
+    write, schema, _ = FORMATS[name]
+    write(tmp_path / name)
+    reader = opened(tmp_path / name)
+    (source,) = reader.sources()
+    assert source.records == len(ROWS)
+    assert reader.metadata.column_types == schema
+    expected = ROWS
+    if len(schema) == 1:
+        expected = [{next(iter(schema)): line.encode()} for line in LINES]
+    for start, end in ((0, 60), (0, 1), (59, 60), (15, 33), (7, 7)):
+        assert records(reader, start, end) == expected[start:end]
+    with pytest.raises(UserError, match=f"{name}.*records 50 to 61 were asked for.*holds 60"):
+        records(reader, 50, 61)
+
+
+@pytest.mark.parametrize("name", [name for name, (*_, words) in FORMATS.items() if words])
+def test_a_bad_record_is_named_and_those_elsewhere_are_read(tmp_path, name):
+    write, _, words = FORMATS[name]
+    write(tmp_path / name, BAD)
+    with pytest.raises(UserError, match=words):
+        records(opened(tmp_path / name), 33, 45)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_missing_source_is_named_with_its_flag(tmp_path, name):
+    with pytest.raises(UserError, match=f"^--training-data: .*{name}"):
+        opened(tmp_path / name)
