@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -31,6 +32,7 @@ from shoal.errors import (
 from shoal.master.events import RecordedJob
 from shoal.master.job import Job
 from shoal.master.journal import Entry, Journal
+from shoal.master.kept_audit import audit_apart
 from shoal.master.launcher import Launcher, LauncherEvent
 from shoal.master.losses import StepLosses
 from shoal.master.phases import Phase
@@ -51,14 +53,32 @@ RPC_THREADS = 16
 """Handlers only take the job's lock for a moment, so few threads serve many workers."""
 
 
+LOCK_SECONDS = 0.2
+"""Between two attempts to get a lock."""
+
+
+class RunningError(UserError):
+    """Another master runs the job."""
+
+
 @contextlib.contextmanager
-def locked(folder: JobFolder, job_name: str) -> Iterator[None]:
-    """Hold the job folder's lock. Raises UserError if another master holds it."""
+def locked(folder: JobFolder, job_name: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold the job folder's lock.
+
+    Raises RunningError if another master holds it, for longer than `patience` seconds.
+    """
+    give_up = time.monotonic() + patience
     with folder.lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"job {job_name} is already running in {folder.path}") from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= give_up:
+                    raise RunningError(
+                        f"job {job_name} is already running in {folder.path}"
+                    ) from None
+            time.sleep(LOCK_SECONDS)
         yield
 
 
@@ -112,6 +132,7 @@ def run_job(
     make_launcher: MakeLauncher | None = None,
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     resume: str = "",
+    patience: float = 0.0,
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -120,12 +141,13 @@ def run_job(
     make_launcher: by default, of processes of this machine.
     stop_signals: those that stop the job.
     resume: names a resumption, of a job whose processes have all ended; done once.
+    patience: seconds for an earlier master to end.
 
     Raises UserError if the job runs already, or the journal is damaged; OSError if the
     port is taken.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(folder, config.job_name))
+        stack.enter_context(locked(folder, config.job_name, patience))
         journal = stack.enter_context(closing(Journal(folder.journal, config)))
         losses = None
         if journal.config.step_losses:
@@ -141,7 +163,9 @@ def run_job(
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
-        service = MasterService(runner, Routing.even(config.num_ps), losses)
+        service = MasterService(
+            runner, Routing.even(config.num_ps), losses, partial(audit_apart, folder)
+        )
         name = rpc.peer_name(config.token, "master")
         server, bound = serve(service.handlers(), name, folder, host, port)
         address = f"{host}:{bound}"

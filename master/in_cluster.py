@@ -14,7 +14,6 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
@@ -39,10 +38,13 @@ from shoal.cluster.api import (
 from shoal.cluster.manifests import Manifest
 from shoal.config import JobConfig, JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
-from shoal.master.__main__ import run_job
+from shoal.master.__main__ import RunningError, run_job
+from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.ids import Start
+from shoal.master.kept_audit import audit_apart
 from shoal.master.pod_launcher import PodLauncher
 from shoal.proto.rpc import backoff_seconds
+from shoal.result import JobResult
 
 logger = logging.getLogger(__name__)
 
@@ -52,28 +54,52 @@ PATIENCE_SECONDS = 300.0
 """For the API to take a change: an upgrade of a control plane takes minutes."""
 
 
+LOCK_PATIENCE_SECONDS = 120.0
+"""For a master whose pod was deleted by force to end: its node is told later."""
+
+AUDIT_BYTES, LAST_DEATHS = 300_000, 500
+"""A ConfigMap holds a MiB."""
+
+
 @click.command()
 @click.option("--config-folder", default=manifests.CONFIG_FOLDER, type=click.Path(path_type=Path))
-def main(config_folder: Path) -> None:
+@click.option("--resume", default="", help="Name of this resumption of a job that has ended.")
+def main(config_folder: Path, resume: str) -> None:
     """Run the master of one job in its pod until the job has ended."""
     try:
         config = JobConfig.load(config_folder / manifests.CONFIG_FILE)
         log.configure("master", config.log_level)
         templates = json.loads((config_folder / manifests.TEMPLATES_FILE).read_text())
-        # The mounted configuration is read-only; a job folder has the job's files too.
-        folder = JobFolder(Path(config.job_dir))
-        folder.path.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(config_folder / manifests.CONFIG_FILE, folder.config)
-        _run(config, templates, folder)
+        api, namespace = connect_from_pod(), os.environ["POD_NAMESPACE"]
+        try:
+            _run(config, templates, api, namespace, resume)
+        except RunningError:
+            raise  # started again, it may find that one gone
+        except UserError as error:
+            # Nothing is mended by another start: this is the job's result.
+            logger.error("%s", error)
+            result = JobResult.refused(config.job_name, config.command, str(error))
+            _insist(
+                client.CoreV1Api(api).patch_namespaced_config_map,
+                config.job_name,
+                namespace,
+                {"data": {manifests.RESULT_FILE: json.dumps(result)}},
+            )
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
 
 
-def _run(config: JobConfig, templates: dict[str, Manifest], folder: JobFolder) -> None:
+def _run(
+    config: JobConfig,
+    templates: dict[str, Manifest],
+    api: client.ApiClient,
+    namespace: str,
+    resume: str,
+) -> None:
     """Run the job and publish its result, whatever it is."""
-    api = connect_from_pod()
-    namespace, uid = os.environ["POD_NAMESPACE"], os.environ["JOB_UID"]
+    uid, folder = os.environ["JOB_UID"], JobFolder(Path(config.job_dir))
+    take_folder(folder, config, resume=bool(resume))
     core, name = client.CoreV1Api(api), config.job_name
     owned = {"metadata": {"ownerReferences": manifests.owner(name, uid)}}
     patch_config = partial(core.patch_namespaced_config_map, _request_timeout=CALL_SECONDS)
@@ -81,6 +107,8 @@ def _run(config: JobConfig, templates: dict[str, Manifest], folder: JobFolder) -
     _insist(patch_config, name, namespace, owned)
     _insist(patch_service, name, namespace, owned)
     grpc_probes = _insist(has_grpc_probes, api)
+    if not folder.journal.exists():
+        _insist(remove_pods, core, namespace, name)
 
     def make_pod(start: Start, growth: int) -> Manifest:
         return manifests.process_pod(
@@ -105,15 +133,32 @@ def _run(config: JobConfig, templates: dict[str, Manifest], folder: JobFolder) -
         manifests.MASTER_PORT,
         host="0.0.0.0",
         stop_signals=(),
+        resume=resume,
+        patience=LOCK_PATIENCE_SECONDS,
         make_launcher=lambda post, _: PodLauncher(
             post, api, namespace, name, make_pod, manifests.memory_steps(config.oom_memory_factor)
         ),
     )
-    result = {"data": {manifests.RESULT_FILE: folder.result.read_text()}}
-    _insist(patch_config, name, namespace, result)
+    data = {manifests.RESULT_FILE: folder.result.read_text()}
+    try:
+        data[manifests.AUDIT_FILE] = _bounded(audit_apart(folder))
+    except UserError as error:
+        logger.error("%s", error)  # which must not keep the result back
+    _insist(patch_config, name, namespace, {"data": data})
     if code:
         with contextlib.suppress(OSError):
             TERMINATION_LOG.write_text(json.loads(folder.result.read_text())["state"])
+
+
+def _bounded(audit: str) -> str:
+    """The audit with its last deaths only, where it would not fit into a ConfigMap."""
+    if len(audit) <= AUDIT_BYTES:
+        return audit
+    content = json.loads(audit)
+    content["report"]["deaths"] = content["report"]["deaths"][-LAST_DEATHS:]
+    lines = content["text"].splitlines()
+    content["text"] = "\n".join([*lines[:LAST_DEATHS], "...", *lines[-LAST_DEATHS:]])
+    return json.dumps(content)
 
 
 def _insist(call: Callable[..., Any], *arguments: Any) -> Any:

@@ -17,7 +17,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.config import RESUMABLE, JobConfig
+from shoal.config import RESUMABLE, RESUMABLE_IMAGES, JobConfig
 from shoal.errors import UserError
 from shoal.master.events import Event
 from shoal.proto import faults
@@ -99,7 +99,7 @@ class Journal:
         if path.exists() and not _unfinished(path):
             stored, self.entries = read(path)
             # What a resumed job may change stands in the event that says so.
-            changes = {name: getattr(config, name) for name in RESUMABLE}
+            changes = {name: getattr(config, name) for name in (*RESUMABLE, *RESUMABLE_IMAGES)}
             if dataclasses.replace(stored, **changes) != config:
                 raise UserError(f"{path} is the journal of a job with another configuration")
         else:

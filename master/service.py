@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shoal.errors import UserError
 from shoal.master import outcomes
 from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
@@ -27,9 +28,16 @@ from shoal.proto.routing import Routing
 class MasterService:
     """The handlers, over the job that `runner` runs."""
 
-    def __init__(self, runner: Runner, routing: Routing, losses: StepLosses | None = None) -> None:
-        """losses: takes what the workers tell of their steps."""
+    def __init__(
+        self,
+        runner: Runner,
+        routing: Routing,
+        losses: StepLosses | None = None,
+        audit: Callable[[], str] | None = None,
+    ) -> None:
+        """losses: takes what the workers tell of their steps. audit: as `audit_apart`."""
         self._runner = runner
+        self._audit = audit
         self._losses = losses
         self._routing = routing.to_message()
 
@@ -51,6 +59,7 @@ class MasterService:
             methods.GET_JOB_STATUS: self._get_job_status,
             methods.STOP_JOB: self._stop_job,
             methods.SCALE_JOB: self._scale_job,
+            methods.AUDIT_JOB: self._audit_job,
         }
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
@@ -192,6 +201,15 @@ class MasterService:
             raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
         self._runner.apply(lambda job, now: job.scale(request.num_workers, now))
         return pb.ScaleJobReply()
+
+    def _audit_job(self, request: pb.AuditJobRequest) -> pb.AuditJobReply:
+        del request  # it has no fields
+        if self._audit is None:
+            raise WireError(pb.BAD_REQUEST, "this master keeps no journal")
+        try:
+            return pb.AuditJobReply(audit=self._audit())
+        except UserError as error:
+            raise WireError(pb.BAD_REQUEST, str(error)) from error
 
 
 def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:

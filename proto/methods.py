@@ -72,4 +72,5 @@ REPORT_TASK = Method(MASTER, "ReportTask", pb.ReportTaskRequest, pb.ReportTaskRe
 REPORT_FAILURE = Method(MASTER, "ReportFailure", pb.ReportFailureRequest, pb.ReportFailureReply)
 GET_JOB_STATUS = Method(MASTER, "GetJobStatus", pb.JobStatusRequest, pb.JobStatus)
 STOP_JOB = Method(MASTER, "StopJob", pb.StopJobRequest, pb.StopJobReply)
+AUDIT_JOB = Method(MASTER, "AuditJob", pb.AuditJobRequest, pb.AuditJobReply)
 SCALE_JOB = Method(MASTER, "ScaleJob", pb.ScaleJobRequest, pb.ScaleJobReply)

@@ -75,6 +75,26 @@ def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobF
         os.close(descriptor)
 
 
+@contextmanager
+def reopened(folder: JobFolder, config: JobConfig) -> Iterator[JobFolder]:
+    """Hold the folder that a client has of a job elsewhere, which is to go on.
+
+    Raises UserError if somebody follows it already, or the folder cannot be made.
+    """
+    try:
+        folder.logs.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UserError(f"{folder.path} cannot be made: {error.strerror}") from error
+    try:
+        _refuse_running(descriptor, folder, config)
+        folder.result.unlink(missing_ok=True)
+        folder.audit.unlink(missing_ok=True)
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
 def _empty(folder: JobFolder, config: JobConfig) -> None:
     """Make room for the job; what is removed here was checked before."""
     try:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,15 @@ from shoal.cli_analyze import analyze
 from shoal.cli_chaos import chaos_options
 from shoal.cli_chaos import run as run_chaos
 from shoal.cli_checkpoints import checkpoint
-from shoal.config import CHECK_FLAGS, RESUMABLE, JobConfig, flag, option_fields
+from shoal.config import (
+    CHECK_FLAGS,
+    RESUMABLE,
+    RESUMABLE_IMAGES,
+    JobConfig,
+    JobFolder,
+    flag,
+    option_fields,
+)
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 
 SETTINGS = {
@@ -100,11 +109,17 @@ def _run(command: str, values: dict[str, Any]) -> None:
 def _resume(job_dir: str, changes: dict[str, Any]) -> None:
     """Go on with a job and exit with its code."""
     try:
-        if more := sorted(changes.keys() - set(RESUMABLE)):
+        namespace = changes.pop("namespace", None)
+        if more := sorted(changes.keys() - {*RESUMABLE, *RESUMABLE_IMAGES}):
             raise UserError(f"{flag(more[0])} cannot be given with --resume: it is as it was")
-        from shoal.client import resume_job
+        if namespace is not None:
+            from shoal.remote_resume import resume_by_name
 
-        _follow(lambda display: resume_job(job_dir, changes, display))
+            _follow(lambda display: resume_by_name(job_dir, namespace, changes, display))
+        else:
+            from shoal.client import resume_job
+
+            _follow(lambda display: resume_job(job_dir, changes, display))
     except UserError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
@@ -169,7 +184,8 @@ def _for_resume(context: click.Context, _: click.Parameter, job_dir: str) -> str
     help="Go on with the job in this folder, which was stopped, failed or killed, from its "
     "journal and newest good checkpoint. With it, only "
     + ", ".join(flag(name) for name in RESUMABLE)
-    + " may be given.",
+    + " may be given. Of a job on Kubernetes also --image and --server-image; with --namespace, "
+    "JOB_DIR is the name of a job that is still there.",
 )
 @click.pass_context
 def train(context: click.Context, /, resume: str, **values: Any) -> None:
@@ -199,11 +215,16 @@ def predict(**values: Any) -> None:
 @main.command()
 @click.argument("job_dir", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def audit(job_dir: str, as_json: bool) -> None:
+@click.option("--namespace", default="", help="JOB_DIR is the name of a job on Kubernetes, there.")
+def audit(job_dir: str, as_json: bool, namespace: str) -> None:
     """Say what became of every record of the job in JOB_DIR; exit 1 if one is unaccounted for.
 
-    Reads the job's journal; the job may be running, have ended or have been killed.
+    Reads the job's journal; the job may be running, have ended or have been killed. That of a
+    job on Kubernetes is read by its master.
     """
+    if namespace or JobFolder(Path(job_dir)).audit.is_file():
+        cli_jobs.print_audit(job_dir, namespace, as_json=as_json)
+        return
     command = [sys.executable, "-m", "shoal.master.audit", job_dir]
     sys.exit(subprocess.call([*command, "--json"] if as_json else command))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import click
 
-from shoal.errors import EXIT_USER_ERROR, UserError
+from shoal.config import JobFolder
+from shoal.errors import EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR, UserError
 
 ROLES = ("master", "ps", "worker")
 
@@ -26,9 +28,9 @@ def _guarded(function: Callable[..., None]) -> Callable[..., None]:
     """The function, whose wrong input is one line and exit code 2."""
 
     @functools.wraps(function)
-    def guarded(**values: Any) -> None:
+    def guarded(*arguments: Any, **values: Any) -> None:
         try:
-            function(**values)
+            function(*arguments, **values)
         except UserError as error:
             click.echo(f"Error: {error}", err=True)
             sys.exit(EXIT_USER_ERROR)
@@ -103,6 +105,23 @@ def push(image: str, tool: str) -> None:
     from shoal.zoo import find_tool, push_image
 
     push_image(image, find_tool(tool))
+
+
+@_guarded
+def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
+    """Print the audit of a job on Kubernetes, and exit with its code.
+
+    namespace: where `job` is the name of one; if empty, it is a folder with what was kept.
+    """
+    if namespace:
+        from shoal import jobs as of
+
+        text = of.audit(of.handle_of(job, namespace))
+    else:
+        text = JobFolder(Path(job)).audit.read_text()
+    kept = json.loads(text)
+    click.echo(json.dumps(kept["report"], indent=2) if as_json else kept["text"])
+    sys.exit(EXIT_SUCCESS if kept["clean"] else EXIT_JOB_FAILED)
 
 
 def _console() -> Any:

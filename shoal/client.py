@@ -22,8 +22,9 @@ from typing import Any
 
 from shoal.checks import check_inputs, check_output, with_checkpoint
 from shoal.claim import claimed, reclaimed
-from shoal.config import JobConfig, JobFolder
+from shoal.config import RESUMABLE_IMAGES, JobConfig, JobFolder, flag
 from shoal.display import Display
+from shoal.errors import UserError
 from shoal.processes import kill_job
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
@@ -71,11 +72,17 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
         return _result(config, folder, code, interruptions.count > 0)
 
 
-def resume_job(job_dir: str, changes: dict[str, int], display: Display) -> JobResult:
+def resume_job(job_dir: str, changes: dict[str, Any], display: Display) -> JobResult:
     """Go on with a job that was stopped, failed or killed; as `run_job` otherwise.
 
-    changes: of the configuration, among `RESUMABLE`.
+    changes: of the configuration, among `RESUMABLE`. The job runs where it ran before.
     """
+    if JobFolder(Path(job_dir)).templates.is_file():
+        from shoal.remote_resume import resume_from_folder
+
+        return resume_from_folder(job_dir, changes, display)
+    if image := sorted(changes.keys() & set(RESUMABLE_IMAGES)):
+        raise UserError(f"{flag(image[0])} is for jobs on Kubernetes, and {job_dir} is none")
     with reclaimed(JobFolder(Path(job_dir).absolute()), changes) as (folder, config):
         check_inputs(config)
         try:

@@ -440,6 +440,9 @@ def option_fields() -> list[dataclasses.Field[Any]]:
 RESUMABLE = ("num_workers", "num_ps", "relaunch_limit")
 """Fields that `shoal train --resume` may change."""
 
+RESUMABLE_IMAGES = ("image", "server_image")
+"""Further ones of a job on Kubernetes, whose modules are in the image."""
+
 
 def flag(name: str) -> str:
     """The command-line spelling of a field: num_ps -> --num-ps."""
@@ -492,6 +495,16 @@ class JobFolder:
     def losses(self) -> Path:
         """The loss of every training step, with --step-losses, CSV."""
         return self.path / "losses.csv"
+
+    @property
+    def audit(self) -> Path:
+        """What `shoal audit` says, JSON, of a job whose journal was in a cluster."""
+        return self.path / "audit.json"
+
+    @property
+    def templates(self) -> Path:
+        """The Pod templates of a job on Kubernetes, JSON."""
+        return self.path / "pod-templates.json"
 
     @property
     def logs(self) -> Path:

@@ -37,6 +37,9 @@ from shoal.result import JobResult
 
 RUNNING = "Running"
 
+AUDIT_SECONDS = 600.0
+"""For a master to read its whole journal."""
+
 
 def handle_of(name: str, namespace: str) -> JobHandle:
     """The job `name` in the namespace, or in that of the kubectl context."""
@@ -199,6 +202,19 @@ def scale(handle: JobHandle, workers: int) -> None:
     """Change how many workers a running job wants. Raises UserError."""
     with master_of(handle) as master:
         master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))
+
+
+def audit(handle: JobHandle) -> str:
+    """What became of every record of a job, JSON: of its end, or up to now.
+
+    Raises UserError if the job is not there, or its master has left none.
+    """
+    handle.job()
+    if (kept := handle.audit()) is not None:
+        return kept
+    with master_of(handle) as master:
+        request = pb.AuditJobRequest()
+        return master.call(methods.AUDIT_JOB, request, deadline=AUDIT_SECONDS).audit
 
 
 def log_lines(handle: JobHandle, role: str, index: int, *, follow: bool) -> Iterator[str]:

@@ -11,7 +11,9 @@ import dataclasses
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 from kubernetes import client
@@ -22,7 +24,7 @@ from shoal.cluster import explain, manifests
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.losses import losses
-from shoal.cluster.manifests import ROLE_LABEL
+from shoal.cluster.manifests import ROLE_LABEL, Manifest
 from shoal.cluster.templates import read_templates
 from shoal.config import JobConfig, JobFolder
 from shoal.display import Display
@@ -32,6 +34,11 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.result import JobFailedError, JobResult
+
+Answer = TypeVar("Answer")
+
+PATIENCE_SECONDS, AGAIN_SECONDS = 300.0, 5.0
+"""For an API server that is away when the job has ended."""
 
 LOG_LINES = 20
 ENDED = ("Succeeded", "Failed")
@@ -54,21 +61,37 @@ def run_remote_job(config: JobConfig, display: Display) -> JobResult:
         config, output="", job_dir=os.path.abspath(os.path.join("shoal-jobs", config.job_name))
     )
     with claimed(here) as folder:
-        folder.config.write_text(config.to_json())
-        handle.create(config, templates)
+        return follow_job(handle, config, templates, folder, display)
+
+
+def follow_job(
+    handle: JobHandle,
+    config: JobConfig,
+    templates: dict[str, Manifest],
+    folder: JobFolder,
+    display: Display,
+    resume: str = "",
+) -> JobResult:
+    """Create a job, follow it to its end and remove it; see run_remote_job.
+
+    folder: of this machine, claimed. resume: names a resumption.
+    """
+    folder.config.write_text(config.to_json())
+    folder.templates.write_text(json.dumps(templates))
+    handle.create(config, templates, resume=resume)
+    try:
+        with display, Interruptions() as interruptions:
+            display.started(config, folder)
+            for text in losses(config):
+                display.event(text)
+            _Following(handle, config, display, interruptions).follow()
+            return _result(handle, config, folder, display, interrupted=interruptions.count > 0)
+    finally:
+        _collect_logs(handle, folder)
         try:
-            with display, Interruptions() as interruptions:
-                display.started(config, folder)
-                for text in losses(config):
-                    display.event(text)
-                _Following(handle, config, display, interruptions).follow()
-                return _result(handle, config, folder, interrupted=interruptions.count > 0)
-        finally:
-            _collect_logs(handle, folder)
-            try:
-                handle.delete()
-            except UserError as error:
-                display.event(str(error))  # must not hide what ended the job
+            handle.delete()
+        except UserError as error:
+            display.event(str(error))  # must not hide what ended the job
 
 
 def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
@@ -190,13 +213,20 @@ class _Following:
 
     def _ended_without_pod(self) -> bool:
         """Whether the Job has ended though it has no pod, which somebody deleted."""
-        for warning in self._handle.warnings():
+        try:
+            if not self._handle.exists():
+                return True
+            warnings = self._handle.warnings()
+            conditions = self._handle.job().status.conditions or ()
+        except UserError as error:
+            self._tell(str(error))  # as in _master_pod
+            return False
+        for warning in warnings:
             if "serviceaccount" in warning:
                 raise UserError(
                     f"--service-account: {warning}; create it with what deploy/base has"
                 )
             self._tell(f"the master's pod cannot be created: {warning}")
-        conditions = self._handle.job().status.conditions or ()
         return any(condition.type in ("Failed", "Complete") for condition in conditions)
 
     def _check_starting(self, pod: client.V1Pod) -> None:
@@ -216,15 +246,26 @@ class _Following:
 
 
 def _result(
-    handle: JobHandle, config: JobConfig, folder: JobFolder, *, interrupted: bool
+    handle: JobHandle,
+    config: JobConfig,
+    folder: JobFolder,
+    display: Display,
+    *,
+    interrupted: bool,
 ) -> JobResult:
     """The job's own result, or one for a job that was given up on request.
 
     Raises JobFailedError with the master's last words if it died.
     """
     with contextlib.suppress(UserError):
-        if (text := handle.result()) is not None:
+        if (text := _patiently(handle.result, display)) is not None:
             folder.result.write_text(json.dumps(json.loads(text), indent=2) + "\n")
+            if (audit := _patiently(handle.audit, display)) is not None:
+                folder.audit.write_text(audit)
+                if not json.loads(audit)["clean"]:
+                    display.event(
+                        f"warning: records are UNACCOUNTED FOR: shoal audit {folder.path}"
+                    )
             return JobResult.load(folder.result)
     if interrupted:
         return JobResult(config.job_name, config.command, "stopped", folder.path)
@@ -233,6 +274,19 @@ def _result(
         if (pod := handle.master_pod()) is not None:
             said = handle.log(pod, tail_lines=LOG_LINES) or "(empty)"
     raise JobFailedError(f"the job's master ended without a result; the end of its log:\n{said}")
+
+
+def _patiently(ask: Callable[[], Answer], display: Display) -> Answer:
+    """Ask the API server, which may be away for some minutes. Raises UserError."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return ask()
+        except explain.UnreachableError as error:
+            if time.monotonic() > give_up:
+                raise
+            display.event(str(error))
+            time.sleep(AGAIN_SECONDS)
 
 
 def _collect_logs(handle: JobHandle, folder: JobFolder) -> None:

@@ -59,6 +59,12 @@ class JobResult:
         given = {key: value for key, value in values.items() if key in known and value is not None}
         return cls(job_dir=path.parent, **given)
 
+    @staticmethod
+    def refused(job_name: str, command: str, message: str) -> dict[str, Any]:
+        """The content of result.json for a job that could not begin: its input is wrong."""
+        failure = {"kind": "USER_ERROR", "message": message, "traceback": "", "range": None}
+        return {"job_name": job_name, "command": command, "state": "failed", "failure": failure}
+
     @property
     def exit_code(self) -> int:
         """What the command line exits with."""

@@ -11,9 +11,13 @@ NO_IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ErrImagePull", "ImagePullB
 NO_START = (*NO_IMAGE, "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
 
-def unreachable(error: Exception) -> UserError:
+class UnreachableError(UserError):
     """The API server does not answer."""
-    return UserError(
+
+
+def unreachable(error: Exception) -> UnreachableError:
+    """The API server does not answer."""
+    return UnreachableError(
         f"the Kubernetes API server does not answer: {error}. Check the context with "
         "`kubectl get pods`"
     )

@@ -96,9 +96,15 @@ class JobHandle:
         with self._explained("ask for its version"):
             return has_grpc_probes(self._api)
 
-    def create(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
-        """Create the master's Job and what belongs to it; all or nothing."""
-        job = manifests.master_job(config, templates, grpc_probes=self.grpc_probes())
+    def create(
+        self, config: JobConfig, templates: dict[str, Manifest], *, resume: str = ""
+    ) -> None:
+        """Create the master's Job and what belongs to it; all or nothing.
+
+        resume: names a resumption of the job.
+        """
+        probes = self.grpc_probes()
+        job = manifests.master_job(config, templates, grpc_probes=probes, resume=resume)
         with self._explained("create the job"):
             created = self._batch.create_namespaced_job(self.namespace, job, **self._options)
         owned = {"ownerReferences": manifests.owner(self.name, created.metadata.uid)}
@@ -204,6 +210,30 @@ class JobHandle:
     def result(self) -> str | None:
         """result.json as the master left it; None while there is none."""
         return self._data().get(manifests.RESULT_FILE)
+
+    def audit(self) -> str | None:
+        """What is to be said of every record, JSON, as the master left it; None without."""
+        return self._data().get(manifests.AUDIT_FILE)
+
+    def configuration(self) -> tuple[JobConfig, dict[str, Manifest]]:
+        """The job's configuration and Pod templates."""
+        data = self._data()
+        config = JobConfig.from_json(data[manifests.CONFIG_FILE])
+        return config, json.loads(data[manifests.TEMPLATES_FILE])
+
+    def exists(self) -> bool:
+        """Whether the cluster has the master's Job, running or not."""
+        try:
+            self._batch.read_namespaced_job(
+                manifests.master_name(self.name), self.namespace, **self._options
+            )
+        except ApiException as error:
+            if error.status == 404:
+                return False
+            raise explain.refused(error, self.namespace, self.name, "read the job") from error
+        except UNREACHABLE as error:
+            raise explain.unreachable(error) from error
+        return True
 
     def token(self) -> str:
         """The token of the job's processes."""

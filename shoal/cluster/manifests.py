@@ -21,7 +21,8 @@ push under way, a server after a checkpoint."""
 MASTER_RESTARTS = 20
 
 CONFIG_FOLDER = "/etc/shoal"
-CONFIG_FILE, TEMPLATES_FILE, RESULT_FILE = "job.json", "pod-templates.json", "result.json"
+CONFIG_FILE, TEMPLATES_FILE = "job.json", "pod-templates.json"
+RESULT_FILE, AUDIT_FILE = "result.json", "audit.json"
 
 JOB_LABEL, ROLE_LABEL = "shoal/job", "shoal/role"
 INDEX_LABEL, INCARNATION_LABEL = "shoal/index", "shoal/incarnation"
@@ -91,10 +92,13 @@ def service(job_name: str) -> Manifest:
     }
 
 
-def master_job(config: JobConfig, templates: dict[str, Manifest], *, grpc_probes: bool) -> Manifest:
-    """The Job whose one pod is the master."""
+def master_job(
+    config: JobConfig, templates: dict[str, Manifest], *, grpc_probes: bool, resume: str = ""
+) -> Manifest:
+    """The Job whose one pod is the master. resume: names a resumption of the job."""
     name = config.job_name
     command = ["python", "-m", "shoal.master.in_cluster"]
+    command += ["--resume", resume] if resume else []
     metadata, spec = _pod(config, templates, "master", 0, command)
     container = spec["containers"][0]
     spec["serviceAccountName"] = config.service_account

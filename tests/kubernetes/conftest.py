@@ -66,6 +66,7 @@ class Runs:
 
     path: Path
     namespace: str
+    kubeconfig: str = ""  # of a user with fewer rights
 
     def __call__(self, *arguments, seconds=SECONDS):
         """Run one command to its end."""
@@ -75,6 +76,7 @@ class Runs:
             capture_output=True,
             text=True,
             timeout=seconds,
+            env=os.environ | ({"KUBECONFIG": self.kubeconfig} if self.kubeconfig else {}),
         )
 
     def flags(self, name, **changes):
@@ -84,9 +86,10 @@ class Runs:
             "image_pull_policy": "Never",
             "namespace": self.namespace,
             "job_name": name,
-            "master_resource_request": "cpu=0.05,memory=100Mi",
-            "ps_resource_request": "cpu=0.05,memory=100Mi",
-            "worker_resource_request": "cpu=0.1,memory=300Mi",
+            # Little: jobs of several tests run beside the one that fills the node.
+            "master_resource_request": "cpu=0.01,memory=50Mi",
+            "ps_resource_request": "cpu=0.01,memory=50Mi",
+            "worker_resource_request": "cpu=0.02,memory=200Mi",
             "volume": f"hostPath={self.path},mount=/work;"
             f"hostPath={packages()},mount={PACKAGES_MOUNT},readOnly",
         } | changes

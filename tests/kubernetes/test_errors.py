@@ -1,12 +1,11 @@
 """What cannot run is said before or at submission, with the flag and what to do."""
 
-import base64
 import json
-import time
 
 import pytest
 
 from tests.kubernetes.conftest import kubectl
+from tests.kubernetes.jobs import config_of
 
 
 @pytest.mark.parametrize(
@@ -48,31 +47,6 @@ def test_the_masters_account_can_do_what_the_role_says_and_no_more(namespace):
     refused = kubectl("get", "secrets", who, namespace=namespace, check=False)
     assert refused.returncode != 0
     assert "forbidden" in refused.stderr
-
-
-def config_of(account, namespace):
-    """A kubeconfig for a new service account, which has no rights."""
-    kubectl("create", "serviceaccount", account, namespace=namespace)
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/service-account-token",
-        "metadata": {
-            "name": f"{account}-token",
-            "annotations": {"kubernetes.io/service-account.name": account},
-        },
-    }
-    kubectl("apply", "-f", "-", namespace=namespace, text=json.dumps(secret))
-    path = "jsonpath={.data.token}"
-    give_up = time.monotonic() + 60
-    while not (
-        token := kubectl("get", "secret", f"{account}-token", "-o", path, namespace=namespace)
-    ):
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
-    given = json.loads(kubectl("config", "view", "--raw", "-o", "json"))
-    given["users"][0]["user"] = {"token": base64.b64decode(token).decode()}
-    return given
 
 
 def test_a_user_with_the_role_can_run_jobs_and_another_is_told(shoal, namespace, monkeypatch):

@@ -4,35 +4,27 @@ One job, as starting TensorFlow in three pods is most of the time: trained by `s
 --image`, with real preemption, a killed master and a deleted worker.
 """
 
-import contextlib
 import json
 import shutil
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.errors import UserError
-from shoal.jobs import handle_of, master_of
-from shoal.proto import methods
-from shoal.proto import shoal_pb2 as pb
 from tests.jobs.conftest import movielens as movielens
 from tests.kubernetes.conftest import ROOT, SECONDS, kubectl
 from tests.kubernetes.image import IMAGE
+from tests.kubernetes.jobs import (
+    ZOO,
+    Watched,
+    following,
+    kill,
+    left_of,
+    process_of,
+    result_in,
+    until,
+)
 
 NAME = "deepfm"
-
-
-def until(what, condition):
-    """Wait for a condition, which is named where it never comes."""
-    give_up = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < give_up, what
-        time.sleep(0.2)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -41,30 +33,6 @@ def priorities():
     kubectl("apply", "-f", path)
     yield
     kubectl("delete", "-f", path)
-
-
-class Watched:
-    """What a test sees of the job."""
-
-    def __init__(self, namespace):
-        self.handle = handle_of(NAME, namespace)
-
-    def status(self):
-        """The master's answer; None while it gives none."""
-        with contextlib.suppress(UserError), master_of(self.handle) as master:
-            return master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
-        return None
-
-    def done(self):
-        status = self.status()
-        return status.records_done if status else -1
-
-    def training_with(self, workers):
-        status = self.status()
-        return status and status.records_done > 0 and status.workers_alive == workers
-
-    def pods(self, phase):
-        return sum(pod.status.phase == phase for pod in self.handle.pods("worker"))
 
 
 def rival(namespace, replicas):
@@ -92,21 +60,10 @@ def rival(namespace, replicas):
     kubectl("apply", "-f", "-", namespace=namespace, text=json.dumps(deployment))
 
 
-def master_process(namespace):
-    """The process id of the job's master on this machine, which is the node."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with contextlib.suppress(OSError):
-                ours = f"POD_NAMESPACE={namespace}\0".encode() in (folder / "environ").read_bytes()
-                if ours and b"shoal.master.in_cluster" in (folder / "cmdline").read_bytes():
-                    return folder.name
-    return None
-
-
 def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorities):
     for name in ("train.parquet", "validation.parquet"):
         shutil.copy(movielens / name, shoal.path)
-    shutil.copytree(Path(__file__).parent / "zoo", shoal.path / "zoo")
+    shutil.copytree(ZOO, shoal.path / "zoo")
     hold = shoal.path / "hold"
     hold.touch()
     flags = shoal.flags(
@@ -127,16 +84,8 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         worker_resource_request="cpu=0.45,memory=300Mi",
         relaunch_limit="0",
     )
-    with (shoal.path / "output").open("w") as output:
-        train = subprocess.Popen(
-            [sys.executable, "-m", "shoal", "train", *flags],
-            cwd=shoal.path,
-            stdout=output,
-            stderr=output,
-        )
-    job = Watched(namespace)
-    said = (shoal.path / "output").read_text
-    try:
+    job = Watched(NAME, namespace)
+    with following(shoal, *flags) as (train, said):
         until("three workers train", lambda: train.poll() is not None or job.training_with(3))
         assert train.poll() is None, said()
 
@@ -147,9 +96,8 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         until("one worker goes on", lambda: job.done() > before)
 
         # 2. The master is killed with SIGKILL, and goes on.
-        kubectl_pid = master_process(namespace)
-        subprocess.run(["kill", "-9", kubectl_pid], check=True)
-        until("another master", lambda: master_process(namespace) not in (None, kubectl_pid))
+        kill("shoal.master.in_cluster", namespace)
+        until("another master", lambda: process_of("shoal.master.in_cluster", namespace))
         until("it goes on", lambda: job.done() > before)
 
         # 3. The Deployment gives the room back; the workers return by themselves.
@@ -164,11 +112,8 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         until("two workers train", lambda: job.training_with(2))
         hold.unlink()
         assert train.wait(SECONDS) == 0, said()
-    finally:
-        train.kill()
-        train.wait()
 
-    result = json.loads((shoal.path / "shoal-jobs" / NAME / "result.json").read_text())
+    result = result_in(shoal, NAME)
     ledger = result["ledger"]
     assert ledger["total"] == 2 * 80_367
     assert ledger["trained_once"] + ledger["repeated"] == ledger["total"], ledger
@@ -183,5 +128,4 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
     assert "training: tasks" in said()
     logs = shoal.path / "shoal-jobs" / NAME / "logs"
     assert {path.name for path in logs.iterdir()} >= {"master.log", "ps-1.log", "worker-0.log"}
-    kinds = "all,configmaps"
-    assert kubectl("get", kinds, "-l", f"shoal/job={NAME}", "-o", "name", namespace=namespace) == ""
+    assert left_of(NAME, namespace) == ""

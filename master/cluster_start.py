@@ -1,0 +1,94 @@
+"""What a master finds in its cluster when it starts: another job's files, or its own pods.
+
+Owns what is to be done with them before the job begins. in_cluster.py runs the job.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from shoal.cluster.api import CALL_SECONDS
+from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
+from shoal.config import JobConfig, JobFolder
+from shoal.errors import UserError
+from shoal.master.__main__ import locked
+from shoal.master.ids import ServerId, WorkerId
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+
+
+def take_folder(folder: JobFolder, config: JobConfig, *, resume: bool) -> None:
+    """Have the job folder be this job's, with its configuration in it.
+
+    It is on a volume that outlives jobs: what an earlier one left is replaced with
+    --overwrite only.
+
+    Raises UserError if it is another's, runs, or if there is no job to be resumed.
+    """
+    folder.path.mkdir(parents=True, exist_ok=True)
+    if resume and not folder.journal.is_file():
+        raise UserError(f"--resume: there is no job with a journal in {folder.path}")
+    token = _token_in(folder)
+    if token not in (config.token, None):
+        if not config.overwrite:
+            raise UserError(
+                f"--job-dir: a job has run before in {folder.path}; choose another, replace it "
+                "with --overwrite, or go on with it by --resume"
+            )
+        with locked(folder, config.job_name):
+            pass  # nobody runs it any more
+        for entry in folder.path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+    elif token is None and any(folder.path.iterdir()):
+        raise UserError(
+            f"--job-dir: {folder.path} is not empty and not the folder of a job; choose another"
+        )
+    folder.config.write_text(config.to_json())
+
+
+def _token_in(folder: JobFolder) -> str | None:
+    """The token of the job whose folder it is; None if it is nobody's."""
+    try:
+        # Not by JobConfig: it would refuse the file of another version of shoal.
+        return str(json.loads(folder.config.read_text()).get("token", ""))
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def remove_pods(core: client.CoreV1Api, namespace: str, job_name: str) -> None:
+    """Remove the pods of an earlier master of this job, whose journal is gone with it.
+
+    They belong to a course of the job that nobody knows any more. Raises ApiException.
+    """
+    roles = f"{ROLE_LABEL} in ({ServerId.role},{WorkerId.role})"
+    asked: set[str] = set()
+    while True:
+        found = core.list_namespaced_pod(
+            namespace,
+            label_selector=f"{JOB_LABEL}={job_name},{roles}",
+            _request_timeout=CALL_SECONDS,
+        ).items
+        if not found:
+            return
+        for name in sorted({pod.metadata.name for pod in found} - asked):
+            logger.warning("%s is of a master whose journal is gone: removed", name)
+            try:
+                core.delete_namespaced_pod(
+                    name, namespace, grace_period_seconds=0, _request_timeout=CALL_SECONDS
+                )
+            except ApiException as error:
+                if error.status != 404:
+                    raise
+            asked.add(name)
+        time.sleep(POLL_SECONDS)

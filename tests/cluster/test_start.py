@@ -1,0 +1,78 @@
+"""What a master does with the job folder that it finds on its volume."""
+
+import threading
+
+import pytest
+
+from shoal.config import JobConfig, JobFolder
+from shoal.errors import UserError
+from shoal.master.__main__ import RunningError, locked
+from shoal.master.cluster_start import take_folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return JobFolder(tmp_path / "jobs" / "job")
+
+
+def config(token="one", **changes):
+    given = {"model_def": "m.custom_model", "training_data": "/t.csv", "image": "i", "token": token}
+    return JobConfig(**given | changes)
+
+
+def left(folder):
+    return sorted(path.name for path in folder.path.iterdir())
+
+
+def test_a_new_folder_is_made_and_found_again_by_the_next_master(folder):
+    take_folder(folder, config(), resume=False)
+    folder.journal.touch()
+    take_folder(folder, config(num_workers=3), resume=False)
+    assert left(folder) == ["job.json", "journal.sqlite"]
+    assert JobConfig.load(folder.config).num_workers == 3
+    take_folder(folder, config(), resume=True)
+
+
+def test_what_another_job_has_left_is_replaced_on_demand_only(folder):
+    take_folder(folder, config(), resume=False)
+    folder.journal.touch()
+    (folder.path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="--job-dir: a job has run before"):
+        take_folder(folder, config("two"), resume=False)
+    with locked(folder, "job"), pytest.raises(RunningError):
+        take_folder(folder, config("two", overwrite=True), resume=False)
+    take_folder(folder, config("two", overwrite=True), resume=False)
+    assert left(folder) == ["job.json"]
+
+
+def test_what_is_no_jobs_is_left_alone(folder):
+    folder.path.mkdir(parents=True)
+    (folder.path / "thesis.txt").touch()
+    with pytest.raises(UserError, match="not the folder of a job"):
+        take_folder(folder, config(overwrite=True), resume=False)
+    assert left(folder) == ["thesis.txt"]
+
+
+def test_there_must_be_a_journal_to_resume(folder):
+    with pytest.raises(UserError, match="--resume: there is no job with a journal"):
+        take_folder(folder, config(), resume=True)
+
+
+def test_a_lock_that_becomes_free_is_waited_for(folder):
+    folder.path.mkdir(parents=True)
+    held, free = threading.Event(), threading.Event()
+
+    def hold():
+        with locked(folder, "job"):
+            held.set()
+            free.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    with pytest.raises(RunningError, match="already running"), locked(folder, "job"):
+        pass
+    threading.Timer(0.1, free.set).start()
+    with locked(folder, "job", patience=60.0):
+        assert free.is_set()
+    thread.join()

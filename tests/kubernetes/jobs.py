@@ -1,0 +1,153 @@
+"""What tests see of a job on the cluster, and do to it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from shoal.errors import UserError
+from shoal.jobs import handle_of, master_of
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from tests.kubernetes.conftest import SECONDS, kubectl
+
+ZOO = Path(__file__).parent / "zoo"
+KINDS = "all,configmaps"
+
+
+def until(what, condition):
+    """Wait for a condition, which is named where it never comes."""
+    give_up = time.monotonic() + SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < give_up, what
+        time.sleep(0.2)
+    return found
+
+
+def left_of(name, namespace):
+    """The objects of a job that the cluster has."""
+    return kubectl("get", KINDS, "-l", f"shoal/job={name}", "-o", "name", namespace=namespace)
+
+
+def process_of(module, namespace, index=None):
+    """The process id, on this machine, which is the node, of a job's process; None if none.
+
+    module: such as shoal.ps. The namespace tells jobs apart.
+    """
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            if module not in words:
+                continue
+            if index is not None and words[words.index("--index") + 1] != str(index):
+                continue
+            environment = (folder / "environ").read_bytes().decode(errors="replace")
+            addresses = [word for word in words if f".{namespace}.svc:" in word]
+            # The master has it in its environment, the others the master's address.
+            if f"POD_NAMESPACE={namespace}\0" in environment or addresses:
+                return int(folder.name)
+    return None
+
+
+def kill(module, namespace, index=None):
+    """Kill a process with SIGKILL, from inside of its pod as it were; returns when it is gone."""
+    process = until(f"a {module}", lambda: process_of(module, namespace, index))
+    os.kill(process, signal.SIGKILL)
+    until(f"the end of {module}", lambda: process_of(module, namespace, index) != process)
+
+
+class Watched:
+    """What a test sees of one job."""
+
+    def __init__(self, name, namespace):
+        self.name, self.namespace = name, namespace
+        self.handle = handle_of(name, namespace)
+
+    def status(self):
+        """The master's answer; None while it gives none."""
+        with contextlib.suppress(UserError), master_of(self.handle) as master:
+            return master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+        return None
+
+    def done(self):
+        status = self.status()
+        return status.records_done if status else -1
+
+    def training_with(self, workers):
+        status = self.status()
+        return status and status.records_done > 0 and status.workers_alive == workers
+
+    def said(self, text, times=1):
+        """Whether the master has told this, so often."""
+        status = self.status()
+        return status and sum(text in message for message in status.messages) >= times
+
+    def goes_on(self):
+        """Wait until more is trained."""
+        before = until("an answer", lambda: self.done() >= 0 and (self.done(),))[0]
+        until("more records", lambda: self.done() > before)
+
+    def pods(self, phase):
+        return sum(pod.status.phase == phase for pod in self.handle.pods("worker"))
+
+    def uid(self, pod):
+        path = "jsonpath={.metadata.uid}"
+        found = kubectl("get", "pod", pod, "-o", path, namespace=self.namespace, check=False)
+        return found.stdout.strip()
+
+
+@contextlib.contextmanager
+def following(shoal, *flags):
+    """`shoal train` beside the test; yields (the process, a function that gives its output)."""
+    path = shoal.path / "output"
+    with path.open("w") as output:
+        train = subprocess.Popen(
+            [sys.executable, "-m", "shoal", "train", *flags],
+            cwd=shoal.path,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield train, path.read_text
+    finally:
+        train.kill()
+        train.wait()
+
+
+def result_in(shoal, name):
+    """The result that a followed job has left here."""
+    return json.loads((shoal.path / "shoal-jobs" / name / "result.json").read_text())
+
+
+def config_of(account, namespace):
+    """A kubeconfig for a new service account, which has no rights."""
+    kubectl("create", "serviceaccount", account, namespace=namespace)
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {
+            "name": f"{account}-token",
+            "annotations": {"kubernetes.io/service-account.name": account},
+        },
+    }
+    kubectl("apply", "-f", "-", namespace=namespace, text=json.dumps(secret))
+    path = "jsonpath={.data.token}"
+    give_up = time.monotonic() + 60
+    while not (
+        token := kubectl("get", "secret", f"{account}-token", "-o", path, namespace=namespace)
+    ):
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+    given = json.loads(kubectl("config", "view", "--raw", "-o", "json"))
+    given["users"][0]["user"] = {"token": base64.b64decode(token).decode()}
+    return given

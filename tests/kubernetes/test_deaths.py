@@ -1,0 +1,105 @@
+"""Every kind of pod of one job dies, in every way: the job ends right, and all is counted."""
+
+import json
+import shutil
+import signal
+
+from tests.jobs.conftest import movielens as movielens
+from tests.kubernetes.conftest import SECONDS, kubectl
+from tests.kubernetes.jobs import ZOO, Watched, following, kill, left_of, result_in, until
+
+NAME = "mortal"
+
+
+def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, namespace):
+    shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
+    shutil.copytree(ZOO, shoal.path / "zoo")
+    hold = shoal.path / "hold"
+    hold.touch()
+    flags = shoal.flags(
+        NAME,
+        model_zoo="/work/zoo",
+        model_def="held.custom_model",
+        training_data="/work/train.parquet",
+        output="/work/model",
+        job_dir="/work/job",
+        num_ps="2",
+        num_workers="2",
+        num_epochs="3",
+        num_minibatches_per_task="2",
+        checkpoint_seconds="3600",
+        relaunch_limit="2",
+    )
+    job = Watched(NAME, namespace)
+
+    def server_back(what):
+        until(what, lambda: job.said("is back: it has restored", times=deaths))
+        job.goes_on()
+
+    with following(shoal, *flags) as (train, said):
+        until("two workers train", lambda: train.poll() is not None or job.training_with(2))
+        assert train.poll() is None, said()
+
+        # 1. A server is told to end, as by a drained node: it hands over.
+        deaths = 1
+        before = job.uid(f"{NAME}-ps-1")
+        kubectl("delete", "pod", f"{NAME}-ps-1", "--wait=false", namespace=namespace)
+        server_back("ps-1 is back")
+        assert job.uid(f"{NAME}-ps-1") not in ("", before)
+        assert job.said("ps-1 is told to end; first a checkpoint is taken")
+        assert not job.said("acknowledged updates")
+
+        # 2. A server's pod is deleted by force. What came after the checkpoint is lost.
+        deaths = 2
+        kubectl("delete", "pod", f"{NAME}-ps-0", "--force", "--grace-period=0", namespace=namespace)
+        server_back("ps-0 is back")
+
+        # 3. A server is killed inside of its pod.
+        deaths = 3
+        kill("shoal.ps", namespace, 1)
+        server_back("ps-1 is back again")
+        until("the loss is told", lambda: job.said("ps-1 has lost"))
+
+        # 4. The master's pod is deleted by force: another one goes on with the same pods.
+        pods = {pod.metadata.name: pod.metadata.uid for pod in job.handle.pods()}
+        master = job.handle.master_pod().metadata.name
+        kubectl("delete", "pod", master, "--force", "--grace-period=0", namespace=namespace)
+        until("another master", lambda: job.said("the master was started again"))
+        job.goes_on()
+        now = {pod.metadata.name: pod.metadata.uid for pod in job.handle.pods()}
+        assert job.handle.master_pod().metadata.name != master
+        assert {name: now.get(name) for name in pods if name != master} == {
+            name: uid for name, uid in pods.items() if name != master
+        }
+
+        # 5. A worker is killed inside of its pod.
+        kill("shoal.worker", namespace, 0)
+        until("the worker is back", lambda: job.said("worker-0 was started again"))
+        audit = shoal("audit", NAME, "--namespace", namespace)
+        assert (audit.returncode, "ps-0: " in audit.stdout) == (0, True), audit.stderr
+        assert "everything is accounted for" in audit.stdout
+
+        # 6. All of it ends, and the journal is on the volume.
+        train.send_signal(signal.SIGINT)
+        assert train.wait(SECONDS) == 130, said()
+    assert left_of(NAME, namespace) == ""
+    stopped = result_in(shoal, NAME)
+    hold.unlink()
+    resumed = shoal("train", "--resume", f"shoal-jobs/{NAME}", "--num-workers", "1")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert "the job was resumed from checkpoint" in resumed.stdout
+
+    result = result_in(shoal, NAME)
+    ledger = result["ledger"]
+    assert ledger["total"] == 3 * 19_633
+    assert ledger["trained_once"] + ledger["repeated"] == ledger["total"], ledger
+    assert stopped["servers"]["deaths"] == 3
+    assert stopped["servers"]["lost_pushes"] > 0
+    # The journal was on the volume; what is left of it here is the audit.
+    audit = shoal("audit", f"shoal-jobs/{NAME}", "--json")
+    assert audit.returncode == 0, audit.stdout
+    report = json.loads(audit.stdout)
+    assert report["updates"]["lost"] >= stopped["servers"]["lost_pushes"]
+    who = {death["who"] for death in report["deaths"]}
+    assert who >= {"master", "ps-0", "ps-1", "worker-0", "job"}
+    assert left_of(NAME, namespace) == ""
