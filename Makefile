@@ -46,17 +46,22 @@ test: build/extensions
 	$(BIN)/python -m pytest
 
 # On a real cluster, for which KUBE has the scripts up, down and load-image. The image is
-# built by buildah from deploy/Dockerfile. Most of the time is waiting, so two run at once.
+# built by buildah from deploy/Dockerfile. Most of the time is waiting, so three run at once.
 # The Kubernetes library leaves the socket of a port-forward whose pod has ended to the
 # garbage collector, which pytest would call an error.
 KUBE ?= ../shared/kube
 KUBERNETES_TESTS = SHOAL_KUBERNETES=1 $(BIN)/python -m pytest -p no:unraisableexception
+KUBERNETES_FIRST := tests/kubernetes/test_movielens.py
+KUBERNETES_SECOND := $(addprefix tests/kubernetes/test_,deaths.py memory.py)
+KUBERNETES_THIRD := $(filter-out $(KUBERNETES_FIRST) $(KUBERNETES_SECOND), \
+  $(wildcard tests/kubernetes/test_*.py))
 test-kubernetes: build/extensions
 	set -e; trap '$(KUBE)/down' EXIT; eval "$$($(KUBE)/up)"; \
 	  $(BIN)/python tests/kubernetes/image.py $(KUBE); \
-	  long=tests/kubernetes/test_movielens.py; \
-	  { $(KUBERNETES_TESTS) tests/kubernetes --ignore $$long & }; others=$$!; \
-	  $(KUBERNETES_TESTS) $$long; wait $$others
+	  $(KUBERNETES_TESTS) $(KUBERNETES_SECOND) & second=$$!; \
+	  $(KUBERNETES_TESTS) $(KUBERNETES_THIRD) & third=$$!; \
+	  failed=0; $(KUBERNETES_TESTS) $(KUBERNETES_FIRST) || failed=1; \
+	  wait $$second || failed=1; wait $$third || failed=1; exit $$failed
 
 lint: build/extensions build/tree
 	$(BIN)/ruff check .

@@ -39,6 +39,11 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
     with following(shoal, *flags) as (train, said):
         until("two workers train", lambda: train.poll() is not None or job.training_with(2))
         assert train.poll() is None, said()
+        # They run with the Role of deploy/base, and user code with no rights at all.
+        assert job.handle.master_pod().spec.service_account_name == "shoal"
+        others = [*job.handle.pods("ps"), *job.handle.pods("worker")]
+        assert len(others) == 4
+        assert not any(pod.spec.automount_service_account_token for pod in others)
 
         # 1. A server is told to end, as by a drained node: it hands over.
         deaths = 1

@@ -1,9 +1,11 @@
 """What cannot run is said before or at submission, with the flag and what to do."""
 
 import json
+import re
 
 import pytest
 
+from tests.docs.test_rights import granted
 from tests.kubernetes.conftest import kubectl
 from tests.kubernetes.jobs import config_of
 
@@ -42,11 +44,13 @@ def test_a_job_that_is_not_there_is_not_found(shoal, namespace):
 
 def test_the_masters_account_can_do_what_the_role_says_and_no_more(namespace):
     who = f"--as=system:serviceaccount:{namespace}:shoal"
-    allowed = kubectl("auth", "can-i", "create", "pods", who, namespace=namespace, check=False)
-    assert allowed.stdout.strip() == "yes"
-    refused = kubectl("get", "secrets", who, namespace=namespace, check=False)
-    assert refused.returncode != 0
-    assert "forbidden" in refused.stderr
+    listed = kubectl("auth", "can-i", "--list", who, namespace=namespace)
+    rules = (re.match(r"([a-z/]+) .*\[([a-z ]+)\]$", line.rstrip()) for line in listed.splitlines())
+    found = [(rule[1], verb) for rule in rules if rule for verb in rule[2].split()]
+    assert sorted(found) == granted("shoal")
+    for words in (("get", "secrets"), ("get", "pod", "any"), ("delete", "configmap", "any")):
+        refused = kubectl(*words, who, namespace=namespace, check=False)
+        assert (refused.returncode, "forbidden" in refused.stderr) == (1, True), words
 
 
 def test_a_user_with_the_role_can_run_jobs_and_another_is_told(shoal, namespace, monkeypatch):

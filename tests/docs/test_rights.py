@@ -1,0 +1,32 @@
+"""The tables of docs/guide/kubernetes-rights.md are the Roles of deploy/base/rbac.yaml."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"^\| ([a-z/]+) \| ([a-z]+) \| (.+) \|$", re.MULTILINE)
+
+
+def granted(role):
+    documents = yaml.safe_load_all((ROOT / "deploy/base/rbac.yaml").read_text())
+    (found,) = (d for d in documents if (d["kind"], d["metadata"]["name"]) == ("Role", role))
+    return sorted(
+        (resource, verb)
+        for rule in found["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    )
+
+
+# tox tests the wheel, beside which there is no docs folder.
+@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the docs are not beside the tests")
+def test_every_right_is_explained_and_no_other():
+    text = (ROOT / "docs/guide/kubernetes-rights.md").read_text()
+    sections = dict(re.findall(r"^## The Role `([a-z-]+)`(.*?)(?=^## |\Z)", text, re.M | re.S))
+    assert sorted(sections) == ["shoal", "shoal-user"]
+    for role, section in sections.items():
+        explained = sorted((r, v) for r, v, _ in ROW.findall(section) if r != "resource")
+        assert explained == granted(role)
