@@ -37,7 +37,11 @@ from shoal.proto import shoal_pb2 as pb
 
 @dataclass
 class Report:
-    """What `shoal audit` says. problems: what is unaccounted for, in words."""
+    """What `shoal audit` says.
+
+    unprotected: with --durability=log, when no log protected a server's updates, and that it
+        did again, in words. problems: what is unaccounted for, in words.
+    """
 
     job: str
     state: str
@@ -46,6 +50,7 @@ class Report:
     updates: dict[str, int]
     deaths: list[Death]
     recoveries: dict[str, Recovery] = field(default_factory=dict)
+    unprotected: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -63,7 +68,10 @@ class Auditor:
         self._wall = 0.0
         self.lost = 0
         self.deaths: list[Death] = []
-        self.updates: Counter[str] = Counter({"acknowledged": 0, "repeated": 0, "lost": 0})
+        self.unprotected: list[str] = []
+        self.updates: Counter[str] = Counter(
+            {"acknowledged": 0, "repeated": 0, "lost": 0, "replayed": 0}
+        )
 
     def follow(self, entry: Entry) -> None:
         """Do the next event, and note what it makes of records and processes."""
@@ -112,9 +120,18 @@ class Auditor:
     def _master_restarted(self, entry: Entry) -> None:
         self.deaths.append(Death("master", self._wall, "ended", entry.wall - self._wall))
 
+    def _server_registered(self, entry: Entry, replayed: int = 0, **_: Any) -> None:
+        del entry
+        self.updates["replayed"] += replayed
+
     def _updates_lost(self, entry: Entry, server: ServerId, lost: int) -> None:
         del entry
         self.updates["lost"] += lost - self._job.members.servers[server].lost
+
+    def _protection_changed(self, entry: Entry, server: ServerId, why: str, **_: Any) -> None:
+        at = _time(entry.wall)
+        said = f"not protected by a log: {why}" if why else "protected again"
+        self.unprotected.append(f"{at}  {server}: {said}")
 
     # ------------------------------------------------------------ records
 
@@ -224,6 +241,7 @@ class Auditor:
             dict(self.updates),
             self.deaths,
             recoveries(self.deaths),
+            self.unprotected,
             problems,
         )
 
@@ -234,6 +252,10 @@ def _cause(arguments: dict[str, Any]) -> str:
             text = getattr(value, "cause", None) or getattr(value, "message", None) or str(value)
             return str(text).splitlines()[0]
     return "taken for dead"
+
+
+def _time(wall: float) -> str:
+    return datetime.fromtimestamp(wall).isoformat(" ", "milliseconds")
 
 
 def _class_of(fate: Fate) -> str:
@@ -280,11 +302,12 @@ def text_of(report: Report) -> str:
             "updates (minibatches):",
             f"  acknowledged            {updates['acknowledged']:>12,}",
             f"  lost                    {updates['lost']:>12,}",
+            f"  done again from a log   {updates['replayed']:>12,}",
             f"  in part, and repeated   {updates['repeated']:>12,}",
         ]
     lines.append(f"deaths: {len(report.deaths)}")
     for death in report.deaths:
-        at = datetime.fromtimestamp(death.at).isoformat(" ", "milliseconds")
+        at = _time(death.at)
         recovered = (
             "not replaced" if death.recovered is None else f"replaced after {death.recovered:.1f} s"
         )
@@ -295,6 +318,9 @@ def text_of(report: Report) -> str:
                 f"  {role}: {recovery.replaced} of {recovery.deaths} replaced, after "
                 f"{recovery.median:.1f} s (median), {recovery.p99:.1f} s (p99)"
             )
+    if report.unprotected:
+        lines.append("updates that a server's death would have lost:")
+        lines += [f"  {each}" for each in report.unprotected]
     lines += [f"UNACCOUNTED FOR: {problem}" for problem in report.problems]
     if not report.problems:
         lines.append("everything is accounted for")

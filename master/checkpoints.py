@@ -22,6 +22,10 @@ FINAL_ATTEMPTS = 2
 """Of the checkpoint at the end of training: the first may have met a server's death."""
 
 
+RETRY_SECONDS = 5.0
+"""Before a checkpoint that a server asks for is tried again."""
+
+
 @dataclass(frozen=True)
 class Taken:
     """A checkpoint that is complete. bytes: of all its files. seconds: it took."""
@@ -65,6 +69,7 @@ class Checkpoints:
         self._version: int | None = None
         self._time = 0.0
         self._final_failures = 0
+        self._asked_after = 0.0
         self._given_up: set[int] = set()
         self._mark = False  # the next one, or the one under way, is of the best evaluation
         self.kept: list[Taken] = []
@@ -145,7 +150,11 @@ class Checkpoints:
             self._version, self._time = self._newest, now
         by_steps = self._steps and self._newest // self._steps > self._version // self._steps
         by_time = self._seconds and now - self._time >= self._seconds
-        return bool(self._wanted or self.hand_overs.wanted or by_steps or by_time)
+        asked = now >= self._asked_after and any(
+            slot.wants_checkpoint for slot in self._members.servers.values()
+        )
+        wanted = self._wanted or self.hand_overs.wanted or asked
+        return bool(wanted or by_steps or by_time)
 
     def leaving(self, start: Start, now: float) -> str | None:
         """A server was told to end, and takes no more pushes.
@@ -165,6 +174,8 @@ class Checkpoints:
     def taken(self, taken: Taken, final: bool, now: float) -> None:
         """A checkpoint is complete; the surplus of older ones goes."""
         self._under_way = False
+        for slot in self._members.servers.values():
+            slot.wants_checkpoint = False  # until it says so again
         self.count += 1
         self.kept.append(taken)
         self.hand_overs.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
@@ -181,6 +192,7 @@ class Checkpoints:
     def failed(self, reason: str, final: bool, now: float) -> None:
         """The checkpoint under way could not be taken; the job goes on without it."""
         self._under_way = False
+        self._asked_after = now + RETRY_SECONDS
         self.failures += 1
         self._final_failures += final
         self.last_failure = reason

@@ -122,6 +122,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "update_applied": None,
     "version_seen": lambda job, version: job.flow.starts_round(version),
     "updates_lost": None,
+    "protection_changed": None,
     "resumed": None,
     "checkpoint_begun": None,
     "checkpoint_fixed": None,

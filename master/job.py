@@ -209,9 +209,13 @@ class Job:
         address: str,
         now: float,
         restored: str = "",
+        replayed: int = 0,
     ) -> None:
-        """A server listens at `address`. restored: what of a checkpoint, in words."""
-        self.members.register_server(server, incarnation, address)
+        """A server listens at `address`. restored: what of a checkpoint and its log, in words.
+
+        replayed: pushes of its log that it has done again.
+        """
+        self.members.register_server(server, incarnation, address).replayed += replayed
         if restored:
             self.record.note(now, f"{server} is back: {restored}")
         if self.members.servers_ready:
@@ -243,12 +247,30 @@ class Job:
         """What a server said of itself: its version, staleness and age of pushes."""
         slot = self.members.servers[server]
         slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
+        slot.wants_checkpoint = status.wants_checkpoint
 
     def updates_lost(self, server: ServerId, lost: int, now: float) -> None:
         """A server's incarnations have lost so many acknowledged updates in all."""
         slot = self.members.servers[server]
         self.record.note(now, f"{server} has lost {lost - slot.lost} acknowledged updates")
         slot.lost = lost
+
+    def protection_changed(
+        self, server: ServerId, absences: int, seconds: float, why: str, now: float
+    ) -> None:
+        """With --durability=log, a server's updates are not protected by its log, or are again.
+
+        absences, seconds: of all its incarnations. why: they are not; "" if they are.
+        """
+        slot = self.members.servers[server]
+        if why and (absences > slot.absences or not slot.unprotected):
+            self.record.note(now, f"warning: the updates of {server} are NOT PROTECTED: {why}")
+        elif not why:
+            seconds_now = seconds - slot.absent_seconds
+            self.record.note(
+                now, f"the updates of {server} are protected again, after {seconds_now:.1f} s"
+            )
+        slot.absences, slot.absent_seconds, slot.unprotected = absences, seconds, why
 
     def process_started(self, start: Start, now: float) -> None:
         """A process has begun to run; only from now on is it late if it does not call."""

@@ -81,6 +81,9 @@ class ServerSlot:
     """One server. version; staleness and age of pushes: from its last status.
 
     running: as of a worker. lost: updates lost by all its incarnations.
+    With --durability=log: replayed: pushes that its incarnations did again. unprotected: why no
+    log protects its updates now, "" if one does. absences, absent_seconds: how often and how
+    long none did, of all incarnations. wants_checkpoint: as it said last.
     """
 
     id: ServerId
@@ -95,6 +98,13 @@ class ServerSlot:
     version: int = 0
     lost: int = 0
     lost_before: int = 0
+    replayed: int = 0
+    unprotected: str = ""
+    absences: int = 0
+    absences_before: int = 0
+    absent_seconds: float = 0.0
+    absent_seconds_before: float = 0.0
+    wants_checkpoint: bool = False
     staleness: pb.Distribution = field(default_factory=pb.Distribution)
     age: pb.Distribution = field(default_factory=pb.Distribution)
 
@@ -105,6 +115,9 @@ class ServerSlot:
         self.started = now
         self.starts += 1
         self.lost_before = self.lost
+        self.absences_before = self.absences
+        self.absent_seconds_before = self.absent_seconds
+        self.wants_checkpoint = False
         self.running = False
         return self.incarnation
 
@@ -228,6 +241,11 @@ class Membership:
             ):
                 silent.append((slot, f"not ready {quiet:.0f} s after its start"))
         return silent
+
+    def holder_of(self, server: ServerId) -> str:
+        """Where the server is that keeps another one's log of updates; "" if it is not there."""
+        holder = self.servers[ServerId((server.index + 1) % len(self.servers))]
+        return holder.address if holder.state == ProcessState.ALIVE else ""
 
     def late_servers(self, now: float) -> list[ServerSlot]:
         """Servers that should have registered by now."""

@@ -62,6 +62,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "best": job.checkpoints.best or None,
         },
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
+        "log": _log_of(job) if job.config.durability == "log" else None,
         "sync": flow.updates and flow.updates.counts.to_json(),
         "stage_seconds": record.stage_seconds(
             [slot.stage_seconds for slot in job.members.workers.values()]
@@ -83,4 +84,16 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "failure": flow.failure and flow.failure.to_json(),
         "messages": list(record.messages),
         "output": job.config.output or None,
+    }
+
+
+def _log_of(job: Job) -> dict[str, Any]:
+    """What came of --durability=log."""
+    slots = job.members.servers.values()
+    return {
+        "replayed_pushes": sum(slot.replayed for slot in slots),
+        "unprotected": {
+            "times": sum(slot.absences for slot in slots),
+            "seconds": sum(slot.absent_seconds for slot in slots),
+        },
     }

@@ -74,6 +74,10 @@ class Woken:
 def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
     job.server_status(server, status)
     slot = job.members.servers[server]
+    absences = slot.absences_before + status.absences
+    if absences != slot.absences or status.unprotected != slot.unprotected:
+        seconds = slot.absent_seconds_before + status.absent_seconds
+        job.protection_changed(server, absences, seconds, status.unprotected, now)
     if (lost := slot.lost_before + status.lost_pushes) > slot.lost:
         job.updates_lost(server, lost, now)
 
@@ -241,6 +245,10 @@ class Runner:
         else:
             logger.info("took %s", taken)
             self.apply(lambda job, now: job.checkpoint_taken(taken, final, now))
+            if self._job.config.durability == "log":
+                # Not before whoever restores is told of it.
+                for server, address in self._addresses().items():
+                    self._servers.complete_checkpoint(server, address, taken.number)
 
     def _find_checkpoints(self) -> None:
         if Checkpoints.enabled(self._job.config):

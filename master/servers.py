@@ -33,6 +33,9 @@ BEGIN_DEADLINE = 60.0
 WRITE_DEADLINE = 3600.0
 """Seconds for a server's share of a checkpoint; a server that dies ends the call at once."""
 
+COMPLETE_DEADLINE = 10.0
+"""Seconds; a server has another one let go of its log."""
+
 SHUTDOWN_DEADLINE = 2.0
 """Seconds; a server that does not answer gets a signal."""
 
@@ -121,6 +124,16 @@ class ServerConnections:
         request = pb.WriteShareRequest(number=number, root=root)
         reply = self._call_once(server, address, methods.WRITE_SHARE, request, WRITE_DEADLINE)
         return reply.share
+
+    def complete_checkpoint(self, server: ServerId, address: str, number: int) -> None:
+        """Tell a server that a checkpoint is complete; the next one's word will do as well."""
+        request = pb.CompleteCheckpointRequest(number=number)
+        try:
+            self._call_once(
+                server, address, methods.COMPLETE_CHECKPOINT, request, COMPLETE_DEADLINE
+            )
+        except (PeerUnavailableError, WireError) as error:
+            logger.debug("%s was not told of checkpoint %d: %s", server, number, error)
 
     def drop_checkpoint(self, server: ServerId, address: str, number: int) -> None:
         """Have a server give a checkpoint up; one that does not answer does so by itself."""

@@ -13,6 +13,7 @@ from shoal.master import outcomes
 from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.instructions import Finished, Wait
+from shoal.master.job import Job
 from shoal.master.losses import StepLosses
 from shoal.master.runner import Runner
 from shoal.master.status import status_message
@@ -71,6 +72,7 @@ class MasterService:
                 request.address,
                 now,
                 request.restored,
+                request.replayed,
             )
         )
         fences = self._runner.apply(lambda job, _: job.members.fences())
@@ -80,11 +82,21 @@ class MasterService:
         )
 
     def _get_restore(self, request: pb.RestoreRequest) -> pb.RestoreReply:
-        root, kept = self._runner.apply(
-            lambda job, _: (job.config.checkpoint_dir, [c.number for c in job.checkpoints.kept])
-        )
-        again = request.incarnation > FIRST_INCARNATION
-        return pb.RestoreReply(again=again, root=root, checkpoints=kept[::-1] if again else ())
+        server, again = ServerId(request.server), request.incarnation > FIRST_INCARNATION
+
+        def look(job: Job, now: float) -> pb.RestoreReply:
+            del now
+            # Not the first start since the job began or was resumed.
+            replay = job.members.servers[server].starts > 1
+            return pb.RestoreReply(
+                again=again,
+                root=job.config.checkpoint_dir,
+                checkpoints=[c.number for c in job.checkpoints.kept[::-1]] if again else (),
+                replay=replay,
+                holder=job.members.holder_of(server) if replay else "",
+            )
+
+        return self._runner.apply(look)
 
     def _leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:
         server = ServerId(request.server)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,9 @@ POINTS = {
     "checkpoint-begun": Point("master", "all servers have fixed what they hold"),
     "checkpoint-written": Point("master", "all shares are written, the manifest is not"),
     "push-received": Point("ps", "a push has come and is not applied yet"),
+    "push-logged": Point("ps", "a push is in the log, if there is one, and not applied yet"),
     "push-applied": Point("ps", "a push is applied and not answered yet"),
+    "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
     "share-begun": Point("ps", "a share of a checkpoint is about to be written"),
     "share-half-written": Point("ps", "a part of a share is written"),
     "share-written": Point("ps", "a share is written, and the master was not told yet"),
@@ -55,8 +58,8 @@ POINTS = {
 """All points by name."""
 
 
-def point(name: str) -> None:
-    """Die here, if that was asked for."""
+def point(name: str, first: Callable[[], object] = lambda: None) -> None:
+    """Die here, if that was asked for; then `first` is called first."""
     if not _FOLDER:
         return
     for armed in (name, f"{name}@{_PROCESS}"):
@@ -65,6 +68,7 @@ def point(name: str) -> None:
             (Path(_FOLDER) / armed).unlink()
         except FileNotFoundError:
             continue
+        first()
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -24,6 +24,9 @@ class Method(Generic[Request, Reply]):
     """One call: its service and name, and the types of request and reply.
 
     streaming: the reply is a stream of `reply`, not a single one.
+    label: of a request of bytes, a small message that travels beside them; the handler gets
+        (label, bytes). So bytes that came from elsewhere are passed on as they are.
+    apart: handled by threads of its own, because handlers of other calls wait for it.
     """
 
     service: str
@@ -31,6 +34,8 @@ class Method(Generic[Request, Reply]):
     request: type[Request]
     reply: type[Reply]
     streaming: bool = False
+    label: type[Message] | None = None
+    apart: bool = False
 
     @property
     def path(self) -> str:
@@ -53,6 +58,13 @@ BEGIN_CHECKPOINT = Method(
 )
 WRITE_SHARE = Method(SERVER, "WriteShare", pb.WriteShareRequest, pb.WriteShareReply)
 DROP_CHECKPOINT = Method(SERVER, "DropCheckpoint", pb.DropCheckpointRequest, pb.DropCheckpointReply)
+COMPLETE_CHECKPOINT = Method(
+    SERVER, "CompleteCheckpoint", pb.CompleteCheckpointRequest, pb.CompleteCheckpointReply
+)
+BEGIN_LOG = Method(SERVER, "BeginLog", pb.BeginLogRequest, pb.BeginLogReply, apart=True)
+APPEND_LOG = Method(SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogEntry, apart=True)
+DROP_LOG = Method(SERVER, "DropLog", pb.DropLogRequest, pb.DropLogReply, apart=True)
+TAKE_LOG = Method(SERVER, "TakeLog", pb.TakeLogRequest, bytes, streaming=True)
 APPLY_UPDATE = Method(SERVER, "ApplyUpdate", pb.ApplyUpdateRequest, pb.ApplyUpdateReply)
 SET_ROUTING = Method(SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply)
 STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus)

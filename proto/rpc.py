@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from shoal.proto import faults, parts
 from shoal.proto import shoal_pb2 as pb
@@ -35,6 +35,12 @@ ERROR_METADATA = "shoal-error-bin"
 
 PEER_METADATA = "shoal-peer"
 """Whom a call is meant for, as `peer_name` gives it."""
+
+LABEL_METADATA = "shoal-label-bin"
+"""A method's label (methods.py)."""
+
+APART_THREADS = 2
+"""Of the methods that are handled apart, whose handlers never wait."""
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", MAXIMUM_MESSAGE_BYTES),
@@ -126,6 +132,17 @@ def _check_peer(name: str, context: grpc.ServicerContext) -> None:
         raise WireError(pb.WRONG_PEER, f"this is {name}, the call was {meant_for}")
 
 
+def _label(kind: type[Message], context: grpc.ServicerContext) -> Message:
+    """The label of a call. Raises WireError(BAD_REQUEST) if it has none."""
+    for key, value in context.invocation_metadata():
+        if key == LABEL_METADATA:
+            try:
+                return kind.FromString(value)
+            except DecodeError as error:
+                raise WireError(pb.BAD_REQUEST, f"label: {error}") from error
+    raise WireError(pb.BAD_REQUEST, f"the call has no label, which is to be a {kind.__name__}")
+
+
 def _guard(
     method: Method[Any, Any], handler: Callable[[Any], Any], name: str
 ) -> Callable[..., Any]:
@@ -134,6 +151,8 @@ def _guard(
     def unary(request: Any, context: grpc.ServicerContext) -> Any:
         try:
             _check_peer(name, context)
+            if method.label is not None:
+                return handler((_label(method.label, context), request))
             return handler(request)
         except WireError as error:
             _abort(context, error)
@@ -182,6 +201,12 @@ def serve(
     """
     services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
     guarded: Callable[..., Any]
+    joined: Callable[..., Any]
+    apart: dict[str, ThreadPoolExecutor] = {}
+    if any(method.apart for method in handlers):
+        # gRPC looks for this name among the attributes of a handler.
+        pool = ThreadPoolExecutor(APART_THREADS, thread_name_prefix="rpc-apart")
+        apart = {"experimental_thread_pool": pool}
     for method, handler in handlers.items():
         make = (
             grpc.unary_stream_rpc_method_handler
@@ -190,13 +215,19 @@ def serve(
         )
         own = services.setdefault(method.service, {})
         guarded = _guard(method, handler, name)
+        joined = _joined(guarded)
+        if method.apart:
+            vars(guarded).update(apart)
+            vars(joined).update(apart)
         own[method.name] = make(
             guarded,
             request_deserializer=_deserializer(method.request),
             response_serializer=_serialize,
         )
         if method.request is bytes and not method.streaming:
-            own[method.name + PARTS_SUFFIX] = grpc.stream_unary_rpc_method_handler(_joined(guarded))
+            own[method.name + PARTS_SUFFIX] = grpc.stream_unary_rpc_method_handler(
+                joined, response_serializer=_serialize
+            )
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="rpc"), options=SERVER_OPTIONS
     )
@@ -239,7 +270,9 @@ class Connection:
     ) -> None:
         """peer: name of the process that is meant, which refuses the call if it is another."""
         self.address = address
-        self._metadata = ((PEER_METADATA, peer),) if peer else None
+        self._metadata: tuple[tuple[str, str | bytes], ...] = (
+            ((PEER_METADATA, peer),) if peer else ()
+        )
         self._address_now = address_now
         self._moving = threading.Lock()
         self._left: list[grpc.Channel] = []
@@ -271,15 +304,26 @@ class Connection:
     def _channel_to(self, address: str) -> grpc.Channel:
         return grpc.insecure_channel(faults.route(address, self._peer), options=CHANNEL_OPTIONS)
 
-    def _send(self, method: Method[Request, Reply], request: Request, deadline: float) -> Any:
+    def _send(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        deadline: float,
+        label: Message | None,
+    ) -> Any:
         """Send a request, in parts if it is large; returns the call."""
+        metadata = self._metadata
+        if label is not None:
+            metadata = (*metadata, (LABEL_METADATA, label.SerializeToString()))
         if not isinstance(request, bytes) or len(request) <= parts.WHOLE_BYTES:
-            return self._stub(method).future(request, timeout=deadline, metadata=self._metadata)
+            return self._stub(method).future(request, timeout=deadline, metadata=metadata)
         path = method.path + PARTS_SUFFIX
         stub = self._stubs.get(path)
         if stub is None:
-            stub = self._stubs[path] = self._channel.stream_unary(path)
-        return stub.future(parts.cut(request), timeout=deadline, metadata=self._metadata)
+            stub = self._stubs[path] = self._channel.stream_unary(
+                path, response_deserializer=_deserializer(method.reply)
+            )
+        return stub.future(parts.cut(request), timeout=deadline, metadata=metadata)
 
     def _stub(self, method: Method[Request, Reply]) -> Any:
         with self._moving:
@@ -314,14 +358,19 @@ class Connection:
         )
 
     def start(
-        self, method: Method[Request, Reply], request: Request, deadline: float | None = None
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        deadline: float | None = None,
+        label: Message | None = None,
     ) -> Future[Reply]:
         """Send `request` once, without waiting; `finish` waits and retries.
 
-        Raises PeerUnavailableError if the connection is closed.
+        label: for a method that has one. Raises PeerUnavailableError if the connection is
+        closed.
         """
         try:
-            future = self._send(method, request, deadline or self.deadline)
+            future = self._send(method, request, deadline or self.deadline, label)
         except ValueError as error:  # gRPC's for a closed channel
             raise PeerUnavailableError(self.address, method.name, str(error)) from error
         return cast("Future[Reply]", future)
@@ -342,6 +391,7 @@ class Connection:
         first: Future[Reply],
         deadline: float | None = None,
         patience: float | None = None,
+        label: Message | None = None,
     ) -> Reply:
         """Wait for a call begun with `start`, retrying as `call` does."""
         give_up = time.monotonic() + (self.patience if patience is None else patience)
@@ -350,10 +400,12 @@ class Connection:
         while True:
             try:
                 return future.result()
+            except grpc.FutureCancelledError as error:
+                raise PeerUnavailableError(self.address, method.name, "cancelled") from error
             except grpc.RpcError as error:
                 self._retry_or_raise(method, error, give_up, attempt)
             attempt += 1
-            future = self.start(method, request, deadline)
+            future = self.start(method, request, deadline, label)
 
     def stream(self, method: Method[Request, Reply], request: Request) -> Iterator[Reply]:
         """Send `request` and yield the streamed answers, without retry.

@@ -30,6 +30,7 @@ class ErrorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_READY: _ClassVar[ErrorKind]
     WRONG_PEER: _ClassVar[ErrorKind]
     CHECKPOINT_FAILED: _ClassVar[ErrorKind]
+    NO_LOG: _ClassVar[ErrorKind]
 
 class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -68,6 +69,7 @@ UNKNOWN_TASK: ErrorKind
 NOT_READY: ErrorKind
 WRONG_PEER: ErrorKind
 CHECKPOINT_FAILED: ErrorKind
+NO_LOG: ErrorKind
 TASK_KIND_UNSPECIFIED: TaskKind
 DESCRIBE_DATA: TaskKind
 TRAIN: TaskKind
@@ -377,7 +379,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost_pushes", "held", "age")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost_pushes", "held", "age", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -391,6 +393,12 @@ class ServerStatus(_message.Message):
     LOST_PUSHES_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
+    UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
+    ABSENCES_FIELD_NUMBER: _ClassVar[int]
+    ABSENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WANTS_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HELD_LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
     routing_epoch: int
@@ -404,7 +412,13 @@ class ServerStatus(_message.Message):
     lost_pushes: int
     held: int
     age: Distribution
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost_pushes: _Optional[int] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
+    unprotected: str
+    absences: int
+    absent_seconds: float
+    wants_checkpoint: bool
+    log_bytes: int
+    held_log_bytes: int
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost_pushes: _Optional[int] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number",)
@@ -442,6 +456,86 @@ class DropCheckpointReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class CompleteCheckpointRequest(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class CompleteCheckpointReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LogBase(_message.Message):
+    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial")
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_FIELD_NUMBER: _ClassVar[int]
+    log: str
+    server: int
+    incarnation: int
+    applied: _containers.RepeatedCompositeFieldContainer[PushIdentity]
+    model: ModelSpec
+    initial: bytes
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ...) -> None: ...
+
+class LogEntry(_message.Message):
+    __slots__ = ("log", "server", "incarnation", "step", "staleness")
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    log: str
+    server: int
+    incarnation: int
+    step: int
+    staleness: int
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ...) -> None: ...
+
+class BeginLogRequest(_message.Message):
+    __slots__ = ("base",)
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    base: LogBase
+    def __init__(self, base: _Optional[_Union[LogBase, _Mapping]] = ...) -> None: ...
+
+class BeginLogReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AppendLogReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DropLogRequest(_message.Message):
+    __slots__ = ("log", "server", "incarnation", "step", "applied")
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    log: str
+    server: int
+    incarnation: int
+    step: int
+    applied: _containers.RepeatedCompositeFieldContainer[PushIdentity]
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ...) -> None: ...
+
+class DropLogReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TakeLogRequest(_message.Message):
+    __slots__ = ("server", "incarnation")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    incarnation: int
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
 class SetRoutingReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -457,16 +551,18 @@ class ShutdownReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterServerRequest(_message.Message):
-    __slots__ = ("server", "incarnation", "address", "restored")
+    __slots__ = ("server", "incarnation", "address", "restored", "replayed")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     server: int
     incarnation: int
     address: str
     restored: str
-    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ...) -> None: ...
+    replayed: int
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ..., replayed: _Optional[int] = ...) -> None: ...
 
 class RegisterServerReply(_message.Message):
     __slots__ = ("routing", "fences")
@@ -485,14 +581,18 @@ class RestoreRequest(_message.Message):
     def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
-    __slots__ = ("again", "root", "checkpoints")
+    __slots__ = ("again", "root", "checkpoints", "replay", "holder")
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     again: bool
     root: str
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ...) -> None: ...
+    replay: bool
+    holder: str
+    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., replay: bool = ..., holder: _Optional[str] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("server", "incarnation")

@@ -23,6 +23,7 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
 from shoal.ps.leaving import MASTER_SECONDS, hand_over
+from shoal.ps.logplace import sink_of
 from shoal.ps.service import ParameterServer
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,9 @@ def main(
         restored = ""
         if master:
             connection = connect(job.master_timeout_seconds)
+            if job.durability == "log":
+                sink = sink_of(job, index, incarnation, connection)
+                server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
             restored = _restore(server, index, incarnation, connection)
         name = rpc.peer_name(job.token, "ps", index)
         grpc_server, port = rpc.serve(server.handlers(), address, threads, name)
@@ -104,8 +108,10 @@ def main(
                 incarnation=incarnation,
                 address=advertise or f"{host}:{port}",
                 restored=restored,
+                replayed=server.replayed,
             )
             _register(server, request, connection)
+            server.look_after_log()
             _serve_until_orphaned(server, job.master_timeout_seconds)
             if server.leaving.is_set():
                 request_to_leave = pb.LeaveRequest(server=index, incarnation=incarnation)
@@ -119,6 +125,8 @@ def main(
     finally:
         if grpc_server is not None:
             grpc_server.stop(SHUTDOWN_GRACE_SECONDS).wait()
+        if connection is not None:
+            connection.close()
     logger.info("ended")
 
 
@@ -148,6 +156,7 @@ def _restore(
         methods.GET_RESTORE, pb.RestoreRequest(server=index, incarnation=incarnation)
     )
     if not plan.again:
+        server.begin_anew()
         return ""
     restored = server.restore(plan)
     logger.info("%s", restored)
@@ -157,10 +166,7 @@ def _restore(
 def _register(
     server: ParameterServer, request: pb.RegisterServerRequest, connection: rpc.Connection
 ) -> None:
-    try:
-        reply = connection.call(methods.REGISTER_SERVER, request)
-    finally:
-        connection.close()
+    reply = connection.call(methods.REGISTER_SERVER, request)
     server.routing = Routing.from_message(reply.routing)
     for fence in reply.fences:
         server.fence(fence)

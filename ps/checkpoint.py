@@ -39,13 +39,18 @@ class Cut:
     applied: list[dict[str, int]]
 
 
-def cut(model: ServerModel, pushes: PushRegister) -> Cut:
+def cut(
+    model: ServerModel, pushes: PushRegister, noted: Callable[[Cut], object] = lambda _: None
+) -> Cut:
     """Fix the server as it is, between two pushes.
 
-    Raises WireError before the dense values are there.
+    noted: called with it before the next push. Raises WireError before the dense values
+    are there.
     """
     with pushes.paused() as applied:
-        return Cut(model.freeze(), applied)
+        made = Cut(model.freeze(), applied)
+        noted(made)
+        return made
 
 
 def write_share(
@@ -89,6 +94,7 @@ def write_share(
         "routing": folders.text(routing.to_message()),
         "model": folders.text(model.spec),
         "version": at.dense.version,
+        "step": at.dense.step,
         "pushes": at.applied,
         "rows": rows,
         "files": files,
@@ -127,7 +133,8 @@ def restore(
     dense = _vectors(checkpoint, shares, server, routing, -2, flat_size(spec.trainable))
     state = _vectors(checkpoint, shares, server, routing, -1, flat_size(spec.non_trainable))
     version = max(share["version"] for share in shares)
-    model.restore(version, dense, state["values"])
+    step = max(share.get("step", share["version"]) for share in shares)
+    model.restore(version, step, dense, state["values"])
     if same:
         pushes.restore(shares[0]["pushes"])
     return model

@@ -23,9 +23,13 @@ from shoal.proto.routing import Routing
 from shoal.proto.rpc import Handlers
 from shoal.ps.comeback import Meetings, newest_share
 from shoal.ps.held import HeldGradients, ReadersOrWriter
+from shoal.ps.logheld import HeldLogs
+from shoal.ps.logs import Sink
 from shoal.ps.pushes import PushRegister
 from shoal.ps.shares import Shares
 from shoal.ps.tables import Gradients, ServerModel, check_owner
+from shoal.ps.unpack import ids_of_tables, unpack
+from shoal.ps.updatelog import UpdateLog
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +58,28 @@ class ParameterServer:
         # Set once the master knows of this server; calls that come before wait.
         self.ready = threading.Event()
         self._shares = Shares(server, lambda: self.model, lambda: self.routing, self._pushes)
+        self._log: UpdateLog | None = None
+        self.held_logs = HeldLogs()
+        self.replayed = 0
+
+    def keep_log(
+        self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
+    ) -> UpdateLog:
+        """Have pushes logged, --durability=log. As `UpdateLog`; before anything is served."""
+        self._log = self._shares.log = UpdateLog(
+            sink, self.server, incarnation, self._pushes, bound, stop
+        )
+        return self._log
+
+    def begin_anew(self) -> None:
+        """The job starts here: what was logged before is not of it."""
+        if self._log is not None:
+            self._log.clear()
+
+    def look_after_log(self) -> None:
+        """Have the log looked after, until the server is stopped."""
+        if self._log is not None:
+            threading.Thread(target=self._log.keep, args=(self.stopped,), daemon=True).start()
 
     def handlers(self) -> Handlers:
         """The table of calls for `rpc.serve`."""
@@ -69,6 +95,11 @@ class ParameterServer:
             methods.BEGIN_CHECKPOINT: self._shares.begin,
             methods.WRITE_SHARE: self._shares.write,
             methods.DROP_CHECKPOINT: self._shares.drop,
+            methods.COMPLETE_CHECKPOINT: self._shares.complete,
+            methods.BEGIN_LOG: self.held_logs.begin,
+            methods.APPEND_LOG: self.held_logs.append,
+            methods.DROP_LOG: self.held_logs.drop,
+            methods.TAKE_LOG: self.held_logs.take,
             methods.SET_ROUTING: self.set_routing,
             methods.STATUS: self.status,
             methods.SHUTDOWN: self.shutdown,
@@ -114,7 +145,10 @@ class ParameterServer:
         """First values of the dense slices; the first call wins."""
         _, arrays = frames.decode(frame, pb.InitializeDenseRequest)
         trainable, state = _exactly(arrays, 2)
-        taken = self.model.initialize_dense(trainable, state)
+        with self._register_lock:
+            if self._log is not None and not self.model.dense_initialized:
+                self._log.begin(self.model.spec, frame)
+            taken = self.model.initialize_dense(trainable, state)
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
     def pull(self, frame: bytes) -> bytes:
@@ -124,7 +158,7 @@ class ParameterServer:
             self.meetings.require(request.caller)
         self._check_routing(request.routing_epoch)
         check_owner(self.routing, self.server, arrays)
-        ids = _of_tables(arrays, request)
+        ids = ids_of_tables(arrays, request)
         # Without it a pull waits for nobody: see ServerModel.
         with self._whole.reading() if request.whole_updates else nullcontext():
             return self._read(request, ids)
@@ -167,42 +201,44 @@ class ParameterServer:
 
     def push(self, frame: bytes) -> bytes:
         """Apply a push once, or hold it for the update that is to name it."""
-        request, arrays = frames.decode(frame, pb.PushRequest)
+        unpacked = unpack(frame)
+        request, gradients = unpacked.request, unpacked.gradients
         self.meetings.require(request.identity)
         model = self.model
         self._check_routing(request.routing_epoch)
-        given = len(request.tables) + 2 * request.has_dense
-        parts = arrays[-given:] if given else []
-        distinct = arrays[: len(arrays) - given]
-        ids = _of_tables(distinct, request)
-        try:
-            pairs = {
-                position: (ids[i], values.decode(parts[i]))
-                for i, position in enumerate(request.tables)
-            }
-        except TypeError as error:
-            raise WireError(pb.BAD_REQUEST, f"gradients: {error}") from error
-        check_owner(self.routing, self.server, distinct)
-        gradients = Gradients(
-            tables=pairs,
-            dense=(parts[-2], parts[-1]) if request.has_dense else None,
-            learning_rate=request.learning_rate,
-            pulled_version=request.pulled_version,
-            pulled_time=request.pulled_time,
-            modulate_rate=request.modulate_rate,
-        )
+        check_owner(self.routing, self.server, unpacked.ids)
         staleness = 0
+        log = self._log
         faults.point("push-received")
-        with self._pushes.admit(request) as fresh:
-            if fresh and request.hold:
+        with (
+            log.room(len(frame)) if log else nullcontext(),
+            self._pushes.admit(request) as fresh,
+        ):
+            if fresh:
                 model.check(gradients)
+            if fresh and request.hold:
                 self._held.hold(request, gradients)
             elif fresh:
-                staleness = model.apply(gradients)
+                staleness = self._apply(model, gradients, frame)
         faults.point("push-applied")
         return frames.encode(
             pb.PushReply(version=model.version, applied=fresh, staleness=staleness), []
         )
+
+    def _apply(self, model: ServerModel, gradients: Gradients, frame: bytes) -> int:
+        """Apply a push that was checked, and have it logged meanwhile; returns its staleness."""
+        ticket = model.ticket(gradients)
+        log = self._log
+        kept = log.hand_over(ticket, frame) if log else _nothing
+        faults.point("push-logged", first=kept)
+        try:
+            model.apply(gradients, ticket)
+        except BaseException:
+            if log is not None:
+                log.spoilt()
+            raise
+        kept()
+        return ticket.staleness
 
     def read_table(self, request: pb.ReadTableRequest) -> Iterator[bytes]:
         """Every row of a table, in frames."""
@@ -216,6 +252,8 @@ class ParameterServer:
         ids, rows = _exactly(arrays, 2)
         check_owner(self.routing, self.server, [ids])
         self.model.assign(request.table, ids, rows)
+        if self._log is not None:
+            self._log.assigned()
         return frames.encode(pb.AssignRowsReply(), [])
 
     def restore(self, plan: pb.RestoreReply) -> str:
@@ -225,6 +263,15 @@ class ParameterServer:
         """
         self.meetings.again = True
         self._model, done = newest_share(plan, self.server, self.routing, self._pushes)
+        if self._log is not None and plan.replay:
+            found = self._model is not None
+            self._model, self.replayed, said = self._log.recover(self._model, self.routing.servers)
+            if self._model is not None and not found:
+                done = "it has restored its first values"
+            done = f"{done}; {said}"
+        elif self._log is not None:
+            self.begin_anew()
+            self._log.resumed(self._model is not None)
         return done
 
     def fence(self, request: pb.FenceRequest) -> pb.FenceReply:
@@ -265,7 +312,10 @@ class ParameterServer:
             duplicate_pushes=self._pushes.duplicates,
             lost_pushes=self.meetings.lost,
             held=len(self._held),
+            held_log_bytes=len(self.held_logs),
         )
+        if self._log is not None:
+            self._log.describe(status)
         if (model := self._model) is not None:
             status.registered = True
             status.version = status.pushes = model.version
@@ -316,23 +366,14 @@ class ParameterServer:
             )
 
 
+def _nothing() -> None:
+    """Of a push that nobody logs."""
+
+
 def _exactly(arrays: list[Array], count: int) -> list[Array]:
     if len(arrays) != count:
         raise WireError(pb.BAD_REQUEST, f"the frame holds {len(arrays)} arrays instead of {count}")
     return arrays
-
-
-def _of_tables(arrays: list[Array], request: pb.PullRequest | pb.PushRequest) -> list[Array]:
-    """The ids of each table that a request names."""
-    if len(request.ids_of) != len(request.tables) or any(
-        place >= len(arrays) for place in request.ids_of
-    ):
-        raise WireError(
-            pb.BAD_REQUEST,
-            f"{len(arrays)} arrays of ids for {len(request.tables)} tables, placed as "
-            f"{list(request.ids_of)}",
-        )
-    return [arrays[place] for place in request.ids_of]
 
 
 def _value_dtype(value_type: pb.DataType) -> np.dtype[Any]:

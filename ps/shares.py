@@ -22,6 +22,7 @@ from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import Cut, cut, write_share
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
+from shoal.ps.updatelog import UpdateLog
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Shares:
         routing: Callable[[], Routing],
         pushes: PushRegister,
     ) -> None:
+        self.log: UpdateLog | None = None
         self._server = server
         self._model = model
         self._routing = routing
@@ -86,7 +88,9 @@ class Shares:
                 timer = threading.Timer(BEGUN_SECONDS, self._expire, (request.number,))
                 timer.daemon = True
                 try:
-                    at = cut(model, self._pushes)
+                    log, number = self.log, request.number
+                    noted = (lambda at: log.cut(number, at)) if log else (lambda _: None)
+                    at = cut(model, self._pushes, noted)
                 except MemoryError as error:
                     raise WireError(pb.CHECKPOINT_FAILED, "no memory for it") from error
                 under_way = _UnderWay(request.number, model, at, timer)
@@ -136,6 +140,12 @@ class Shares:
         faults.point("share-written")
         logger.info("share of checkpoint %d written: %d bytes", request.number, share["bytes"])
         return pb.WriteShareReply(share=json.dumps(share))
+
+    def complete(self, request: pb.CompleteCheckpointRequest) -> pb.CompleteCheckpointReply:
+        """A checkpoint is whole, and found by whoever restores."""
+        if self.log is not None:
+            self.log.completed(request.number)
+        return pb.CompleteCheckpointReply()
 
     def drop(self, request: pb.DropCheckpointRequest) -> pb.DropCheckpointReply:
         """Give up a checkpoint, if it is under way."""

@@ -6,7 +6,6 @@ and leaves the arithmetic to native/.
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import time
@@ -56,16 +55,28 @@ class Gradients:
 
 
 @dataclass(frozen=True)
+class Ticket:
+    """What a push's effect depends on beside its gradients.
+
+    step: of the optimizers, from 1, of no other push. staleness: in pushes.
+    """
+
+    step: int
+    staleness: int
+
+
+@dataclass(frozen=True)
 class FrozenDense:
     """The dense slices at one moment, copied.
 
     trainable: "values" and each optimizer slot -> float32 [n]. state: float32 [m].
-    version: pushes applied.
+    version: pushes applied. step: the last one taken.
     """
 
     trainable: dict[str, Float32]
     state: Float32
     version: int
+    step: int
 
 
 class ServerModel:
@@ -103,8 +114,8 @@ class ServerModel:
         self._state: Float32 = np.zeros(0, np.float32)
         self._dense_lock = threading.Lock()
         self._frozen = False
-        self._tickets = itertools.count(1)
         self._lock = threading.Lock()
+        self._step = 0
         self._version = 0
         self._dense_version = 0
         self._staleness = Distribution()
@@ -164,7 +175,7 @@ class ServerModel:
             trainable = {"values": self._dense.values.copy()}
             trainable |= {name: slot.copy() for name, slot in self._dense.slots.items()}
             self._frozen = True
-            frozen = FrozenDense(trainable, self._state.copy(), self._version)
+            frozen = FrozenDense(trainable, self._state.copy(), self._version, self._step)
         try:
             for table in self.tables:
                 table.begin_snapshot()
@@ -179,8 +190,10 @@ class ServerModel:
             table.end_snapshot()
         self._frozen = False
 
-    def restore(self, version: int, trainable: dict[str, Float32], state: Float32) -> None:
-        """Set the dense slices with their slots and the version, as frozen; rows are assigned.
+    def restore(
+        self, version: int, step: int, trainable: dict[str, Float32], state: Float32
+    ) -> None:
+        """Set the dense slices with their slots, version and step, as frozen; rows are assigned.
 
         Only for a new model.
         """
@@ -189,7 +202,7 @@ class ServerModel:
         for name, slot in self._dense.slots.items():
             slot[:] = trainable[name]
         self._version = self._dense_version = version
-        self._tickets = itertools.count(version + 1)
+        self._step = step
 
     def _table(self, position: int) -> RowStore:
         if not 0 <= position < len(self.tables):
@@ -238,16 +251,19 @@ class ServerModel:
             if sizes != (self._dense_elements, self._state_elements):
                 raise WireError(pb.BAD_REQUEST, f"dense slices of {sizes} elements")
 
-    def apply(self, push: Gradients) -> int:
-        """Apply a push; returns its staleness in pushes.
-
-        Raises as `check` does, before anything is changed.
-        """
-        self.check(push)
+    def ticket(self, push: Gradients) -> Ticket:
+        """Admit a push to be applied: the next one is another step."""
         with self._lock:
             # Concurrent pushes each need a step of their own for bias correction.
-            step = next(self._tickets)
-            staleness = max(0, self._version - push.pulled_version)
+            self._step += 1
+            return Ticket(self._step, max(0, self._version - push.pulled_version))
+
+    def apply(self, push: Gradients, ticket: Ticket, *, again: bool = False) -> None:
+        """Apply a push that was checked.
+
+        again: it was applied once by an earlier incarnation, with this ticket, and counted.
+        """
+        step, staleness = ticket.step, ticket.staleness
         # Here and not at the worker, as only now the staleness is known. 0 and 1 are alike:
         # the rate is never raised.
         rate = push.learning_rate / (max(1, staleness) if push.modulate_rate else 1)
@@ -258,8 +274,11 @@ class ServerModel:
             # from one value add up: whole, they would go beyond what they aim at, a
             # variance below zero. Divided, they are that of one larger batch.
             self._update_dense(push.dense, np.float32(staleness + 1), rate, step)
-        self._count([(staleness, push.pulled_time)], dense=push.dense is not None)
-        return staleness
+        if again:
+            with self._lock:
+                self._step = max(self._step, step)
+        counted = [] if again else [(staleness, push.pulled_time)]
+        self._count(counted, dense=push.dense is not None)
 
     def apply_average(self, gradients: Sequence[Sequence[Gradients]]) -> None:
         """Apply the average of gradients that were checked, as one update.
@@ -270,7 +289,8 @@ class ServerModel:
         """
         pushes = [push for parts in gradients for push in parts]
         with self._lock:
-            step = next(self._tickets)
+            self._step += 1
+            step = self._step
             version = self._version
         rate = max(pushes, key=lambda push: push.pulled_version).learning_rate
         divisor = len(gradients)

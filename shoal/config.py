@@ -36,6 +36,7 @@ CHECK_FLAGS = (
 
 WIRE_DTYPES = ("float32", "bfloat16", "float16")
 SYNC_LATE = ("drop", "fold")
+DURABILITIES = ("checkpoint", "log")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
@@ -226,6 +227,25 @@ class JobConfig(KubernetesOptions):
     keep_checkpoint_max: int = _option(
         "How many checkpoints are kept; older ones are removed.", 3, commands="train"
     )
+    durability: str = _option(
+        "What a parameter server's death costs. checkpoint: the updates since its last checkpoint. "
+        "log: none; each update is also kept by the next server, or in a file if there is one "
+        "server, before the worker is answered.",
+        "checkpoint",
+        commands="train",
+    )
+    log_mb: int = _option(
+        "With --durability=log, megabytes that the log of one server may take, where it is kept. "
+        "At half of it a checkpoint is taken; at all of it pushes wait for that.",
+        1024,
+        commands="train",
+    )
+    log_fsync: bool = _option(
+        "With --durability=log and one server, have each update on disk before the worker is "
+        "answered, so that none is lost when the machine dies, either.",
+        False,
+        commands="train",
+    )
     seed: int = _option("Seed of initial values and of the order of tasks.", 0)
     relaunch_limit: int = _option(
         "How often one worker or server is started again after a failure before the job fails.", 3
@@ -272,6 +292,7 @@ class JobConfig(KubernetesOptions):
             ("checkpoint_steps", 0),
             ("checkpoint_seconds", 0.0),
             ("keep_checkpoint_max", 1),
+            ("log_mb", 1),
             ("export_max_table_mb", 0),
             ("relaunch_limit", 0),
         ):
@@ -283,6 +304,7 @@ class JobConfig(KubernetesOptions):
                 f"multiple of --accumulate ({self.accumulate}): a push is of one task"
             )
         self._check_sync()
+        self._check_durability()
         for name in (
             "heartbeat_seconds",
             "worker_timeout_seconds",
@@ -350,6 +372,33 @@ class JobConfig(KubernetesOptions):
                     "leave one of them out"
                 )
 
+    def _check_durability(self) -> None:
+        if self.durability not in DURABILITIES:
+            raise UserError(
+                f"--durability must be one of {', '.join(DURABILITIES)}, not {self.durability!r}"
+            )
+        if self.durability != "log":
+            for name, unset in (("log_mb", 1024), ("log_fsync", False)):
+                if getattr(self, name) != unset:
+                    raise UserError(f"{flag(name)} is of the log of updates: add --durability=log")
+            return
+        if self.sync:
+            raise UserError(
+                "--durability=log does not cover the gradients that wait for their update with "
+                "--sync: leave one of them out"
+            )
+        if self.log_fsync and self.num_ps > 1:
+            raise UserError(
+                "--log-fsync is of a log in a file, which is that of a job with one server; with "
+                f"--num-ps {self.num_ps} it is in another server's memory"
+            )
+        if self.command == "train" and not (self.checkpoint_steps or self.checkpoint_seconds):
+            raise UserError(
+                "--durability=log needs checkpoints, beyond which its log is let go of: "
+                "set --checkpoint-seconds or --checkpoint-steps above 0"
+                + (", and --checkpoint-dir to a place that all pods share" if self.image else "")
+            )
+
     @property
     def gradients_per_update(self) -> int:
         """With --sync, how many gradients are averaged into one update."""
@@ -371,6 +420,12 @@ class JobConfig(KubernetesOptions):
                         "need a --checkpoint-dir that all pods share"
                     )
                 changes["checkpoint_seconds"] = 0.0
+            alone = self.durability == "log" and self.num_ps == 1
+            if alone and not self.shared(changes["job_dir"]):
+                raise UserError(
+                    "--durability=log: the log of a single server is a file in --job-dir, which "
+                    "its pod would take with it: have a --volume hold it, or use --num-ps 2"
+                )
             token = self.token or secrets.token_hex(8)
             return dataclasses.replace(self, job_name=name, token=token, **changes)
         job_dir = self.job_dir or os.path.join("shoal-jobs", name)
@@ -485,6 +540,11 @@ class JobFolder:
     def process_of(self, role: str, index: int, incarnation: int) -> Path:
         """Which process of this machine one start is: JSON {pid, started}."""
         return self.path / "processes" / f"{role}-{index}.{incarnation}.json"
+
+    @property
+    def update_log(self) -> Path:
+        """Folder of the log of updates of a job with one server, with --durability=log."""
+        return self.path / "log"
 
     @property
     def result(self) -> Path:

@@ -267,6 +267,10 @@ def report(result: JobResult) -> Table:
         )
         lost = result.servers["lost_pushes"]
         table.add_row("updates lost", Text(f"{lost:,} pushes", style="bold red" if lost else ""))
+    if absent := result.log.get("unprotected", {}).get("times"):
+        seconds = result.log["unprotected"]["seconds"]
+        text = f"{absent} times, for {seconds:.1f} s in all: a death then would have lost updates"
+        table.add_row("no protection", Text(text, style="bold red"))
     if text := checkpoints_text(result.checkpoints):
         table.add_row("checkpoints", Text(text))
     if result.output and result.state == "succeeded":

@@ -39,6 +39,7 @@ class JobResult:
     stage_seconds: dict[str, float] = field(default_factory=dict)
     workers: dict[str, int] = field(default_factory=dict)
     servers: dict[str, int] = field(default_factory=dict)
+    log: dict[str, Any] = field(default_factory=dict)
     sync: dict[str, int] = field(default_factory=dict)
     checkpoints: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] | None = None

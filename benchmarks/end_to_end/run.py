@@ -1,11 +1,13 @@
 """Samples a second of a whole job, against its compiled step, Keras and TensorFlow's strategy.
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D]
-        [--processes N] [--systems shoal ceiling keras strategy]
+        [--processes N] [--servers N] [--systems shoal log ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
-worker, or with --processes N as many of each (then only against TensorFlow's strategy). The systems
-take turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
+worker, or with --processes N as many of each (then only against TensorFlow's strategy). `log`
+is shoal with --durability=log, where it is asked for; --servers says how many servers shoal
+then has. The systems take turns, as this kind of machine's speed drifts; a ratio is of medians
+over the rounds.
 A round of shoal is a whole `shoal train` that reads Parquet files, observed from its
 20th step on and then stopped; the peers have their data in memory. CPU seconds a
 million samples are of all processes that train (for shoal worker and server).
@@ -44,6 +46,8 @@ OUTPUT = BENCH / "end_to_end.json"
 TF_KERAS = BENCH / "tf_keras"
 """Where `make bench-end-to-end` installs tf_keras, for the strategy alone."""
 SYSTEMS = ("shoal", "ceiling", "keras", "strategy")
+LOG = ("--durability", "log")
+"""The flags of the system `log`."""
 WARM_STEPS = 20
 START_SECONDS = 120
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -88,10 +92,13 @@ class Peer:
 class Shoal:
     """A `shoal train` a round."""
 
-    def __init__(self, folder: Path, depth: int, processes: int, flags: list[str]) -> None:
+    def __init__(
+        self, folder: Path, depth: int, workers: int, servers: int, flags: list[str]
+    ) -> None:
         self._folder = folder
         self._depth = depth
-        self._processes = processes
+        self._workers = workers
+        self._servers = servers
         self._flags = flags
         self._job = (BENCH / "end-to-end-job").resolve()
 
@@ -104,7 +111,7 @@ class Shoal:
             *("--training-data", str(self._folder / "train.parquet")),
             *("--minibatch-size", str(stream.BATCH), "--num-minibatches-per-task", "64"),
             *("--num-epochs", "1000", "--pipeline-depth", str(self._depth)),
-            *("--num-workers", str(self._processes), "--num-ps", str(self._processes)),
+            *("--num-workers", str(self._workers), "--num-ps", str(self._servers)),
             *self._flags,
         ]
         (self._job / "master.json").unlink(missing_ok=True)
@@ -207,7 +214,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each system a round")
     parser.add_argument("--depth", type=int, default=1, help="shoal's --pipeline-depth")
     parser.add_argument("--processes", type=int, default=1, help="workers, and servers")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS)
+    parser.add_argument("--systems", nargs="+", choices=(*SYSTEMS, "log"))
+    parser.add_argument("--servers", type=int, default=0, help="0: as many as --processes")
     parser.add_argument("--shoal", default="", help="more flags for shoal train, in one argument")
     options = parser.parse_args()
     # So that the job and the peers end with this process.
@@ -223,9 +231,10 @@ def main() -> None:
     count = str(options.processes)
     try:
         for kind in wanted:
-            if kind == "shoal":
-                flags = options.shoal.split()
-                systems[kind] = Shoal(folder, options.depth, options.processes, flags)
+            if kind in ("shoal", "log"):
+                flags = [*options.shoal.split(), *(LOG if kind == "log" else ())]
+                servers = options.servers or options.processes
+                systems[kind] = Shoal(folder, options.depth, options.processes, servers, flags)
             elif kind == "strategy":
                 systems[kind] = Peer(str(HERE / "parameter_server.py"), *given, count, count)
             else:
@@ -243,6 +252,8 @@ def main() -> None:
             system.close()
     made = results(options.ids, options.processes, rounds)
     each = f"{count} worker and server" if not several else f"{count} workers and servers"
+    if options.servers:
+        each = f"workers: {count}, servers: {options.servers}"
     title = f"DeepFM, synthetic stream, {options.ids:,} ids, depth {options.depth}, {each}"
     table = Table(title=title)
     for heading in ("system", "samples/s", "CPU s a million samples", "shoal against it"):

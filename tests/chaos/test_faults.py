@@ -125,7 +125,7 @@ def test_the_points_are_those_in_the_code():
         (name, package.__name__.rpartition(".")[2])
         for package in (master, ps, worker)
         for path in Path(package.__path__[0]).glob("*.py")
-        for name in re.findall(r'faults\.point\("([\w-]+)"\)', path.read_text())
+        for name in re.findall(r'faults\.point\("([\w-]+)"[,)]', path.read_text())
     }
     assert found == {(name, point.role) for name, point in POINTS.items()}
 

@@ -27,7 +27,7 @@ from tests.master.strategies import exited
 HEARD_AGAIN = {
     *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
     *("staleness", "age", "started", "_instructions", "_next_id"),
-    *("_joined", "_decided"),
+    *("_joined", "_decided", "wants_checkpoint"),
     *("_note", "_inside", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
 """What a new master learns by itself, by the names of the fields."""
@@ -201,6 +201,14 @@ class RandomJob:
             failure = Failure.internal("no more", "Traceback")
             self.job.process_failed(Start(worker, incarnation), failure, self.now)
 
+    def _protection(self) -> None:
+        server = ServerId(self.draw.randrange(len(self.job.members.servers)))
+        slot = self.job.members.servers[server]
+        absences = slot.absences + self.draw.randrange(2)
+        seconds = slot.absent_seconds + self.draw.random()
+        why = self.draw.choice(("", "its log is lost", "no log was begun"))
+        self.job.protection_changed(server, absences, seconds, why, self.now)
+
     def _end(self) -> None:
         if self.draw.random() < 0.01:
             self.job.stop("enough", self.now)
@@ -216,5 +224,6 @@ class RandomJob:
         *[_fence] * 3,
         _wait,
         _process_failed,
+        _protection,
         _end,
     )

@@ -184,3 +184,19 @@ def test_recovery_times_end_with_a_successor_at_work():
         "worker": Recovery(1, 0, None, None),
     }
     assert "  ps: 2 of 2 replaced, after 1.5 s (median), 2.0 s (p99)" in text_of(report)
+
+
+def test_what_a_log_did_and_when_there_was_none():
+    events = []
+    job = trained(events.append)
+    server = ServerId(0)
+    job.process_exited(exited(server), 5.0)
+    job.server_registered(server, 1, "host:2", 6.0, "it is back", 7)
+    job.protection_changed(server, 1, 0.0, "its log is lost", 7.0)
+    job.protection_changed(server, 1, 1.0, "", 8.0)
+    report = audited(job.config, events)
+    assert report.updates["replayed"] == 7
+    first, second = report.unprotected
+    assert first.endswith("ps-0: not protected by a log: its log is lost")
+    assert second.endswith("ps-0: protected again")
+    assert first in text_of(report)

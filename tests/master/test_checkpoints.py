@@ -181,3 +181,23 @@ def test_a_server_that_is_told_to_end_does_not_wait_in_vain():
     assert "takes no checkpoints" in without.server_leaving(ServerId(0), 0, 2.0)
     without.stop("enough", 3.0)
     assert without.server_leaving(ServerId(0), 0, 4.0) == "nothing is trained now"
+
+
+def test_a_server_asks_for_a_checkpoint_of_its_log():
+    job = begun(TRAINING, durability="log", checkpoint_seconds=1000.0, num_ps=2)
+    job.tick(1.0)
+    asking = pb.ServerStatus(wants_checkpoint=True)
+    job.server_status(ServerId(1), asking)
+    job.tick(2.0)
+    assert orders(job) == [TakeCheckpoint()]
+    job.checkpoint_failed("/x: No space left on device", False, 3.0)
+    job.tick(7.0)
+    assert orders(job) == []  # it still asks, and a full disk stays full for a while
+    job.tick(8.0)
+    assert orders(job) == [TakeCheckpoint()]
+    job.checkpoint_taken(taken(1), False, 9.0)
+    job.tick(10.0)
+    assert orders(job) == []
+    job.server_status(ServerId(1), pb.ServerStatus())
+    job.tick(11.0)
+    assert orders(job) == []

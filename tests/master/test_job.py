@@ -339,6 +339,30 @@ def test_a_dead_server_is_started_again_and_calls_wait_for_it():
     assert job.members.fences() == [(w(1), 0)]
 
 
+def test_where_a_servers_log_is_and_when_none_protects_it():
+    job = begun(TRAINING, durability="log", checkpoint_seconds=9.0, num_ps=2, relaunch_limit=9)
+    assert job.members.holder_of(ServerId(1)) == "host:0"
+    job.process_exited(exited(ServerId(0)), 1.0)
+    assert job.members.holder_of(ServerId(1)) == ""
+    job.protection_changed(ServerId(1), 1, 0.0, "its log is lost", 1.5)
+    job.server_registered(ServerId(0), 1, "host:7", 2.0, "it is back", 41)
+    assert job.members.holder_of(ServerId(1)) == "host:7"
+    job.protection_changed(ServerId(1), 1, 2.5, "", 4.0)
+    job.protection_changed(ServerId(1), 2, 2.5, "its log is lost", 5.0)
+    job.protection_changed(ServerId(1), 2, 4.0, "", 6.0)
+    texts = [text.split(": ", 1)[1] for text in job.record.messages]
+    assert texts[-3:] == [
+        "the updates of ps-1 are protected again, after 2.5 s",
+        "warning: the updates of ps-1 are NOT PROTECTED: its log is lost",
+        "the updates of ps-1 are protected again, after 1.5 s",
+    ]
+    assert result_of(job, 7.0)["log"] == {
+        "replayed_pushes": 41,
+        "unprotected": {"times": 2, "seconds": 4.0},
+    }
+    assert result_of(begun(TRAINING), 7.0)["log"] is None
+
+
 def test_a_server_that_dies_too_often_ends_the_job():
     job = begun(TRAINING, relaunch_limit=1)
     job.process_exited(exited(ServerId(0)), 1.0)

@@ -168,3 +168,45 @@ def test_a_peer_that_came_back_elsewhere_is_found(serve, connect):
     connection = connect(f"127.0.0.1:{gone[1]}", address_now=lambda: new)
     assert connection.call(methods.STATUS, pb.ServerStatusRequest()).version == 7
     assert connection.address == new
+
+
+def test_a_label_travels_beside_the_bytes_and_a_large_request_in_parts(serve, connect, monkeypatch):
+    monkeypatch.setattr(rpc.parts, "WHOLE_BYTES", 10)
+    seen = []
+
+    def append(labelled):
+        seen.append(labelled)
+        return pb.AppendLogReply()
+
+    connection = connect(serve({methods.APPEND_LOG: append}))
+    label = pb.LogEntry(log="a", step=3)
+    for request in (b"small", b"large" * 10):
+        future = connection.start(methods.APPEND_LOG, request, label=label)
+        connection.finish(methods.APPEND_LOG, request, future, label=label)
+    assert seen == [(label, b"small"), (label, b"large" * 10)]
+    with pytest.raises(WireError, match=r"BAD_REQUEST.*no label.*LogEntry"):
+        connection.call(methods.APPEND_LOG, b"x")
+
+
+def test_calls_handled_apart_are_answered_while_all_threads_wait_for_them(serve, connect):
+    """As servers do that hand their pushes to each other."""
+    waiting = threading.Semaphore(0)
+    go_on = threading.Event()
+
+    def push(frame):
+        waiting.release()
+        assert go_on.wait(30)
+        return frame
+
+    def append(_):
+        go_on.set()
+        return pb.AppendLogReply()
+
+    connection = connect(serve({methods.PUSH: push, methods.APPEND_LOG: append}))
+    answers = [connection.start(methods.PUSH, b"x") for _ in range(8)]
+    for _ in range(4):  # as many threads as there are
+        assert waiting.acquire(timeout=30)
+    label = pb.LogEntry()
+    future = connection.start(methods.APPEND_LOG, b"y", label=label)
+    connection.finish(methods.APPEND_LOG, b"y", future, label=label)
+    assert [connection.result(methods.PUSH, each) for each in answers] == [b"x"] * 8

@@ -64,7 +64,8 @@ class Group:
             change = np.full(model._state_elements, 0.25, np.float32)
             with self.pushes[server].admit(request) as fresh:
                 if fresh:
-                    model.apply(Gradients({0: (own, gradients)}, (dense, change), 0.1, 0, 0))
+                    push = Gradients({0: (own, gradients)}, (dense, change), 0.1, 0, 0)
+                    model.apply(push, model.ticket(push))
 
     def save(self, root, number):
         """Returns the checkpoint's folder."""

@@ -1,0 +1,97 @@
+"""The logs that a server keeps for others, in memory.
+
+Owns the bytes and who may write them. Does not know what a push is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+
+@dataclass
+class _Held:
+    base: pb.LogBase
+    entries: dict[int, tuple[pb.LogEntry, bytes]] = field(default_factory=dict)
+
+
+class HeldLogs:
+    """The log of each server that has one here. Its methods are handlers of calls."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: dict[int, _Held] = {}
+
+    def __len__(self) -> int:
+        """Bytes of all pushes kept."""
+        with self._lock:
+            return sum(len(f) for held in self._logs.values() for _, f in held.entries.values())
+
+    def begin(self, request: pb.BeginLogRequest) -> pb.BeginLogReply:
+        """Keep a new log in place of the server's old one. Raises WireError(FENCED)."""
+        base = request.base
+        with self._lock:
+            held = self._logs.get(base.server)
+            if held is not None:
+                self._check_writer(held, base.incarnation)
+            self._logs[base.server] = _Held(base)
+        return pb.BeginLogReply()
+
+    def append(self, labelled: tuple[pb.LogEntry, bytes]) -> pb.AppendLogReply:
+        """Keep a push; the same one again changes nothing. Raises WireError(NO_LOG, FENCED)."""
+        entry, _ = labelled
+        with self._lock:
+            self._find(entry.server, entry.log, entry.incarnation).entries[entry.step] = labelled
+        return pb.AppendLogReply()
+
+    def drop(self, request: pb.DropLogRequest) -> pb.DropLogReply:
+        """Let go of what is in a checkpoint. Raises WireError(NO_LOG, FENCED)."""
+        with self._lock:
+            held = self._find(request.server, request.log, request.incarnation)
+            if request.step:
+                held.base = pb.LogBase(
+                    log=request.log,
+                    server=request.server,
+                    incarnation=held.base.incarnation,
+                    applied=request.applied,
+                )
+                held.entries = {
+                    step: each for step, each in held.entries.items() if step > request.step
+                }
+        return pb.DropLogReply()
+
+    def take(self, request: pb.TakeLogRequest) -> Iterator[bytes]:
+        """Give a server's log to its new incarnation. It stays, and nobody else may write it."""
+        with self._lock:
+            held = self._logs.get(request.server)
+            if held is None:
+                return
+            self._check_writer(held, request.incarnation)
+            held.base.incarnation = request.incarnation
+            base = held.base.SerializeToString()
+            entries = [held.entries[step] for step in sorted(held.entries)]
+        yield base
+        for entry, frame in entries:
+            yield entry.SerializeToString()
+            yield frame
+
+    def _find(self, server: int, log: str, incarnation: int) -> _Held:
+        held = self._logs.get(server)
+        if held is not None:
+            self._check_writer(held, incarnation)
+        if held is None or held.base.log != log:
+            raise WireError(pb.NO_LOG, f"log {log} of ps-{server} is not kept here")
+        return held
+
+    @staticmethod
+    def _check_writer(held: _Held, incarnation: int) -> None:
+        if incarnation < held.base.incarnation:
+            raise WireError(
+                pb.FENCED,
+                f"ps-{held.base.server} was started again: incarnation {held.base.incarnation} "
+                f"writes its log, not {incarnation}",
+            )

@@ -1,0 +1,44 @@
+"""Where a server's log is to be kept: the next server's memory, or a file if there is none.
+
+Owns that choice, and the questions to the master that it takes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoal.config import JobConfig, JobFolder
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.rpc import Connection, peer_name
+from shoal.ps.logfile import FileSink
+from shoal.ps.logpeer import PeerSink
+from shoal.ps.logs import Sink
+
+
+def sink_of(job: JobConfig, index: int, incarnation: int, master: Connection) -> Sink:
+    """The place of the log of server `index`."""
+    if job.num_ps == 1:
+        folder = JobFolder(Path(job.job_dir)).update_log
+        return FileSink(folder, index, incarnation, sync=job.log_fsync)
+    peer = (index + 1) % job.num_ps
+
+    def locate() -> str:
+        # Without a retry: who waits for the other server asks again.
+        reply = master.call(methods.GET_ROUTING, pb.GetRoutingRequest(), patience=0.0)
+        return reply.servers[peer]
+
+    def holder() -> str:
+        request = pb.RestoreRequest(server=index, incarnation=incarnation)
+        return master.call(methods.GET_RESTORE, request).holder
+
+    return PeerSink(
+        index,
+        incarnation,
+        peer,
+        peer_name(job.token, "ps", peer),
+        locate,
+        holder,
+        # Workers wait for this server meanwhile.
+        retry_seconds=job.server_patience_seconds / 2,
+    )

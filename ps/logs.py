@@ -1,0 +1,101 @@
+"""The log of a server's pushes: what all its parts share.
+
+Owns the words: what a log is made of, where it may be kept (`Sink`), and how it fails. The
+server's own side is updatelog.py, the places are logpeer.py and logfile.py, doing a log
+again is replay.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.ps.pushes import PushRegister
+
+
+class LogLostError(Exception):
+    """The log is not there any more, or not to be reached or written; says why."""
+
+
+class LogTakenError(Exception):
+    """A later incarnation of the server writes the log now: this one is over."""
+
+
+@dataclass(frozen=True)
+class TakenLog:
+    """A log that is to be done again, in the order of its steps.
+
+    entries: each with its push. A base between them says what was applied by then. Raises
+        LogLostError if it breaks off.
+    """
+
+    base: pb.LogBase
+    entries: Iterator[tuple[pb.LogEntry | pb.LogBase, bytes]]
+
+
+class Sink(Protocol):
+    """Where one server's log is kept. Any of these may raise LogLostError or LogTakenError.
+
+    retry_seconds: how long a log that cannot be taken is tried to be taken again.
+    """
+
+    retry_seconds: float
+
+    def clear(self) -> None:
+        """Have nothing left of earlier runs of the job."""
+
+    def reach(self) -> None:
+        """Make sure that a log could begin now."""
+
+    def begin(self, base: pb.LogBase) -> None:
+        """Begin a new log, which replaces any other of this server."""
+
+    def append(self, entry: pb.LogEntry, frame: bytes) -> Callable[[], None]:
+        """Hand an entry on; the result waits until it is kept, and may be called again."""
+
+    def mark(self, applied: Iterable[pb.PushIdentity]) -> Any:
+        """Note where the log is, at a cut; for `drop`."""
+
+    def drop(self, step: int, applied: Iterable[pb.PushIdentity], mark: Any) -> None:
+        """Let go of the entries up to `step`; the log now stands on `applied`."""
+
+    def check(self) -> None:
+        """Look whether the log is still there."""
+
+    def take(self) -> TakenLog | None:
+        """The log that an earlier incarnation has left, to be written on; None: there is none."""
+
+    def adopt(self, base: pb.LogBase) -> None:
+        """Write on with a log that was taken."""
+
+    def close(self) -> None:
+        """End; what is kept stays."""
+
+
+def identities(applied: Iterable[dict[str, int]]) -> list[pb.PushIdentity]:
+    """What `PushRegister.paused` gives, as a log's base has it."""
+    return [
+        pb.PushIdentity(
+            worker=each["worker"], incarnation=each["incarnation"], sequence=each["sequence"]
+        )
+        for each in applied
+    ]
+
+
+def applied_now(pushes: PushRegister) -> list[pb.PushIdentity]:
+    """The last push applied of each worker. Waits for those under way."""
+    with pushes.paused() as applied:
+        return identities(applied)
+
+
+def reaches(base: pb.LogBase, applied: Iterable[pb.PushIdentity]) -> bool:
+    """Whether the log has every push that is not among `applied`: nothing lies between.
+
+    A worker's pushes are applied in their order, so its last one stands for all before.
+    """
+    last = {each.worker: (each.incarnation, each.sequence) for each in applied}
+    return all(
+        last.get(each.worker, (0, 0)) >= (each.incarnation, each.sequence) for each in base.applied
+    )

@@ -1,0 +1,65 @@
+"""A push's frame as the server's own types; the same for one that comes and one done again.
+
+Owns what is where in the frame. Whether it may be applied is others' to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from shoal.native import values
+from shoal.proto import frames
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.ps.tables import Gradients
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class UnpackedPush:
+    """A push. ids: the distinct arrays of ids."""
+
+    request: pb.PushRequest
+    ids: list[Array]
+    gradients: Gradients
+
+
+def unpack(frame: bytes) -> UnpackedPush:
+    """The push in a frame. Raises WireError(BAD_REQUEST)."""
+    request, arrays = frames.decode(frame, pb.PushRequest)
+    given = len(request.tables) + 2 * request.has_dense
+    parts = arrays[-given:] if given else []
+    distinct = arrays[: len(arrays) - given]
+    ids = ids_of_tables(distinct, request)
+    try:
+        pairs = {
+            position: (ids[i], values.decode(parts[i])) for i, position in enumerate(request.tables)
+        }
+    except TypeError as error:
+        raise WireError(pb.BAD_REQUEST, f"gradients: {error}") from error
+    gradients = Gradients(
+        tables=pairs,
+        dense=(parts[-2], parts[-1]) if request.has_dense else None,
+        learning_rate=request.learning_rate,
+        pulled_version=request.pulled_version,
+        pulled_time=request.pulled_time,
+        modulate_rate=request.modulate_rate,
+    )
+    return UnpackedPush(request, distinct, gradients)
+
+
+def ids_of_tables(arrays: list[Array], request: pb.PullRequest | pb.PushRequest) -> list[Array]:
+    """The ids of each table that a request names. Raises WireError(BAD_REQUEST)."""
+    if len(request.ids_of) != len(request.tables) or any(
+        place >= len(arrays) for place in request.ids_of
+    ):
+        raise WireError(
+            pb.BAD_REQUEST,
+            f"{len(arrays)} arrays of ids for {len(request.tables)} tables, placed as "
+            f"{list(request.ids_of)}",
+        )
+    return [arrays[place] for place in request.ids_of]

@@ -1,0 +1,369 @@
+"""A server's own log: each push is in another place before the worker is answered.
+
+Owns when a push counts as kept, how much the log may hold, whether what was acknowledged is
+protected, and a new beginning after the log was lost. Where it is kept is a sink's (logs.py);
+doing it again is replay.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.ps.checkpoint import Cut
+from shoal.ps.logs import (
+    LogLostError,
+    LogTakenError,
+    Sink,
+    applied_now,
+    identities,
+    reaches,
+)
+from shoal.ps.pushes import PushRegister
+from shoal.ps.replay import recover
+from shoal.ps.tables import ServerModel, Ticket
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 0.5
+"""Between looks whether the log is still there, and tries to begin a lost one anew."""
+
+NEAR = 0.5
+"""Share of the bound at which a checkpoint is asked for: taking it takes a while."""
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """Where the log `name` was at a cut; as the sink's `drop` takes it."""
+
+    name: str
+    step: int
+    applied: list[pb.PushIdentity]
+    mark: Any
+
+
+def _nothing() -> None:
+    pass
+
+
+class Absence:
+    """When there was no protection.
+
+    why: there is none now; "" if there is. times: how often there was none. seconds: of all
+    times that are over.
+    """
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.times = 0
+        self.seconds = 0.0
+        self._since = 0.0
+
+    def begin(self, why: str) -> None:
+        """There is no protection; the first reason counts."""
+        if not self.why:
+            self.why, self._since = why, time.monotonic()
+            self.times += 1
+            logger.warning("updates are not protected: %s", why)
+
+    def end(self) -> None:
+        """There is protection."""
+        if self.why:
+            seconds = time.monotonic() - self._since
+            self.seconds += seconds
+            self.why = ""
+            logger.info("updates are protected again, after %.1f s", seconds)
+
+
+class UpdateLog:
+    """The log of server `server`, kept in `sink`.
+
+    It is on from its beginning until it is lost. It protects if it stands on the model's
+    beginning, or on a checkpoint that is complete.
+
+    bound: bytes of pushes that it may hold. superseded: called if another incarnation of
+        this server writes it.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        server: int,
+        incarnation: int,
+        pushes: PushRegister,
+        bound: int,
+        superseded: Callable[[], object],
+    ) -> None:
+        self._sink = sink
+        self._server = server
+        self._incarnation = incarnation
+        self._pushes = pushes
+        self._bound = bound
+        self._superseded = superseded
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._name = ""
+        self._on = False
+        self._protects = False
+        # Whether there is anything to protect: not before the model's first values.
+        self._begun = False
+        self._sizes: list[tuple[int, int]] = []
+        self._bytes = 0
+        self._reserved = 0
+        self._cuts: dict[int, _Noted] = {}
+        self._saved: list[pb.PushIdentity] | None = None
+        self._absence = Absence()
+
+    # ------------------------------------------------------------ pushes
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Enter with room for a push. Raises WireError(NOT_READY) if there is none.
+
+        Not by waiting here: a push that waits holds a thread, and the checkpoint that makes
+        room needs one.
+        """
+        with self._lock:
+            held = self._bytes + self._reserved
+            if self._on and held and held + size > self._bound:
+                raise WireError(
+                    pb.NOT_READY,
+                    f"the log of updates is full (--log-mb {self._bound >> 20}) until the next "
+                    "checkpoint is complete",
+                )
+            self._reserved += size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reserved -= size
+
+    def hand_over(self, ticket: Ticket, frame: bytes) -> Callable[[], None]:
+        """Send a push on its way; the result waits until it is kept, or the log is lost.
+
+        Raises WireError(NOT_READY) if this incarnation of the server is over.
+        """
+        with self._lock:
+            if not self._on:
+                self._expose("no log was begun")
+                return _nothing
+            name = self._name
+            self._sizes.append((ticket.step, len(frame)))
+            self._bytes += len(frame)
+        entry = pb.LogEntry(
+            log=name,
+            server=self._server,
+            incarnation=self._incarnation,
+            step=ticket.step,
+            staleness=ticket.staleness,
+        )
+        wait: Callable[[], None] = _nothing
+        with self._losing(name):
+            wait = self._sink.append(entry, frame)
+        return partial(self._wait, name, wait)
+
+    def _wait(self, name: str, wait: Callable[[], None]) -> None:
+        with self._losing(name):
+            wait()
+
+    def spoilt(self) -> None:
+        """A push is in the log that was not applied after all."""
+        with self._lock:
+            self._lose(self._name, "an update could not be applied")
+
+    @contextmanager
+    def _losing(self, name: str) -> Iterator[None]:
+        """What is called in it may find that the log `name` is lost."""
+        try:
+            yield
+        except LogLostError as error:
+            with self._lock:
+                self._lose(name, str(error))
+        except LogTakenError as error:
+            self._superseded()
+            raise WireError(pb.NOT_READY, str(error)) from error
+
+    def _lose(self, name: str, why: str) -> None:
+        """Under the lock."""
+        if self._on and self._name == name:
+            self._on = False
+            self._expose(f"its log is lost: {why}")
+
+    def _expose(self, why: str) -> None:
+        """Under the lock."""
+        self._protects = False
+        self._absence.begin(why)
+
+    def _protect(self) -> None:
+        """Under the lock."""
+        self._protects = True
+        self._absence.end()
+
+    # ------------------------------------------------------------ checkpoints
+
+    def cut(self, number: int, cut: Cut) -> None:
+        """A checkpoint's share is fixed, and no push is under way."""
+        with self._lock:
+            name = self._name if self._on else ""
+        applied = identities(cut.applied)
+        mark = None
+        if name:
+            with self._losing(name):
+                mark = self._sink.mark(applied)
+        with self._lock:
+            self._cuts[number] = _Noted(name, cut.dense.step, applied, mark)
+
+    def completed(self, number: int) -> None:
+        """A checkpoint is complete and will be found: what is in it need not be in the log."""
+        with self._lock:
+            noted = self._cuts.get(number)
+            self._cuts = {n: each for n, each in self._cuts.items() if n > number}
+            if noted is None:
+                return  # fixed by an earlier incarnation
+            self._saved = noted.applied
+            if not self._on or self._name != noted.name:
+                return
+        with self._losing(noted.name):
+            self._sink.drop(noted.step, noted.applied, noted.mark)
+        with self._lock:
+            if self._on and self._name == noted.name:
+                self._sizes = [each for each in self._sizes if each[0] > noted.step]
+                self._bytes = sum(size for _, size in self._sizes)
+                self._protect()
+
+    def describe(self, status: pb.ServerStatus) -> None:
+        """Put what the master is to know into a status."""
+        with self._lock:
+            status.log_bytes = self._bytes
+            status.unprotected = self._absence.why
+            status.absences = self._absence.times
+            status.absent_seconds = self._absence.seconds
+            status.wants_checkpoint = self._on and (
+                not self._protects or self._bytes > NEAR * self._bound
+            )
+
+    # ------------------------------------------------------------ beginning
+
+    def begin(self, model: pb.ModelSpec, initial: bytes) -> None:
+        """Begin with the model, whose first dense values are in the frame `initial`.
+
+        Before the first push. Where that fails, it is as if the log was lost later.
+        """
+        with self._looking:
+            self._begin(pb.LogBase(model=model, initial=initial), protects=True)
+
+    def _begin(self, base: pb.LogBase, *, protects: bool) -> None:
+        base.log = secrets.token_hex(8)
+        base.server, base.incarnation = self._server, self._incarnation
+        try:
+            self._sink.begin(base)
+        except (LogLostError, LogTakenError) as error:
+            with self._lock:
+                self._begun = True
+                self._on = False
+                self._expose(f"its log could not begin: {error}")
+            if isinstance(error, LogTakenError):
+                self._superseded()
+            return
+        with self._lock:
+            self._begun = self._on = True
+            self._name = base.log
+            self._sizes, self._bytes = [], 0
+            if protects:
+                self._protect()
+
+    def assigned(self) -> None:
+        """Rows were set, which is not in the log: it is to stand on what is there now.
+
+        Before the answer; raises nothing where that fails.
+        """
+        with self._lock:
+            # What was cut before lacks them, though it may have every push.
+            self._saved, self._cuts = None, {}
+            if not self._on or not self._protects:
+                return
+            self._lose(self._name, "rows were loaded that are in no checkpoint yet")
+        self.look_after()
+
+    def look_after(self) -> None:
+        """See whether the log is there; begin a lost one anew. Now and then, on a thread."""
+        with self._looking:
+            with self._lock:
+                name, on, begun = self._name, self._on, self._begun
+            if on:
+                with self._losing(name):
+                    self._sink.check()
+            elif begun:
+                try:
+                    self._sink.reach()
+                except LogLostError as error:
+                    logger.debug("the log cannot begin anew yet: %s", error)
+                    return
+                except LogTakenError:
+                    self._superseded()
+                    return
+                with self._pushes.paused() as paused:
+                    applied = identities(paused)
+                    saved = self._saved is not None and reaches(
+                        pb.LogBase(applied=applied), self._saved
+                    )
+                    self._begin(pb.LogBase(applied=applied), protects=saved)
+
+    def keep(self, stopped: threading.Event) -> None:
+        """Look after the log until the server ends."""
+        while not stopped.wait(CHECK_SECONDS):
+            try:
+                self.look_after()
+            except Exception:
+                logger.exception("looking after the log of updates")
+        self._sink.close()
+
+    # ------------------------------------------------------------ recovery
+
+    def clear(self) -> None:
+        """The job starts here, or was resumed: earlier logs are not of it."""
+        self._sink.clear()
+
+    def resumed(self, restored: bool) -> None:
+        """The job goes on from a checkpoint, if one was `restored`; the log begins soon."""
+        with self._lock:
+            self._begun = restored
+            if restored:
+                self._expose("the job was resumed")
+
+    def recover(
+        self, model: ServerModel | None, servers: int
+    ) -> tuple[ServerModel | None, int, str]:
+        """Do the log of an earlier incarnation again, and go on writing it.
+
+        model: as a checkpoint has it; None: there is none.
+        Returns the model, how many pushes were applied, and in words what was done.
+        """
+        done = recover(self._sink, self._server, servers, model, self._pushes)
+        with self._lock:
+            self._begun = done.model is not None
+        if done.base is None:
+            if done.model is not None:
+                with self._lock:
+                    self._expose(done.why)
+            some = f"{done.count} updates of its log were done again; " if done.count else ""
+            return done.model, done.count, f"{some}warning: {done.why}"
+        done.base.applied.clear()
+        done.base.applied.extend(applied_now(self._pushes))
+        with self._lock:
+            self._on = True
+            self._name = done.base.log
+            self._sizes, self._bytes = done.sizes, sum(size for _, size in done.sizes)
+            self._protects = True
+        with self._losing(self._name):
+            self._sink.adopt(done.base)
+        return done.model, done.count, f"{done.count} updates of its log were done again"

@@ -1,0 +1,83 @@
+"""Parameter servers really killed with --durability=log: no acknowledged update is lost."""
+
+import pytest
+
+from shoal.proto import faults
+from tests.jobs.running import RunningJob, audited, until
+from tests.jobs.test_determinism import model
+from tests.jobs.test_exactly_once import COUNTING, applied
+
+pytestmark = pytest.mark.job
+
+POINTS = ["push-received", "push-logged", "push-applied"]
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_kills_at_every_point_of_a_push_and_while_a_log_is_done_again(numbered, tmp_path, servers):
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    gates = [f"step-{step}" for step in (5, 12, 19, 26, 33, 40)]
+    with RunningJob(
+        "train",
+        tmp_path,
+        "logged",
+        environment={"GATES": " ".join(gates), faults.VARIABLE: str(kills)},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=servers,
+        num_minibatches_per_task=4,
+        durability="log",
+        checkpoint_steps=15,
+        relaunch_limit=20,
+        **COUNTING,
+    ) as job:
+        for gate, point in zip(gates, [*POINTS, "log-replaying", "log-replaying", ""], strict=True):
+            job.at_gate(gate)
+            until(
+                "protection",
+                lambda: all(not job.server_status(i).unprotected for i in range(servers)),
+            )
+            if point:
+                (kills / point).touch()
+                if point == "log-replaying":
+                    (kills / "push-logged").touch()
+            job.open(gate)
+        ended = job.ended().succeeded()
+    assert list(kills.iterdir()) == []
+    total, counts = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert set(counts.values()) == {1}
+    assert len(counts) == 480
+    assert ended.result["servers"]["lost_pushes"] == 0
+    report = audited(job.folder)
+    assert report["updates"]["lost"] == 0
+
+
+def test_rows_and_all_else_are_those_of_an_undisturbed_job(
+    trained, session_folder, clicks, tmp_path
+):
+    """Adam, batch normalization, dropout: bit for bit, as if no server had died."""
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    with RunningJob(
+        "train",
+        tmp_path,
+        "again",
+        environment={faults.VARIABLE: str(kills)},
+        model_def="small.custom_model",
+        training_data=clicks,
+        validation_data=clicks,
+        output=tmp_path / "out",
+        minibatch_size=25,
+        num_ps=2,
+        seed=7,
+        durability="log",
+    ) as job:
+        job.wait_status("servers", lambda status: status.servers_alive == 2)
+        (kills / "push-logged").touch()
+        ended = job.ended().succeeded()
+    assert list(kills.iterdir()) == []
+    assert ended.result["servers"] == {"starts": 3, "deaths": 1, "lost_pushes": 0}
+    assert ended.result["log"]["replayed_pushes"] >= 1
+    assert model(tmp_path / "out") == model(session_folder / "trained-out")
+    assert ended.result["metrics"] == trained.result["metrics"]

@@ -1,0 +1,567 @@
+"""--durability=log over real gRPC: whatever a server dies of, it comes back as if it had not.
+
+Servers live in this process. One that dies is one whose calls have ended and whose memory
+nobody looks at any more; points of proto/faults.py say where in the code that is.
+"""
+
+import contextlib
+import json
+import random
+
+import numpy as np
+import pytest
+
+from shoal.checkpoints.folders import complete, folder_name
+from shoal.checkpoints.storage import LocalStorage
+from shoal.native import ids as native_ids
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import faults, frames, methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing, slice_of
+from shoal.ps import logfile, logpeer
+from shoal.ps.logfile import FileSink
+from shoal.ps.logpeer import PeerSink
+from shoal.ps.service import ParameterServer
+
+ADAM = OptimizerSpec("adam").to_json()
+SIZE, STATE, DIM = 7, 4, 3
+POINTS = ["push-received", "push-logged", "push-applied", "log-replaying"]
+SPEC = pb.ModelSpec(
+    tables=[
+        pb.TableSpec(
+            name="items",
+            dim=DIM,
+            initializer=InitializerSpec("uniform").to_json(),
+            optimizer=ADAM,
+            seed=1,
+        )
+    ],
+    trainable=[pb.VariableSpec(name="w", shape=[SIZE])],
+    non_trainable=[pb.VariableSpec(name="mean", shape=[STATE])],
+    dense_optimizer=ADAM,
+)
+
+
+class DiedError(Exception):
+    """Raised where a process would have been killed."""
+
+
+class Faults:
+    """Stands in for the folder of named points: the server that comes to one dies there."""
+
+    def __init__(self):
+        self.armed = ""
+
+    @contextlib.contextmanager
+    def off(self):
+        armed, self.armed = self.armed, ""
+        yield
+        self.armed = armed
+
+    def point(self, name, first=lambda: None):
+        if name == self.armed:
+            self.armed = ""
+            first()
+            raise DiedError(name)
+
+
+class World:
+    """The servers of a job, and what its master and its workers do with them.
+
+    twin: servers that never die, without logs, and get each push once.
+    """
+
+    def __init__(self, count, folder, faults, *, bound=1 << 30):
+        self.routing = Routing.even(count)
+        self.folder = folder
+        self.root = LocalStorage(folder / "checkpoints")
+        self.faults = faults
+        self.bound = bound
+        self.incarnations = [-1] * count
+        self.servers = [None] * count
+        self.logs = [None] * count
+        self.grpc = [None] * count
+        self.connections = [None] * count
+        self.addresses = [""] * count
+        self.sequences = {}
+        self.kept = []
+        self.number = 0
+        self.master, port = rpc.serve({methods.GET_ROUTING: self._located}, "127.0.0.1:0", 4)
+        self.to_master = rpc.Connection(f"127.0.0.1:{port}")
+        for index in range(count):
+            self.start(index)
+        self.twin = [ParameterServer(index, self.routing) for index in range(count)]
+        for index in range(count):
+            self.register(self.twin[index].register)
+            self.initialize(index, self.twin[index].initialize_dense)
+            self.meet(index)
+            self.initialize(index, self.caller(index, methods.INITIALIZE_DENSE))
+
+    def close(self):
+        for index in range(len(self.servers)):
+            self.kill(index)
+        self.to_master.close()
+        self.master.stop(None).wait()
+
+    # ------------------------------------------------------------ the master
+
+    def _located(self, _):
+        if not all(self.addresses):
+            raise WireError(pb.NOT_READY, "not all are there")
+        return pb.RegisterWorkerReply(routing=self.routing.to_message(), servers=self.addresses)
+
+    def _sink(self, index):
+        if len(self.servers) == 1:
+            return FileSink(self.folder / "log", 0, self.incarnations[0], sync=True)
+        keeper = (index + 1) % len(self.servers)
+
+        def locate():
+            request = pb.GetRoutingRequest()
+            return self.to_master.call(methods.GET_ROUTING, request, patience=0.0).servers[keeper]
+
+        return PeerSink(
+            index,
+            self.incarnations[index],
+            keeper,
+            "",
+            locate,
+            lambda: self.addresses[keeper],
+            retry_seconds=10.0,
+        )
+
+    def start(self, index, *, replay=True):
+        """Start a server, as often as it takes."""
+        while self.addresses[index] == "":
+            self.incarnations[index] += 1
+            server = ParameterServer(index, self.routing)
+            log = server.keep_log(
+                self._sink(index), self.incarnations[index], self.bound, server.stopped.set
+            )
+            if self.incarnations[index]:
+                plan = pb.RestoreReply(
+                    again=True, root=str(self.root.location), checkpoints=self.kept[::-1]
+                )
+                plan.replay = replay
+                try:
+                    server.restore(plan)
+                except DiedError:
+                    continue
+            else:
+                server.begin_anew()
+            server.ready.set()
+            self.servers[index], self.logs[index] = server, log
+            self.grpc[index], port = rpc.serve(server.handlers(), "127.0.0.1:0", 8)
+            self.addresses[index] = f"127.0.0.1:{port}"
+            self.connections[index] = rpc.Connection(self.addresses[index])
+
+    def kill(self, index):
+        self.addresses[index] = ""
+        if self.grpc[index] is not None:
+            self.grpc[index].stop(None).wait()
+            self.connections[index].close()
+            self.logs[index]._sink.close()
+            self.grpc[index] = None
+
+    def checkpoint(self, until="told"):
+        """Take a checkpoint; `until`: the step of it after which nothing more comes."""
+        self.number += 1
+        folder = self.root.child(folder_name(self.number))
+        folder.make()
+        root, shares = str(self.root.location), []
+        for index in range(len(self.servers)):
+            self.call(
+                index, methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(number=self.number)
+            )
+        if until == "begun":
+            return
+        for index in range(len(self.servers)):
+            request = pb.WriteShareRequest(number=self.number, root=root)
+            shares.append(json.loads(self.call(index, methods.WRITE_SHARE, request).share))
+        if until == "written":
+            return
+        complete(folder, self.number, "job", shares, {})
+        self.kept.append(self.number)
+        if until == "told":
+            for index in range(len(self.servers)):
+                request = pb.CompleteCheckpointRequest(number=self.number)
+                self.call(index, methods.COMPLETE_CHECKPOINT, request)
+
+    def look_after(self):
+        for log in self.logs:
+            log.look_after()
+
+    def look_after_one(self, index):
+        self.logs[index].look_after()
+
+    def status(self, index):
+        return self.call(index, methods.STATUS, pb.ServerStatusRequest())
+
+    # ------------------------------------------------------------ the workers
+
+    def call(self, index, method, request):
+        return self.connections[index].call(method, request, patience=0.0)
+
+    def caller(self, index, method):
+        return lambda frame: self.call(index, method, frame)
+
+    def register(self, call, worker=None, index=0):
+        # As if the version was not known: or else it would rise, so that the worker takes notice.
+        request = pb.RegisterRequest(model=SPEC, known_version=-1)
+        if worker is not None:
+            request.caller.worker = worker
+            request.caller.sequence = self.sequences.get((worker, index), 0)
+        call(request)
+
+    def meet(self, index):
+        for worker in range(3):
+            self.register(self.caller(index, methods.REGISTER), worker, index)
+
+    def initialize(self, index, call):
+        """The first dense values; a restarted server that wants them again has lost them."""
+        parts = []
+        for size, value in ((SIZE, 0.5), (STATE, 1.0)):
+            own = slice_of(size, index, len(self.servers))
+            parts.append(np.full(own.stop - own.start, value, np.float32))
+        call(frames.encode(pb.InitializeDenseRequest(), parts))
+
+    def push(self, worker, ids, draw):
+        """A push to all servers, each once as a worker would: again after a death."""
+        versions = [twin.model.version for twin in self.twin]
+        owner = self.routing.owners[native_ids.slot_of(ids)]
+        sequence = 1 + max(self.sequences.get((worker, i), 0) for i in range(len(self.servers)))
+        for index in range(len(self.servers)):
+            frame = self._frame(index, worker, sequence, ids[owner == index], versions[index], draw)
+            self._deliver(index, frame)
+            with self.faults.off():
+                self.twin[index].push(frame)
+            self.sequences[worker, index] = sequence
+
+    def _frame(self, index, worker, sequence, ids, version, draw):
+        def drawn(*shape):
+            return np.array([draw.gauss(0, 1) for _ in range(np.prod(shape))], np.float32)
+
+        size = self.servers[index].model.dense_elements
+        state = self.servers[index].model._state_elements
+        header = pb.PushRequest(
+            identity=pb.PushIdentity(worker=worker, sequence=sequence),
+            routing_epoch=1,
+            tables=[0],
+            ids_of=[0],
+            has_dense=True,
+            learning_rate=0.1,
+            pulled_version=max(0, version - draw.randrange(4)),
+            modulate_rate=draw.random() < 0.5,
+        )
+        gradients = drawn(ids.size, DIM).reshape(ids.size, DIM)
+        return frames.encode(header, [ids, gradients, drawn(size), drawn(state)])
+
+    def _deliver(self, index, frame):
+        while True:
+            try:
+                self.call(index, methods.PUSH, frame)
+            except (RuntimeError, WireError) as error:
+                if isinstance(error, WireError):
+                    raise
+                self.kill(index)
+                self.start(index)
+                self.meet(index)
+            else:
+                return
+
+    # ------------------------------------------------------------ what came of it
+
+    def same(self):
+        for server, twin in zip(self.servers, self.twin, strict=True):
+            assert content(server.model) == content(twin.model)
+
+
+def content(model):
+    """Rows with slots and headers by id, then the dense vectors, version and step."""
+    rows = {}
+    for ids, values, slots, versions, uses in model.tables[0].export():
+        parts = [values, *slots.values(), versions[:, None], uses[:, None]]
+        joined = np.concatenate(parts, axis=1)
+        rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
+    vectors = [model._dense.values, *model._dense.slots.values(), model._state]
+    return rows, [each.tolist() for each in vectors], model.version, model._step
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    made = []
+    named = Faults()
+    monkeypatch.setattr(faults, "point", named.point)
+    monkeypatch.setattr(logpeer, "APPEND_PATIENCE", 0.0)
+
+    def make(count, **options):
+        made.append(World(count, tmp_path / str(len(made)), named, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_server_that_died_anywhere_is_as_if_it_had_not(world, servers, seed):
+    """Random pushes, checkpoints whole and half, and deaths, one at a time."""
+    draw = random.Random(seed)
+    job = world(servers)
+    for _ in range(60):
+        chance = draw.random()
+        if chance < 0.15:
+            job.checkpoint(draw.choice(["begun", "written", "complete", "told", "told"]))
+        elif chance < 0.35:
+            # All are protected: as a job is some seconds after a death.
+            job.look_after()
+            if any(job.status(index).wants_checkpoint for index in range(servers)):
+                job.checkpoint()
+            assert [job.status(index).unprotected for index in range(servers)] == [""] * servers
+            job.faults.armed = draw.choice(POINTS)
+            if job.faults.armed == "log-replaying":
+                victim = draw.randrange(servers)
+                job.kill(victim)
+                job.start(victim)
+                job.meet(victim)
+        ids = np.array(draw.sample(range(40), draw.randrange(1, 8)), np.int64) * 9973
+        job.push(draw.randrange(3), ids, draw)
+        job.same()
+    assert sum(job.incarnations) > 3
+    assert [server.meetings.lost for server in job.servers] == [0] * servers
+
+
+def numbers(count, seed=0):
+    draw = random.Random(seed)
+    return [np.array(draw.sample(range(40), 4), np.int64) * 9973 for _ in range(count)]
+
+
+def pushed(job, count, draw=None):
+    """Pushes of two workers in turn, which see the newest values."""
+    draw = draw or random.Random(5)
+    for turn, ids in enumerate(numbers(count)):
+        job.push(turn % 2, ids, draw)
+
+
+def test_two_dead_at_once_restore_the_checkpoint_and_the_loss_is_counted(world):
+    job = world(2)
+    pushed(job, 3)
+    job.checkpoint()
+    pushed(job, 5)
+    for index in (0, 1):
+        job.kill(index)
+    # The first finds nobody who keeps its log, the second one who does not have it.
+    for index in (0, 1):
+        job.start(index)
+        job.meet(index)
+    assert [server.meetings.lost for server in job.servers] == [5, 5]
+    assert all(job.status(index).unprotected for index in (0, 1))
+    job.look_after()
+    assert all(job.status(index).wants_checkpoint for index in (0, 1))
+    job.checkpoint()
+    assert [job.status(index).unprotected for index in (0, 1)] == ["", ""]
+
+
+def test_who_loses_its_keeper_says_so_and_asks_for_a_checkpoint(world):
+    job = world(2)
+    pushed(job, 3)
+    job.kill(1)
+    job.look_after_one(0)  # before the other one is back
+    status = job.status(0)
+    assert "ps-1, which keeps it, cannot be reached" in status.unprotected
+    assert (status.absences, status.wants_checkpoint) == (1, False)
+    job.start(1)
+    job.meet(1)
+    pushed(job, 2)
+    job.same()
+    assert job.status(1).unprotected == ""
+    job.look_after_one(0)
+    status = job.status(0)
+    assert (bool(status.unprotected), status.wants_checkpoint) == (True, True)
+    pushed(job, 2)  # are in the new log, which stands on nothing yet
+    job.checkpoint("complete")
+    assert job.status(0).unprotected
+    job.checkpoint()
+    status = job.status(0)
+    assert (status.unprotected, status.absences) == ("", 1)
+    assert status.absent_seconds > 0
+    pushed(job, 2)
+    job.kill(0)
+    job.start(0)
+    job.meet(0)
+    job.same()
+    assert job.servers[0].meetings.lost == 0
+
+
+def test_a_server_that_was_started_again_unseen_is_found_out(world):
+    job = world(2)
+    pushed(job, 2)
+    job.checkpoint()
+    job.kill(1)
+    job.start(1)
+    job.look_after_one(0)
+    assert "ps-1, which keeps it, cannot be reached" in job.status(0).unprotected
+    # Nothing came after the checkpoint: a new log protects at once.
+    job.look_after_one(0)
+    assert job.status(0).unprotected == ""
+    assert not job.status(0).wants_checkpoint
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_full_log_makes_pushes_wait_for_a_checkpoint(world, servers):
+    job = world(servers, bound=2000)
+    with pytest.raises(WireError, match=r"NOT_READY.*--log-mb.*checkpoint"):
+        pushed(job, 100)
+    sizes = [job.status(index).log_bytes for index in range(servers)]
+    assert all(1000 < size <= 2000 for size in sizes)
+    if servers == 2:
+        assert [job.status(index).held_log_bytes for index in (1, 0)] == sizes
+    assert all(job.status(index).wants_checkpoint for index in range(servers))
+    job.checkpoint()
+    for index in range(servers):
+        status = job.status(index)
+        assert (status.log_bytes, status.held_log_bytes, status.wants_checkpoint) == (0, 0, False)
+    pushed(job, 1)
+
+
+def test_rows_that_are_loaded_are_protected_by_a_checkpoint(world):
+    job = world(1)
+    ids = np.arange(5, dtype=np.int64)
+    header = pb.AssignRowsRequest(routing_epoch=1)
+    frame = frames.encode(header, [ids, np.ones((5, DIM), np.float32)])
+    for _ in range(2):
+        job.call(0, methods.ASSIGN_ROWS, frame)
+    job.twin[0].assign_rows(frame)
+    status = job.status(0)
+    assert "rows were loaded" in status.unprotected
+    assert (status.absences, status.wants_checkpoint) == (1, True)
+    pushed(job, 1)
+    job.checkpoint()
+    pushed(job, 1)
+    job.kill(0)
+    job.start(0)
+    job.same()
+
+
+def test_a_push_that_is_refused_is_not_logged(world):
+    job = world(2)
+    pushed(job, 1)
+    before = job.status(0).log_bytes
+    ids = np.arange(40, dtype=np.int64)
+    other = ids[job.routing.owners[native_ids.slot_of(ids)] == 1]
+    with pytest.raises(WireError, match="NOT_OWNER"):
+        job.call(0, methods.PUSH, job._frame(0, 1, 9, other, 1, random.Random(1)))
+    header = pb.PushRequest(
+        identity=pb.PushIdentity(worker=1, sequence=9), routing_epoch=1, has_dense=True
+    )
+    frame = frames.encode(header, [np.zeros(99, np.float32)] * 2)
+    with pytest.raises(WireError, match="BAD_REQUEST"):
+        job.call(0, methods.PUSH, frame)
+    assert job.status(0).log_bytes == before
+
+
+def test_an_incarnation_whose_log_was_taken_over_ends(world):
+    job = world(2)
+    pushed(job, 2)
+    old, address = job.servers[0], job.addresses[0]
+    job.addresses[0], grpc_server, connection = "", job.grpc[0], job.connections[0]
+    job.start(0)
+    job.meet(0)
+    job.same()
+    frame = job._frame(0, 2, 1, np.zeros(0, np.int64), 2, random.Random(1))
+    with pytest.raises(WireError, match=r"NOT_READY.*incarnation 1 writes its log"):
+        connection.call(methods.PUSH, frame, patience=0.0)
+    assert old.stopped.is_set()
+    grpc_server.stop(None).wait()
+    connection.close()
+    assert address != job.addresses[0]
+    pushed(job, 2)
+    job.same()
+
+
+def test_a_job_that_was_resumed_does_not_do_an_older_log_again(world):
+    for servers in (1, 2):
+        job = world(servers)
+        pushed(job, 2)
+        job.checkpoint()
+        pushed(job, 2)
+        for index in range(servers):
+            job.kill(index)
+        for index in range(servers):
+            job.start(index, replay=False)
+        assert [server.model.version for server in job.servers] == [2] * servers
+        # Nor does one that dies before its new log has begun.
+        job.kill(0)
+        job.start(0)
+        assert job.servers[0].model.version == 2
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_what_was_being_written_when_the_server_died_is_left_out(world):
+    """The file cut at every byte: what is whole comes back, and nothing else."""
+    job = world(1)
+    (log,) = job.logs
+    sizes, (segment,) = [], log._sink._segments()
+    draw = random.Random(3)
+    for ids in numbers(3):
+        sizes.append(segment.stat().st_size)
+        job.push(0, ids, draw)
+    job.kill(0)
+    whole = segment.read_bytes()
+    for length in range(sizes[0], len(whole), 7):
+        segment.write_bytes(whole[:length])
+        job.start(0)
+        assert job.servers[0].model.version == sum(length >= size for size in sizes) - 1
+        job.kill(0)
+        for other in log._sink._segments()[1:]:
+            other.unlink()
+    segment.write_bytes(whole)
+    job.start(0)
+    job.same()
+
+
+def test_a_damaged_file_gives_what_is_before_the_damage_and_the_rest_is_counted(world):
+    job = world(1)
+    (log,) = job.logs
+    pushed(job, 2)
+    (segment,) = log._sink._segments()
+    size = segment.stat().st_size
+    pushed(job, 4)
+    data = bytearray(segment.read_bytes())
+    data[size + 60] ^= 1
+    job.kill(0)
+    segment.write_bytes(data)
+    job.start(0)
+    # By this one's log, which goes on in a segment of its own.
+    job.kill(0)
+    job.start(0)
+    job.meet(0)
+    assert job.servers[0].model.version == 2
+    assert job.servers[0].meetings.lost == 4
+
+
+def test_a_disk_that_cannot_be_written_is_said_and_training_goes_on(world, monkeypatch):
+    job = world(1)
+    pushed(job, 1)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(logfile.os, "writev", full)
+        pushed(job, 1)
+        assert "No space left on device" in job.status(0).unprotected
+        job.look_after()
+        assert not job.status(0).wants_checkpoint
+    job.look_after()
+    assert job.status(0).wants_checkpoint
+    job.checkpoint()
+    assert job.status(0).unprotected == ""
+    pushed(job, 1)
+    job.kill(0)
+    job.start(0)
+    job.same()
