@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-kubernetes lint bench-server bench-native bench-readers bench-parity \
-  bench-end-to-end annotate sanitize proto clean build/tree
+  bench-end-to-end bench-elastic annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -62,6 +62,12 @@ test-kubernetes: build/extensions
 	  $(KUBERNETES_TESTS) $(KUBERNETES_THIRD) & third=$$!; \
 	  failed=0; $(KUBERNETES_TESTS) $(KUBERNETES_FIRST) || failed=1; \
 	  wait $$second || failed=1; wait $$third || failed=1; exit $$failed
+
+# Elastic against gang scheduling of two jobs on that cluster: build/bench/elastic.json.
+bench-elastic: build/movielens/train.parquet
+	set -e; trap '$(KUBE)/down' EXIT; eval "$$($(KUBE)/up)"; \
+	  $(BIN)/python tests/kubernetes/image.py $(KUBE); \
+	  $(BIN)/python benchmarks/elastic.py build/bench
 
 lint: build/extensions build/tree
 	$(BIN)/ruff check .
