@@ -133,6 +133,7 @@ def run_job(
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     resume: str = "",
     patience: float = 0.0,
+    on_runner: Callable[[Runner], None] | None = None,
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -142,6 +143,7 @@ def run_job(
     stop_signals: those that stop the job.
     resume: names a resumption, of a job whose processes have all ended; done once.
     patience: seconds for an earlier master to end.
+    on_runner: is given what runs the job, before it does.
 
     Raises UserError if the job runs already, or the journal is damaged; OSError if the
     port is taken.
@@ -159,6 +161,8 @@ def run_job(
         if resume and resume not in job.resumptions:
             resume_job(job, config, journal, resume, clock())
         runner = Runner(job, clock=clock, commit=journal.commit)
+        if on_runner is not None:
+            on_runner(runner)
         for number in stop_signals:
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)

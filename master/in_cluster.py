@@ -16,6 +16,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -43,6 +44,7 @@ from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.ids import Start
 from shoal.master.kept_audit import audit_apart
 from shoal.master.pod_launcher import PodLauncher
+from shoal.master.runner import Runner
 from shoal.proto.rpc import backoff_seconds
 from shoal.result import JobResult
 
@@ -56,6 +58,11 @@ PATIENCE_SECONDS = 300.0
 
 LOCK_PATIENCE_SECONDS = 120.0
 """For a master whose pod was deleted by force to end: its node is told later."""
+
+LINGER_SECONDS, LINGER_AT_MOST_SECONDS = 3.0, 25.0
+"""After SIGTERM: for the servers to ask for a checkpoint, and for it to be taken."""
+
+POLL_SECONDS = 0.5
 
 AUDIT_BYTES, LAST_DEATHS = 300_000, 500
 """A ConfigMap holds a MiB."""
@@ -126,7 +133,7 @@ def _run(
 
     # A master is made to be killed at any time: a pod that is taken away must not stop the
     # job. As the first process of a container it has no default handlers.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: leave())
     code = run_job(
         config,
         folder,
@@ -135,6 +142,7 @@ def _run(
         stop_signals=(),
         resume=resume,
         patience=LOCK_PATIENCE_SECONDS,
+        on_runner=lingering if config.shared(config.job_dir) else None,
         make_launcher=lambda post, _: PodLauncher(
             post, api, namespace, name, make_pod, manifests.memory_steps(config.oom_memory_factor)
         ),
@@ -148,6 +156,33 @@ def _run(
     if code:
         with contextlib.suppress(OSError):
             TERMINATION_LOG.write_text(json.loads(folder.result.read_text())["state"])
+
+
+def leave() -> None:
+    """End this process, without a word: the job is not over."""
+    os._exit(128 + signal.SIGTERM)
+
+
+def lingering(runner: Runner) -> None:
+    """Have SIGTERM end this process only when no server waits for a checkpoint any more.
+
+    A drained node tells master and servers to end at the same time.
+    """
+
+    def linger() -> None:
+        time.sleep(LINGER_SECONDS)
+        while runner.apply(lambda job, _: job.checkpoints.hand_overs.pending):
+            time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # for the servers to hear of it
+        leave()
+
+    def told(*_: object) -> None:
+        late = threading.Timer(LINGER_AT_MOST_SECONDS, leave)
+        late.daemon = True
+        late.start()
+        threading.Thread(target=linger, name="linger", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, told)
 
 
 def _bounded(audit: str) -> str:

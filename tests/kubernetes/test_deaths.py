@@ -45,22 +45,23 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
         assert len(others) == 4
         assert not any(pod.spec.automount_service_account_token for pod in others)
 
-        # 1. A server is told to end, as by a drained node: it hands over.
-        deaths = 1
-        before = job.uid(f"{NAME}-ps-1")
-        kubectl("delete", "pod", f"{NAME}-ps-1", "--wait=false", namespace=namespace)
-        server_back("ps-1 is back")
-        assert job.uid(f"{NAME}-ps-1") not in ("", before)
-        assert job.said("ps-1 is told to end; first a checkpoint is taken")
+        # 1. Servers and master are told to end at once, as by a drained node: they hand over.
+        deaths = 2
+        drained = [f"{NAME}-ps-0", f"{NAME}-ps-1", job.handle.master_pod().metadata.name]
+        before = {job.uid(pod) for pod in drained}
+        kubectl("delete", "pod", *drained, "--wait=false", namespace=namespace)
+        server_back("the servers are back")
+        assert not before & {job.uid(pod) for pod in drained}
+        assert "ps-1 is told to end; first a checkpoint is taken" in said()
         assert not job.said("acknowledged updates")
 
         # 2. A server's pod is deleted by force. What came after the checkpoint is lost.
-        deaths = 2
+        deaths = 3
         kubectl("delete", "pod", f"{NAME}-ps-0", "--force", "--grace-period=0", namespace=namespace)
         server_back("ps-0 is back")
 
         # 3. A server is killed inside of its pod.
-        deaths = 3
+        deaths = 4
         kill("shoal.ps", namespace, 1)
         server_back("ps-1 is back again")
         until("the loss is told", lambda: job.said("ps-1 has lost"))
@@ -69,7 +70,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
         pods = {pod.metadata.name: pod.metadata.uid for pod in job.handle.pods()}
         master = job.handle.master_pod().metadata.name
         kubectl("delete", "pod", master, "--force", "--grace-period=0", namespace=namespace)
-        until("another master", lambda: job.said("the master was started again"))
+        until("another master", lambda: job.said("the master was started again", times=2))
         job.goes_on()
         now = {pod.metadata.name: pod.metadata.uid for pod in job.handle.pods()}
         assert job.handle.master_pod().metadata.name != master
@@ -98,7 +99,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
     ledger = result["ledger"]
     assert ledger["total"] == 3 * 19_633
     assert ledger["trained_once"] + ledger["repeated"] == ledger["total"], ledger
-    assert stopped["servers"]["deaths"] == 3
+    assert stopped["servers"]["deaths"] == 4
     assert stopped["servers"]["lost_pushes"] > 0
     # The journal was on the volume; what is left of it here is the audit.
     audit = shoal("audit", f"shoal-jobs/{NAME}", "--json")
