@@ -119,7 +119,7 @@ class JsonLinesReader(_LineReader):
         # Whole blocks, most of all, go to Arrow as they are; it skips blank lines too.
         begin, end = _bounds(data, low, high)
         try:
-            table = _parsed(data[begin:end], high - low, schema)
+            table = _parsed(memoryview(data)[begin:end], high - low, schema)
         except pa.ArrowInvalid as error:
             lines = [line for line in data.split(b"\n") if line.strip()][low:high]
             raise _damage(lines, schema, first + low, error) from error
@@ -129,6 +129,8 @@ class JsonLinesReader(_LineReader):
 
 def _bounds(data: bytes, low: int, high: int) -> tuple[int, int]:
     """The bytes [begin, end) of the lines [low, high) of a block, not counting blank ones."""
+    if low == 0 and data.endswith(b"\n") and data.count(b"\n") == high:
+        return 0, len(data)  # all of it, and no line is blank
     text = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(text == _LINE_FEED) + 1
     if not len(ends) or ends[-1] < len(data):
@@ -148,7 +150,7 @@ def _guessed(kind: pa.DataType) -> pa.DataType | None:
     return None if pa.types.is_null(kind) else kind
 
 
-def _parsed(data: bytes, count: int, schema: pa.Schema | None) -> pa.Table:
+def _parsed(data: bytes | memoryview, count: int, schema: pa.Schema | None) -> pa.Table:
     """The objects of some lines, of which there is one at least. Raises ArrowInvalid."""
     table = pajson.read_json(
         pa.BufferReader(data),
