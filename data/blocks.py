@@ -109,6 +109,12 @@ class BlockReader(FileReader):
                 batch = self._decode(data, first, low, high, schema)
             yield batch
 
+    def place(self, source: str, record: int) -> str:
+        """See DataReader; with the byte at which the block that holds it begins."""
+        first, _, begin, _ = next(self._index(source).covering(record, record + 1))
+        where = f"{record - first} records behind byte {begin}"
+        return f"record {record} (row {record + 1}, {where})"
+
     @abstractmethod
     def _scan(self, file: pa.NativeFile) -> Iterator[tuple[int, int]]:
         """Yield (records, end offset) of runs of records, in order; blocks are made of them.

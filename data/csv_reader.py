@@ -91,6 +91,11 @@ class CsvReader(FileReader):
                 if batch.num_rows:
                     yield batch
 
+    def place(self, source: str, record: int) -> str:
+        """See DataReader; with the byte at which the row begins."""
+        begin, _ = self._index(source).window(self._storage.open(source), record, record + 1)
+        return f"record {record} (row {record + 1}, at byte {begin})"
+
     def _index(self, path: str) -> CsvIndex:
         index = self._indexes.get(path)
         if index is None:

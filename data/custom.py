@@ -97,6 +97,11 @@ class CustomReader(DataReader):
                 )
         return self._schema
 
+    def place(self, source: str, record: int) -> str:
+        """The user's own words, where the object has a method for them."""
+        place = getattr(self._inner, "place", None)
+        return str(place(source, record)) if callable(place) else f"record {record}"
+
     def read(self, source: str, start: int, end: int) -> Iterator[Any]:
         """What the user's reader yields."""
         yield from self._inner.read(source, start, end)

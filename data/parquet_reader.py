@@ -74,6 +74,12 @@ class ParquetReader(FileReader):
                 if left == 0:
                     return
 
+    def place(self, source: str, record: int) -> str:
+        """See DataReader; with the row group."""
+        _, ends = self._open(source)
+        group = int(np.searchsorted(ends, record, "right"))
+        return f"record {record} (row {record + 1}, row group {group})"
+
     def _open(self, path: str) -> tuple[pq.ParquetFile, npt.NDArray[np.int64]]:
         """A file, and the position behind each row group's last record.
 

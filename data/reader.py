@@ -76,6 +76,11 @@ class DataReader(ABC):
         Raises UserError naming source and row where the records cannot be read.
         """
 
+    def place(self, source: str, record: int) -> str:
+        """Where a record of a source is, in words: record from 0, row from 1."""
+        del source
+        return f"record {record} (row {record + 1})"
+
     @property
     def metadata(self) -> Metadata:
         """What the user's `feed` gets as its third argument."""

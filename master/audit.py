@@ -49,6 +49,7 @@ class Report:
     records: dict[str, int]
     updates: dict[str, int]
     deaths: list[Death]
+    bad_records: list[dict[str, Any]]
     recoveries: dict[str, Recovery] = field(default_factory=dict)
     unprotected: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -66,6 +67,7 @@ class Auditor:
         self._coverage = Coverage((), 0)
         self._open: dict[ProcessId, list[Death]] = {}
         self._wall = 0.0
+        self._given_up = 0
         self.lost = 0
         self.deaths: list[Death] = []
         self.unprotected: list[str] = []
@@ -89,6 +91,7 @@ class Auditor:
         if look is not None:
             look(entry, **arguments)
         self._job.replay([event])
+        self._note_given_up()
         if not was_over and event.method != "resumed":
             self._note_deaths(entry, before, arguments)
         self._wall = entry.wall
@@ -135,8 +138,21 @@ class Auditor:
 
     # ------------------------------------------------------------ records
 
+    def _note_given_up(self) -> None:
+        """Note the records that the event just done has given up."""
+        given_up = self._job.flow.given_up
+        for interval in given_up[self._given_up :]:
+            self._coverage.add(interval)
+        self._given_up = len(given_up)
+
     def _task_reported(
-        self, entry: Entry, worker: Any, task_id: int, outcome: Any, **_: Any
+        self,
+        entry: Entry,
+        worker: Any,
+        task_id: int,
+        outcome: Any,
+        trained: outcomes.Trained = outcomes.NOTHING_TRAINED,
+        **_: Any,
     ) -> None:
         del entry
         task = self._job.held(worker)
@@ -152,9 +168,11 @@ class Auditor:
             and isinstance(outcome, Failure)
             and outcome.kind != pb.INTERNAL  # which another worker is to try again
         ):
-            done = self._job.flow.done(task)
+            done = max(trained.done, self._job.flow.done(task))
             self._add("trained", task, 0, done)
-            self._add("failed", task, done, task.records)
+            self._add("touched", task, done, trained.touched)
+            if outcome.span is None:  # else it was cut, or given up by itself
+                self._add("failed", task, done, task.records)
 
     def _fenced(self, entry: Entry, worker: Any, incarnation: int, pushes: Any, **_: Any) -> None:
         del entry
@@ -177,6 +195,7 @@ class Auditor:
         self._close()
         before = self._counts()
         self._coverage = self._coverage.emptied()
+        self._given_up = 0
         for interval in in_model:
             self._coverage.add(interval)
         after = self._counts()
@@ -240,6 +259,7 @@ class Auditor:
             records,
             dict(self.updates),
             self.deaths,
+            job.flow.failures.bad.to_json(),
             recoveries(self.deaths),
             self.unprotected,
             problems,
@@ -304,6 +324,12 @@ def text_of(report: Report) -> str:
             f"  lost                    {updates['lost']:>12,}",
             f"  done again from a log   {updates['replayed']:>12,}",
             f"  in part, and repeated   {updates['repeated']:>12,}",
+        ]
+    if report.bad_records:
+        lines.append(f"bad records, given up: {len(report.bad_records)}")
+        lines += [
+            f"  {bad['data']} data, {bad['source']}, {bad['place']}: {bad['error']}"
+            for bad in report.bad_records
         ]
     lines.append(f"deaths: {len(report.deaths)}")
     for death in report.deaths:

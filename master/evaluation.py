@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from shoal.master.work import Source, Task, TaskIds, TaskQueue, cut
+from shoal.master import poison
+from shoal.master.work import ANYBODY, Asker, Source, Task, TaskIds, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
 
 Floats = npt.NDArray[np.float64]
@@ -59,6 +60,11 @@ class MergedStates:
             for total, addend in zip(self._sums[name], variables, strict=True):
                 total += addend
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was added."""
+        return self._sums is None
+
     def to_message(self) -> pb.MetricStates:
         """The sum for the wire."""
         return pb.MetricStates(
@@ -102,6 +108,11 @@ class _Round:
     merged: MergedStates = field(default_factory=MergedStates)
     finish: TaskQueue | None = None
 
+    @property
+    def open(self) -> TaskQueue:
+        """What is to be done now."""
+        return self.finish or self.tasks
+
 
 class Evaluations:
     """The rounds of a job: at most one at a time.
@@ -120,6 +131,7 @@ class Evaluations:
         next_id: TaskIds,
     ) -> None:
         self._spans = cut(sources, records_per_task)
+        self._bad: dict[str, set[int]] = {}
         self._every = every_versions
         self._next_id = next_id
         self._multiples = 0
@@ -132,6 +144,7 @@ class Evaluations:
         """The job goes on with the model at `version`; a round under way is given up."""
         self._round = None
         self._due = False
+        self._bad.clear()
         self._multiples = version // self._every if self._every else 0
 
     @property
@@ -141,8 +154,8 @@ class Evaluations:
 
     @property
     def records_total(self) -> int:
-        """Records in a round."""
-        return sum(len(span) for span in self._spans)
+        """Records in a round, but for those given up."""
+        return sum(map(len, self._spans)) - sum(map(len, self._bad.values()))
 
     @property
     def records_done(self) -> int:
@@ -172,15 +185,34 @@ class Evaluations:
             return
         self._rounds += 1
         tasks = [
-            Task(self._next_id(), pb.EVALUATE, span, epoch, self._rounds) for span in self._spans
+            Task(self._next_id(), pb.EVALUATE, span, epoch, self._rounds)
+            for whole in self._spans
+            for span in poison.without_bad(whole, self._bad.get(whole.source, ()))
         ]
         self._round = _Round(self._rounds, version, epoch, TaskQueue(tasks, self._next_id))
 
-    def take(self) -> Task | None:
+    def take(self, asker: Asker = ANYBODY) -> Task | None:
         """Lease the next task of the round under way; None while there is none."""
-        if self._round is None:
-            return None
-        return (self._round.finish or self._round.tasks).take()
+        return None if self._round is None else self._round.open.take(asker)
+
+    def retry(self, task: Task, pieces: Sequence[Task]) -> None:
+        """Give out these pieces of a leased EVALUATE task that failed."""
+        self._current().tasks.retry(task.id, pieces)
+
+    def give_up(self, task: Task) -> bool:
+        """Give up a leased EVALUATE task of one record, in later rounds too.
+
+        Returns whether the round is left with no record at all: it has no metrics then.
+        """
+        span, current = task.span, self._current()
+        assert span is not None
+        self._bad.setdefault(span.source, set()).add(span.start)
+        current.tasks.give_up(task.id)
+        if current.tasks.finished:
+            if current.merged.empty:
+                return True
+            self._finish(current)
+        return False
 
     def give_back(self, task: Task) -> None:
         """Take a leased task from a dead worker. Raises KeyError if not leased."""
@@ -203,14 +235,17 @@ class Evaluations:
         current.tasks.complete(task.id)
         current.merged.add(states, worker)
         if current.tasks.finished:
-            finish = Task(
-                self._next_id(),
-                pb.FINISH_EVALUATION,
-                epoch=current.epoch,
-                evaluation=current.number,
-                states=current.merged.to_message(),
-            )
-            current.finish = TaskQueue([finish], self._next_id)
+            self._finish(current)
+
+    def _finish(self, current: _Round) -> None:
+        finish = Task(
+            self._next_id(),
+            pb.FINISH_EVALUATION,
+            epoch=current.epoch,
+            evaluation=current.number,
+            states=current.merged.to_message(),
+        )
+        current.finish = TaskQueue([finish], self._next_id)
 
     def metrics_in(
         self, task: Task, metrics: dict[str, float], version: int, epoch: int

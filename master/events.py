@@ -48,6 +48,7 @@ _VALUES: dict[str, type] = {
         spans.Interval,
         updates.Gradient,
         outcomes.Done,
+        outcomes.Trained,
         outcomes.DataDescribed,
         outcomes.StatesComputed,
         outcomes.MetricsComputed,

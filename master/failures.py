@@ -15,13 +15,17 @@ class Failure:
 
     message: complete in itself, one line or a few.
     traceback: of the user's code or of ours; empty where it would say nothing.
-    span: the records at fault, where known.
+    span: the records at fault; None where it is not about records.
+    error: in one line, where the message says more. place: the first of the records in the
+        words of their reader, where known.
     """
 
     kind: pb.FailureKind
     message: str
     traceback: str = ""
     span: Span | None = None
+    error: str = ""
+    place: str = ""
 
     @classmethod
     def internal(cls, message: str, traceback: str = "") -> Failure:
@@ -39,11 +43,24 @@ class Failure:
         span = None
         if message.HasField("range"):
             span = Span(message.range.source, message.range.start, message.range.end)
-        return cls(message.kind or pb.INTERNAL, message.message, message.traceback, span)
+        return cls(
+            message.kind or pb.INTERNAL,
+            message.message,
+            message.traceback,
+            span,
+            message.error,
+            message.place,
+        )
 
     def to_message(self) -> pb.Failure:
         """The same for the wire."""
-        message = pb.Failure(kind=self.kind, message=self.message, traceback=self.traceback)
+        message = pb.Failure(
+            kind=self.kind,
+            message=self.message,
+            traceback=self.traceback,
+            error=self.error,
+            place=self.place,
+        )
         if self.span is not None:
             message.range.CopyFrom(self.span.to_message())
         return message

@@ -19,12 +19,13 @@ from shoal.master.evaluation import EvaluationResult, Evaluations, MetricMismatc
 from shoal.master.failures import Failure
 from shoal.master.followups import FollowUps
 from shoal.master.phases import Phase
+from shoal.master.range_failures import RangeFailures, Trouble
 from shoal.master.record import JobRecord
 from shoal.master.rules import Rules, UnknownMetricError
 from shoal.master.spans import Interval
 from shoal.master.tasks import AppliedPush, Ledger, TaskBoard, applied_heads
 from shoal.master.updates import Updates
-from shoal.master.work import Source, Task, TaskQueue, cut
+from shoal.master.work import Asker, Source, Task, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Flow:
             else None
         )
         self.follow_ups = FollowUps(self._next_id)
+        self.failures = RangeFailures(config.max_bad_records, record)
         self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
@@ -93,6 +95,11 @@ class Flow:
     def ledger(self) -> Ledger:
         """The training records' counts; all 0 before the data is known, or untrained."""
         return Ledger() if self._board is None else self._board.ledger()
+
+    @property
+    def given_up(self) -> Sequence[Interval]:
+        """Training records given up one by one, in the order of that, in each epoch."""
+        return () if self._board is None else self._board.given_up
 
     @property
     def tasks(self) -> tuple[int, int]:
@@ -147,7 +154,8 @@ class Flow:
             self._queue = self._predictions = TaskQueue(tasks, self._next_id)
         elif target == Phase.FINISHING:
             total = sum(source.records for source in self._prediction)
-            task = Task(self._next_id(), pb.FINISH_PREDICTION, position=total)
+            skipped = tuple(sorted(self.failures.skipped))
+            task = Task(self._next_id(), pb.FINISH_PREDICTION, position=total, skipped=skipped)
             self._queue = TaskQueue([task], self._next_id)
         elif target == Phase.EXPORTING and self.follow_ups.export_holds(
             self._rules, self.evaluation_results
@@ -170,11 +178,14 @@ class Flow:
             return self._evaluations is not None and self._evaluations.idle
         return self._queue is not None and self._queue.finished
 
-    def resume(self, in_model: Sequence[Interval], version: int, times: int) -> None:
+    def resume(
+        self, in_model: Sequence[Interval], version: int, times: int, max_bad_records: int
+    ) -> None:
         """Begin again with a model at `version`, which holds these training records.
 
         version: 0 for a new model, for which the data is loaded anew too.
         """
+        self.failures.resumed(max_bad_records)
         self.phase = Phase.STARTING
         self.failure = None
         self.version = version
@@ -222,7 +233,7 @@ class Flow:
 
     # ------------------------------------------------------------ tasks
 
-    def take(self) -> Task | None:
+    def take(self, asker: Asker) -> Task | None:
         """Lease the next task; None while there is none."""
         if self.phase.ended or self.phase == Phase.STARTING:
             return None
@@ -230,16 +241,16 @@ class Flow:
         if self.phase in (Phase.TRAINING, Phase.EVALUATING):
             task = self.follow_ups.take()
             if task is None and self._evaluations is not None:
-                task = self._evaluations.take()
+                task = self._evaluations.take(asker)
             if task is None and self.phase == Phase.TRAINING and self._board is not None:
-                task = self._take_training(self._board)
+                task = self._take_training(self._board, asker)
         elif self._queue is not None:
-            task = self._queue.take()
+            task = self._queue.take(asker)
         return task
 
-    def _take_training(self, board: TaskBoard) -> Task | None:
+    def _take_training(self, board: TaskBoard, asker: Asker) -> Task | None:
         epoch = board.epoch
-        task = board.take()
+        task = board.take(asker)
         # A rule that watches evaluations gets one an epoch where none were asked for.
         watched = self._rules.watch and not self._config.evaluation_steps
         if watched and board.epoch > epoch and self._evaluations is not None:
@@ -264,8 +275,14 @@ class Flow:
         except UnknownMetricError as error:
             self.fail(Failure.of_user(str(error)), now)
 
-    def give_back(self, task: Task) -> None:
-        """Take a leased task, not of training, from a worker that will not finish it."""
+    def give_back(self, task: Task, trouble: Trouble | None, now: float) -> bool:
+        """Take a leased task, not of training, from a worker that will not finish it.
+
+        trouble: of what the worker died, if the task may be at fault. Returns whether the
+        task's records had ended a worker before.
+        """
+        if trouble is not None and task.span is not None:
+            return self._range_failed(task, trouble, 0, 0, now)
         if task.kind in (pb.EVALUATE, pb.FINISH_EVALUATION):
             assert self._evaluations is not None
             self._evaluations.give_back(task)
@@ -274,23 +291,50 @@ class Flow:
         else:
             assert self._queue is not None
             self._queue.give_back(task.id)
+        return False
 
     def _follows_up(self, task: Task) -> bool:
         """Whether it is an export while training goes on."""
         return task.kind == pb.EXPORT and self.phase == Phase.TRAINING
 
     def give_back_training(
-        self, task: Task, pushes: Iterable[AppliedPush | None], now: float
-    ) -> None:
+        self,
+        task: Task,
+        pushes: Iterable[AppliedPush | None],
+        trouble: Trouble | None,
+        now: float,
+    ) -> bool:
         """Take a leased TRAIN task from a dead worker.
 
         pushes: the last one that each server applied; None where it is not known.
+        trouble: of what it died, if the task may be at fault. Returns as `give_back`.
         """
         assert self._board is not None
         acknowledged = self._board.done(task.id)
         done_by_all, done_by_any = applied_heads(task, pushes, acknowledged)
+        if trouble is not None:
+            return self._range_failed(task, trouble, done_by_all, done_by_any, now)
         self._board.give_back(task.id, done_by_all, done_by_any)
         self.advance(now)
+        return False
+
+    def _range_failed(
+        self, task: Task, trouble: Trouble, done: int, touched: int, now: float
+    ) -> bool:
+        """A leased range failed; whether in the same way as before."""
+        if task.kind == pb.TRAIN:
+            assert self._board is not None
+            what = self.failures.training(self._board, task, trouble, done, touched, now)
+        elif task.kind == pb.EVALUATE:
+            assert self._evaluations is not None
+            what = self.failures.evaluation(self._evaluations, task, trouble, now)
+        else:
+            assert self._predictions is not None
+            what = self.failures.prediction(self._predictions, task, trouble, now)
+        if what.failure is not None:
+            self.fail(what.failure, now)
+        self.advance(now)
+        return what.repeated
 
     def progress(self, task: Task, records_done: int) -> None:
         """All servers have acknowledged the first records of a leased TRAIN task."""
@@ -332,8 +376,17 @@ class Flow:
             message = f"{what} failed {times} times, the last time with {failure.message}"
             self.fail(replace(failure, message=message), now)
 
-    def task_failed(self, task: Task, failure: Failure, now: float) -> None:
-        """End the job for a leased task that no worker can do."""
+    def task_failed(
+        self, task: Task, trouble: Trouble, trained: outcomes.Trained, now: float
+    ) -> None:
+        """A leased task failed in the user's code, or for wrong input.
+
+        Where it is about records, they are found; otherwise no worker can do it.
+        """
+        failure = trouble.failure
+        if task.span is not None and failure.span is not None:
+            self._range_failed(task, trouble, trained.done, trained.touched, now)
+            return
         if task.kind == pb.TRAIN and self._board is not None:
             self._board.fail(task.id)
         self.fail(failure, now)

@@ -34,11 +34,12 @@ from shoal.master.instructions import (
 from shoal.master.launcher import Exited
 from shoal.master.membership import Membership, ProcessState, ServerSlot, WorkerSlot
 from shoal.master.phases import Phase
+from shoal.master.range_failures import Trouble
 from shoal.master.record import JobRecord
 from shoal.master.spans import Interval
 from shoal.master.tasks import AppliedPush
 from shoal.master.updates import Gradient, Updates
-from shoal.master.work import Task
+from shoal.master.work import Asker, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -183,7 +184,7 @@ class Job:
         what = f"checkpoint {restored.number}" if restored is not None else "the beginning"
         self.record.note(now, f"the job was resumed from {what}")
         version = restored.version if restored is not None else 0
-        self.flow.resume(in_model, version, len(self.resumptions))
+        self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self._start_all(now)
 
     def checkpoint_begun(self, now: float) -> None:
@@ -293,7 +294,10 @@ class Job:
         if self.ended:
             self._rest(slot)
             return
-        self._bury(slot, exited.cause, now, kill=False)
+        trouble = None
+        if exited.crashed and not slot.leaving:
+            trouble = supervisor.death_at_records(slot, exited)
+        self._bury(slot, exited.cause, now, trouble, kill=False)
         slot.exited = exited
         slot.forgiven += slot.leaving or not exited.counted
         self._relaunch(slot, now)
@@ -336,18 +340,32 @@ class Job:
         # Its process is in an unknown state, so it is replaced like one that died.
         slot.failure = failure
         if not self.ended:
-            self._bury(slot, failure.message, now, kill=True)
+            # Only what is about records is held against them.
+            trouble = failure if failure.span is not None else None
+            self._bury(slot, failure.message, now, trouble, kill=True)
 
     def _rest(self, slot: WorkerSlot) -> None:
         slot.state = ProcessState.DEAD
         self.record.keep_stages(slot.stage_seconds)
         slot.stage_seconds = {}
 
-    def _bury(self, slot: WorkerSlot, cause: str, now: float, *, kill: bool) -> None:
-        """Take a worker for dead: it is not heard any more, its task goes to others."""
+    def _bury(
+        self,
+        slot: WorkerSlot,
+        cause: str,
+        now: float,
+        trouble: Failure | None = None,
+        *,
+        kill: bool,
+    ) -> None:
+        """Take a worker for dead: it is not heard any more, its task goes to others.
+
+        trouble: of what it died, if its task may be at fault.
+        """
         if slot.state == ProcessState.DEAD:
             return
         self._rest(slot)
+        slot.trouble = trouble
         self.clocks.forget(slot.id)
         if slot.leaving:
             self.record.note(now, f"{slot.id} left")
@@ -364,7 +382,7 @@ class Job:
         task = self._held.get(slot.id)
         if task is not None and task.kind != pb.TRAIN:
             del self._held[slot.id]
-            self.flow.give_back(task)
+            slot.forgiven += self.flow.give_back(task, _trouble(slot), now)
 
     def _fence(self, slot: WorkerSlot) -> FenceWorker:
         updates = self.flow.updates
@@ -390,7 +408,8 @@ class Job:
             # What the servers hold counts for nothing: only what was admitted is applied.
             pushes = [self.flow.updates.forget(worker)]
         if (task := self._held.pop(worker, None)) is not None:
-            self.flow.give_back_training(task, pushes, now)
+            repeated = self.flow.give_back_training(task, pushes, _trouble(slot), now)
+            slot.forgiven += repeated
         self._relaunch(slot, now)
 
     def _relaunch(self, slot: WorkerSlot, now: float) -> None:
@@ -416,7 +435,9 @@ class Job:
         if self.flow.phase == Phase.TRAINING and not self._enough_workers():
             return Wait(WAIT_SECONDS)
         # Asking while holding a task means that the answer before was lost.
-        task = self._held.get(worker) or self.flow.take()
+        # One that failed on this worker is for another to try, if one will ask soon.
+        asker = Asker(worker.index, others=any(each != worker for each in self._held))
+        task = self._held.get(worker) or self.flow.take(asker)
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
         for each in (self.clocks, self.flow.updates):
@@ -500,8 +521,11 @@ class Job:
         outcome: outcomes.Outcome,
         version: int,
         now: float,
+        trained: outcomes.Trained = outcomes.NOTHING_TRAINED,
     ) -> None:
         """A worker is through with its task, well or badly.
+
+        trained: of a TRAIN task that failed, how far it came.
 
         Raises WireError also with UNKNOWN_TASK if it does not hold the task, and
         with BAD_REQUEST if the outcome is not one of such a task.
@@ -513,13 +537,15 @@ class Job:
         if task is None or task.id != task_id:
             raise WireError(pb.UNKNOWN_TASK, f"{worker} does not hold task {task_id}")
         if isinstance(outcome, Failure):
+            self.flow.progress(task, trained.done)
             if outcome.kind == pb.INTERNAL:
                 self.flow.task_broke(task, outcome, now)
                 self._crashed(slot, outcome, now)
             else:
                 del self._held[worker]
                 slot.last_finished_task = task_id
-                self.flow.task_failed(task, outcome, now)
+                trouble = Trouble(outcome, crash=False, worker=worker)
+                self.flow.task_failed(task, trouble, trained, now)
             return
         if not isinstance(outcome, outcomes.EXPECTED[task.kind]):
             kind = pb.TaskKind.Name(task.kind)
@@ -530,3 +556,10 @@ class Job:
         self.flow.version_seen(version)
         self.flow.settle(task, outcome, str(worker), now)
         self.checkpoints.tick(now)
+
+
+def _trouble(slot: WorkerSlot) -> Trouble | None:
+    """Of what a worker died, if its task may be at fault."""
+    if slot.trouble is None:
+        return None
+    return Trouble(slot.trouble, crash=True, worker=slot.id)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from shoal.master.ids import Start
 
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
 
 @dataclass(frozen=True)
 class Started:
@@ -67,6 +69,18 @@ class Exited:
         if self.code is None:
             return "how is not known, as an earlier master had started it"
         return f"exit code {self.code}"
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the process ended of itself, by what it did, as far as can be told.
+
+        Not what anybody may do to a process that does nothing wrong.
+        """
+        if not self.counted:
+            return False
+        if self.signal_number is not None:
+            return self.signal_number not in _FROM_OUTSIDE
+        return self.code not in (None, 0, *(128 + number for number in _FROM_OUTSIDE))
 
 
 LauncherEvent = Started | Waiting | Exited

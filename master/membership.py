@@ -37,6 +37,7 @@ class WorkerSlot:
     exited: how the current incarnation's process ended; None while it has not.
     fenced: whether the servers take no more pushes of the current incarnation.
     failure: what the current incarnation reported.
+    trouble: of what it died, if that was not from outside.
     last_finished_task: a repeated report of it is an answer that was lost.
     stage_seconds: of the current incarnation.
     forgiven: deaths that do not count against the limit of restarts.
@@ -57,6 +58,7 @@ class WorkerSlot:
     exited: Exited | None = None
     fenced: bool = False
     failure: Failure | None = None
+    trouble: Failure | None = None
     last_finished_task: int = 0
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -71,7 +73,7 @@ class WorkerSlot:
         self.exited = None
         self.fenced = False
         self.last_finished_task = 0
-        self.failure = None
+        self.failure = self.trouble = None
         self.stage_seconds = {}
         return self.incarnation
 

@@ -23,6 +23,21 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """How much of a TRAIN task was trained when it failed.
+
+    done: head of its records that all servers have. touched: head that some may have: more
+    where it is not known which records a push was made of.
+    """
+
+    done: int = 0
+    touched: int = 0
+
+
+NOTHING_TRAINED = Trained()
+
+
+@dataclass(frozen=True)
 class DataDescribed:
     """DESCRIBE_DATA: what there is to read, and when training ends before it."""
 

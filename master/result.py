@@ -48,6 +48,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)} for result in results
         ],
         "ledger": dataclasses.asdict(ledger),
+        "bad_records": flow.failures.bad.to_json(),
         "records": flow.records[0],
         "seconds": record.seconds(now),
         "training_seconds": training_seconds,

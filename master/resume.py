@@ -72,6 +72,10 @@ class _Leases:
             if event.method == "task_reported" and held.id == arguments["task_id"]:
                 if isinstance(arguments["outcome"], outcomes.Done):
                     self._end(held, number, held.records, held.records)
+                elif arguments["outcome"].kind != pb.INTERNAL:  # else a fence follows
+                    trained = arguments.get("trained", outcomes.Trained())
+                    done = max(trained.done, self._job.flow.done(held))
+                    self._end(held, number, done, max(trained.touched, done))
             elif event.method == "fenced":
                 done = self._job.flow.done(held)
                 heads = applied_heads(held, arguments["pushes"], done)

@@ -179,9 +179,12 @@ class MasterService:
     def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:
         worker = WorkerId(request.worker)
         outcome = _outcome(request)
+        trained = outcomes.Trained()
+        if isinstance(outcome, Failure):
+            trained = outcomes.Trained(request.records_done, request.records_touched)
         self._runner.apply(
             lambda job, now: job.task_reported(
-                worker, request.incarnation, request.task, outcome, request.version, now
+                worker, request.incarnation, request.task, outcome, request.version, now, trained
             )
         )
         return pb.ReportTaskReply()

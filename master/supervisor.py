@@ -6,7 +6,7 @@ signal, but not what the cluster took away. Who is dead is job.py's to establish
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.config import JobConfig
 from shoal.master.failures import Failure
@@ -45,6 +45,12 @@ def after_worker_death(slot: WorkerSlot, exited: Exited, relaunch_limit: int) ->
             )
         )
     return GiveUp(Failure.internal(f"{head}. The last time: {exited.cause}.{_log(exited)}"))
+
+
+def death_at_records(slot: WorkerSlot, exited: Exited) -> Failure:
+    """What may be held against the records at which a worker's process ended."""
+    error = f"{slot.id} ended with {exited.cause}"
+    return replace(Failure.internal(f"{error}.{_log(exited)}"), error=error)
 
 
 def after_server_death(

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from shoal.master import poison
 from shoal.master.spans import Coverage, Interval
-from shoal.master.work import Source, Span, Task, TaskIds, cut
+from shoal.master.work import ANYBODY, Asker, Source, Span, Task, TaskIds, cut, pick
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -129,6 +130,8 @@ class TaskBoard:
         self._trained_once = 0
         self._repeated = 0
         self._failed = 0
+        self._bad: defaultdict[str, set[int]] = defaultdict(set)
+        self.given_up: list[Interval] = []
         self.tasks_total = len(self._spans) * (self._epochs - 1) + len(last)
         self.tasks_done = 0
         self.epoch = 0
@@ -156,8 +159,9 @@ class TaskBoard:
 
     def _open_epoch(self, epoch: int) -> None:
         order = self._order(epoch)
-        self._queue.extend(Task(self._next_id(), pb.TRAIN, span, epoch) for span in order)
+        tasks = [Task(self._next_id(), pb.TRAIN, span, epoch) for span in order]
         self.epoch = epoch
+        self._queue.extend(self._without_bad(tasks))
 
     def resume(self, in_model: Iterable[Interval], times: int) -> None:
         """Go on from a model that holds just these intervals; all else is to be trained.
@@ -175,6 +179,8 @@ class TaskBoard:
         for left in (self._requeued, self._queue, self._leases):
             left.clear()
         self._trained_once = self._repeated = self._failed = 0
+        self._bad.clear()
+        self.given_up.clear()
         missing: dict[int, list[Task]] = {epoch: [] for epoch in range(self.epoch + 1)}
         for fate in coverage.fates():
             trained, touched = fate.counts["trained"], fate.counts["touched"]
@@ -218,7 +224,7 @@ class TaskBoard:
             return True
         return not (self._requeued or self._queue or self.epoch + 1 < self._epochs)
 
-    def take(self) -> Task | None:
+    def take(self, asker: Asker = ANYBODY) -> Task | None:
         """Lease the next task; None while there is none.
 
         What came back from a dead worker goes first, so that its epoch ends promptly.
@@ -229,11 +235,9 @@ class TaskBoard:
             return None
         if not self._requeued and not self._queue and self.epoch + 1 < self._epochs:
             self._open_epoch(self.epoch + 1)
-        queue = self._requeued or self._queue
-        if not queue:
-            return None
-        task = queue.popleft()
-        self._leases[task.id] = _Lease(task)
+        task = pick(self._requeued, asker) or pick(self._queue, asker)
+        if task is not None:
+            self._leases[task.id] = _Lease(task)
         return task
 
     def _credit(self, lease: _Lease, done: int) -> None:
@@ -263,8 +267,8 @@ class TaskBoard:
         self._credit(lease, lease.task.records)
         self.tasks_done += 1
 
-    def give_back(self, task_id: int, done_by_all: int, done_by_any: int) -> None:
-        """Take a task from a dead worker, and queue what is left of it.
+    def _take_back(self, task_id: int, done_by_all: int, done_by_any: int) -> Task | None:
+        """Take a task from its worker; what is left of it, None if nothing is.
 
         done_by_all: head of the span whose gradients every server has applied.
         done_by_any: head whose gradients at least one server has applied.
@@ -276,16 +280,90 @@ class TaskBoard:
         task, done = lease.task, lease.done
         if done >= task.records:
             self.tasks_done += 1
-            return
+            return None
         assert task.span is not None
         touched = min(max(task.trained_before, done_by_any), task.records)
-        if self._stopped:
-            self._dropped += task.records - done
-            return
         rest = Span(task.span.source, task.span.start + done, task.span.end)
-        self._requeued.append(
-            replace(task, id=self._next_id(), span=rest, trained_before=max(0, touched - done))
-        )
+        if self._stopped:
+            self._dropped += len(rest)
+            return None
+        return poison.piece(replace(task, trained_before=touched), rest)
+
+    def give_back(self, task_id: int, done_by_all: int, done_by_any: int) -> None:
+        """Take a task from a dead worker, and queue what is left of it.
+
+        done_by_all: head of the span whose gradients every server has applied.
+        done_by_any: head whose gradients at least one server has applied.
+
+        Raises KeyError if not leased.
+        """
+        if (rest := self._take_back(task_id, done_by_all, done_by_any)) is not None:
+            self._requeue([rest], first=False)
+
+    def retry(
+        self,
+        task_id: int,
+        done_by_all: int,
+        done_by_any: int,
+        judge: Callable[[Task, Span], Sequence[Task]],
+    ) -> Task | None:
+        """As `give_back`, of a task that failed. judge: gives what of it to give out again.
+
+        Returns what is given up where `judge` gives nothing; it counts as failed.
+        """
+        task = self._leases[task_id].task
+        rest = self._take_back(task_id, done_by_all, done_by_any)
+        if rest is None or rest.span is None:
+            return None
+        # By the lease's own span: whether it came further is among what is judged.
+        whole = replace(task, trained_before=max(task.trained_before, done_by_any))
+        pieces = judge(whole, rest.span)
+        if not pieces:
+            self._failed += rest.records
+            self.tasks_done += 1
+            self.given_up.append(Interval("failed", rest.epoch, rest.span))
+            return rest
+        self.tasks_total += len(pieces) - 1
+        self._requeue(pieces, first=True)
+        return None
+
+    def _requeue(self, pieces: Iterable[Task], *, first: bool) -> None:
+        tasks = self._without_bad(replace(each, id=self._next_id()) for each in pieces)
+        if first:
+            self._requeued.extendleft(reversed(tasks))
+        else:
+            self._requeued.extend(tasks)
+
+    def exclude(self, source: str, record: int) -> None:
+        """Give a record up in every epoch; a lease that holds it will fail by itself."""
+        self._bad[source].add(record)
+        for queue in (self._requeued, self._queue):
+            tasks = self._without_bad(queue)
+            queue.clear()
+            queue.extend(tasks)
+        while not self._queue and not self._requeued and self.epoch + 1 < self._epochs:
+            if self._records_per_epoch > sum(map(len, self._bad.values())):
+                break
+            self._open_epoch(self.epoch + 1)  # nothing but records given up
+
+    def _without_bad(self, tasks: Iterable[Task]) -> list[Task]:
+        """The same without the records that were given up, which count as failed."""
+        kept: list[Task] = []
+        for task in tasks:
+            assert task.span is not None
+            bad = self._bad.get(task.span.source)
+            pieces = poison.without(task, bad) if bad else None
+            if bad is None or pieces is None:
+                kept.append(task)
+                continue
+            for record in bad:
+                if task.span.start <= record < task.span.end:
+                    self._failed += 1
+                    span = Span(task.span.source, record, record + 1)
+                    self.given_up.append(Interval("failed", task.epoch, span))
+            self.tasks_total += len(pieces) - 1
+            kept += [replace(each, id=self._next_id()) for each in pieces]
+        return kept
 
     def fail(self, task_id: int) -> None:
         """Give up what is left of a leased task. Raises KeyError if not leased."""

@@ -8,7 +8,7 @@ No I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shoal.proto import shoal_pb2 as pb
@@ -44,6 +44,8 @@ class Span:
         ]
 
     def __str__(self) -> str:
+        if len(self) == 1:
+            return f"record {self.start} of {self.source}"
         return f"records {self.start} to {self.end - 1} of {self.source}"
 
     def to_message(self) -> pb.Range:
@@ -70,6 +72,9 @@ class Task:
     states: FINISH_EVALUATION: the merged metric states.
     position: PREDICT: records of the whole input before the span. FINISH_PREDICTION: all
         records of the input.
+    failures, crashes: of earlier leases at just this span. failed_on: index of the worker
+        that failed last, -1 for none. suspect: cut out of a span that failed (poison.py).
+    skipped: FINISH_PREDICTION: positions in the whole input of records given up.
     """
 
     id: int
@@ -80,6 +85,11 @@ class Task:
     trained_before: int = 0
     states: pb.MetricStates | None = None
     position: int = 0
+    failures: int = 0
+    crashes: int = 0
+    failed_on: int = -1
+    suspect: bool = False
+    skipped: tuple[int, ...] = ()
 
     @property
     def records(self) -> int:
@@ -94,12 +104,33 @@ class Task:
             epoch=self.epoch,
             evaluation=self.evaluation,
             position=self.position,
+            skipped=self.skipped,
         )
         if self.span is not None:
             message.range.CopyFrom(self.span.to_message())
         if self.states is not None:
             message.states.CopyFrom(self.states)
         return message
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks for a task: a worker's index, and whether others are at work, and will ask."""
+
+    worker: int = -1
+    others: bool = False
+
+
+ANYBODY = Asker()
+
+
+def pick(queue: deque[Task], asker: Asker) -> Task | None:
+    """Take the first task that did not fail on the asker; one that did, if nobody else asks."""
+    for position, task in enumerate(queue):
+        if task.failed_on < 0 or task.failed_on != asker.worker:
+            del queue[position]
+            return task
+    return queue.popleft() if queue and not asker.others else None
 
 
 class TaskQueue:
@@ -124,12 +155,11 @@ class TaskQueue:
         """Tasks that are not given out."""
         return len(self._waiting)
 
-    def take(self) -> Task | None:
+    def take(self, asker: Asker = ANYBODY) -> Task | None:
         """Lease the next task; None while there is none."""
-        if not self._waiting:
-            return None
-        task = self._waiting.popleft()
-        self._leased[task.id] = task
+        task = pick(self._waiting, asker)
+        if task is not None:
+            self._leased[task.id] = task
         return task
 
     def complete(self, task_id: int) -> Task:
@@ -141,5 +171,17 @@ class TaskQueue:
 
     def give_back(self, task_id: int) -> None:
         """Take the task from a worker that will not finish it. Raises KeyError if not leased."""
+        self.retry(task_id, [self._leased[task_id]])
+
+    def retry(self, task_id: int, pieces: Sequence[Task]) -> None:
+        """Give out these pieces of a leased task, first of all. Raises KeyError if not leased."""
+        del self._leased[task_id]
+        tasks = [replace(each, id=self._next_id()) for each in pieces]
+        self._waiting.extendleft(reversed(tasks))
+        self.tasks_total += len(tasks) - 1
+
+    def give_up(self, task_id: int) -> None:
+        """Give up a leased task. Raises KeyError if not leased."""
         task = self._leased.pop(task_id)
-        self._waiting.appendleft(replace(task, id=self._next_id()))
+        self.tasks_done += 1
+        self.records_total -= task.records

@@ -250,6 +250,11 @@ class JobConfig(KubernetesOptions):
     relaunch_limit: int = _option(
         "How often one worker or server is started again after a failure before the job fails.", 3
     )
+    max_bad_records: int = _option(
+        "How many records may be given up at which feed, the model or the reader fails, before "
+        "the job fails.",
+        0,
+    )
     heartbeat_seconds: float = _option("Time between a worker's heartbeats.", 1.0)
     worker_timeout_seconds: float = _option(
         "A worker silent for this long is taken for dead and its task given to another.", 30.0
@@ -295,6 +300,7 @@ class JobConfig(KubernetesOptions):
             ("log_mb", 1),
             ("export_max_table_mb", 0),
             ("relaunch_limit", 0),
+            ("max_bad_records", 0),
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{flag(name)} must be at least {least}, not {getattr(self, name)}")
@@ -492,7 +498,7 @@ def option_fields() -> list[dataclasses.Field[Any]]:
     return sorted(found, key=lambda f: f.name in kubernetes)
 
 
-RESUMABLE = ("num_workers", "num_ps", "relaunch_limit")
+RESUMABLE = ("num_workers", "num_ps", "relaunch_limit", "max_bad_records")
 """Fields that `shoal train --resume` may change."""
 
 RESUMABLE_IMAGES = ("image", "server_image")

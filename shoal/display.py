@@ -23,6 +23,9 @@ from shoal.config import JobConfig, JobFolder
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
 
+SHOWN_BAD_RECORDS = 5
+"""In the report; result.json and `shoal audit` name them all."""
+
 LINE_SECONDS = 5.0
 """Between two log lines while nothing particular happens."""
 
@@ -170,6 +173,8 @@ def _figures(status: pb.JobStatus) -> dict[str, str]:
     figures["servers"] = f"{status.servers_alive}/{status.servers_wanted}"
     if status.ledger.total:
         figures["staleness"] = f"{status.mean_staleness:.2f}"
+    if status.bad_records:
+        figures["bad records"] = f"{status.bad_records:,}"
     return figures
 
 
@@ -222,6 +227,16 @@ def ledger_text(ledger: dict[str, int]) -> str:
     return f"{total:,} = {text}" + (f" + {left:,} not reached" if left else "")
 
 
+def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:
+    """The records that were given up, the first few by name."""
+    lines = [
+        f"{each['data']} data, {shown_path(each['source'])}, {each['place']}: {each['error']}"
+        for each in bad[:SHOWN_BAD_RECORDS]
+    ]
+    more = [f"and {len(bad) - len(lines):,} more, see result.json"] * (len(bad) > len(lines))
+    return "\n".join([f"{len(bad):,} given up", *lines, *more])
+
+
 def checkpoints_text(checkpoints: Mapping[str, Any]) -> str:
     """How many checkpoints were taken, and which the newest is; empty without any."""
     kept, failed = checkpoints.get("kept"), checkpoints.get("failed")
@@ -250,6 +265,8 @@ def report(result: JobResult) -> Table:
         table.add_row("training records", ledger_text(result.ledger))
     elif result.records:
         table.add_row("records", f"{result.records:,}")
+    if result.bad_records:
+        table.add_row("bad records", Text(bad_records_text(result.bad_records), style="bold red"))
     table.add_row("seconds", f"{result.seconds:.1f}")
     if result.samples_per_second:
         table.add_row("samples/s", f"{result.samples_per_second:,.0f}")

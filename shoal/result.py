@@ -19,6 +19,7 @@ class JobResult:
     evaluations: all of them, {version, epoch, metrics, records}.
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
+    bad_records: records given up, {data, source, record, place, error}.
     failure: {kind, message, traceback, range}, or None.
     job_dir: the job's folder, with its configuration, logs and result.json.
     """
@@ -30,6 +31,7 @@ class JobResult:
     metrics: dict[str, float | None] = field(default_factory=dict)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     ledger: dict[str, int] = field(default_factory=dict)
+    bad_records: list[dict[str, Any]] = field(default_factory=list)
     records: int = 0
     seconds: float = 0.0
     training_seconds: float = 0.0

@@ -61,6 +61,10 @@ class JobData:
             )
         return self._pipelines[mode]
 
+    def place(self, mode: str, source: str, record: int) -> str:
+        """Where a record is, in the words of its reader."""
+        return self._reader(mode).place(source, record)
+
     @property
     def mode(self) -> str:
         """The mode the job is about: that of the first data it names."""

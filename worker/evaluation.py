@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.blame import blaming
 from shoal.worker.losses import output_name, part_of
 from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule, user_code
@@ -70,6 +71,7 @@ class Evaluator:
                 metrics = module.eval_metrics_fn()
             self._add_all(metrics)
         self._update = tf.function(self._update_all, reduce_retracing=True)
+        self._traced = False
         # Keras's own have additive states. Of the user's it is seen at the first batch.
         self._unproven = [each for each in self._metrics if not _is_known(each)]
 
@@ -188,7 +190,11 @@ class Evaluator:
         """Evaluate a batch with the servers' present values."""
         predictions = self._model.predict_batch(batch.features)
         with user_code(f"the metrics of {self._module.path.name}"):
-            self._check_outputs(predictions)
+            with blaming(None):
+                self._check_outputs(predictions)
+                if not self._traced:
+                    self._update.get_concrete_function(batch.labels, predictions)
+                    self._traced = True
             self._prove_additive(batch.labels, predictions)
             self._update(batch.labels, predictions)
 

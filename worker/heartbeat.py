@@ -28,7 +28,7 @@ class Progress:
         """keep_steps: the master wants to hear of each step."""
         self._lock = threading.Lock()
         self._task = 0
-        self._records_done = 0
+        self._records_done = self._steps_done = 0
         self._version = 0
         self._loss_sum = 0.0
         self._loss_batches = 0
@@ -43,13 +43,14 @@ class Progress:
         """A task was leased (0: none is)."""
         with self._lock:
             self._task = task
-            self._records_done = 0
+            self._records_done = self._steps_done = 0
             self._abandoned = False
 
     def add(self, records_done: int, version: int, loss: float | None) -> None:
         """A batch was acknowledged by all servers."""
         with self._lock:
             self._records_done = records_done
+            self._steps_done += 1
             self._version = max(self._version, version)
             if loss is not None:
                 self._loss_sum += loss
@@ -65,6 +66,16 @@ class Progress:
                         loss=loss,
                     )
                 )
+
+    def trained(self, records: int) -> tuple[int, int]:
+        """Of the present task, which has so many records: those done, and those touched.
+
+        Touched are all where it is not known which ones the steps were made of.
+        """
+        with self._lock:
+            if self._records_done or not self._steps_done:
+                return self._records_done, self._records_done
+            return 0, records
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

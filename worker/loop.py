@@ -17,11 +17,12 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError
 from shoal.proto.rpc import Connection
 from shoal.worker import export, pipeline
+from shoal.worker.blame import blamed, blaming
 from shoal.worker.data import JobData
 from shoal.worker.evaluation import Evaluator
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.model import ServedModel
-from shoal.worker.module import UserModule
+from shoal.worker.module import UserModule, summary
 from shoal.worker.pace import Pace
 from shoal.worker.prediction import PredictionWriter
 from shoal.worker.prediction_output import begin_output, finish_output
@@ -32,19 +33,30 @@ from shoal.worker.synchronous import SynchronousTraining
 
 logger = logging.getLogger(__name__)
 
+_MODES = {
+    pb.TRAIN: pipeline.TRAINING,
+    pb.EVALUATE: pipeline.EVALUATION,
+    pb.PREDICT: pipeline.PREDICTION,
+}
+"""Kind of task -> the mode of the data whose records it is about."""
 
-def failure_of(error: Exception, records: pb.Range | None = None) -> pb.Failure:
+
+def failure_of(error: Exception) -> pb.Failure:
     """An exception as the master is told of it."""
+    line = ""
     if isinstance(error, UserError):
         kind, message, text = pb.USER_ERROR, str(error), ""
     elif isinstance(error, UserCodeError):
         kind, message, text = pb.USER_CODE, error.message, error.traceback
+        if isinstance(error.__cause__, Exception):
+            line = without_secrets(summary(error.__cause__))
     elif isinstance(error, ServerAwayError):
         kind, message, text = pb.INTERNAL, str(error), ""
     else:
         kind, text = pb.INTERNAL, without_secrets(traceback.format_exc())
         message = without_secrets(f"{type(error).__name__}: {error}")
-    return pb.Failure(kind=kind, message=message, traceback=text, range=records)
+    line = line or (message.splitlines() or [""])[0]
+    return pb.Failure(kind=kind, message=message, traceback=text, range=blamed(error), error=line)
 
 
 class Worker:
@@ -136,9 +148,11 @@ class Worker:
         except Exception as error:
             logger.exception("task %d failed", task.id)
             # What was acknowledged before the error is trained, and counts as that.
-            self._heartbeat.beat()
-            records = task.range if task.HasField("range") else None
-            report.failure.CopyFrom(failure_of(error, records))
+            report.records_done, report.records_touched = self._progress.trained(
+                task.range.end - task.range.start
+            )
+            report.failure.CopyFrom(failure_of(error))
+            self._name_place(task, report.failure)
         if self._progress.interrupted:
             logger.info("task %d left: the job ends or the lease is gone", task.id)
             return
@@ -146,6 +160,16 @@ class Worker:
         faults.point("task-done")
         self._master.call(methods.REPORT_TASK, report)
         self._progress.begin(0)
+
+    def _name_place(self, task: pb.Task, failure: pb.Failure) -> None:
+        """Have the reader name the first of the records that are at fault."""
+        mode = _MODES.get(task.kind)
+        if mode is None or not failure.HasField("range"):
+            return
+        try:
+            failure.place = self._data.place(mode, failure.range.source, failure.range.start)
+        except Exception:
+            logger.exception("where the records are could not be told")
 
     # ------------------------------------------------------------ kinds of task
 
@@ -175,7 +199,8 @@ class Worker:
         evaluator = self._evaluator_ready()
         evaluator.reset()
         for batch in self._data.pipeline(pipeline.EVALUATION).batches(task.range):
-            evaluator.add(batch)
+            with blaming(batch.records):
+                evaluator.add(batch)
             faults.point("batch-evaluated")
             if self._progress.interrupted:
                 return
@@ -205,7 +230,8 @@ class Worker:
             )
         outputs = []
         for batch in self._data.pipeline(pipeline.PREDICTION).batches(task.range):
-            outputs.append(self._model.predict_batch(batch.features))
+            with blaming(batch.records):
+                outputs.append(self._model.predict_batch(batch.features))
             faults.point("batch-predicted")
             if self._progress.interrupted:
                 return
@@ -213,7 +239,9 @@ class Worker:
         report.done = True
 
     def _finish_prediction(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
-        finish_output(self._config.output, task.position, in_order=self._config.in_order)
+        finish_output(
+            self._config.output, task.position, task.skipped, in_order=self._config.in_order
+        )
         report.done = True
 
     def _export(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:

@@ -70,6 +70,7 @@ def summary(error: Exception) -> str:
     if not lines:
         return name
     line = re.sub(r"^\{\{function_node \S+\}\} ", "", lines[0])
+    line = re.sub(r"^Error in user-defined function passed to .*? iterator: \S+: ", "", line)
     inner, colon, rest = line.partition(": ")
     if colon and re.fullmatch(r"\w+(Error|Exception)", inner):
         # The type that the user's code raised, not the one that it was wrapped in.

@@ -18,6 +18,7 @@ from shoal.data.columns import ListColumn, minibatches, read_columns
 from shoal.data.reader import DataReader, Metadata, check_columns
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.blame import blame, part
 from shoal.worker.module import UserModule, user_code
 
 TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"
@@ -46,6 +47,7 @@ class Batch:
     size: elements in the batch. first: elements of the range before it.
     records_done: records of the range used up with this batch; 0 while that is not
         known because feed changes the order or number of records.
+    records: those that it was made of; where that is not known, the whole range.
     """
 
     features: Any
@@ -53,6 +55,7 @@ class Batch:
     size: int
     first: int
     records_done: int
+    records: pb.Range
 
 
 class Pipeline:
@@ -71,8 +74,7 @@ class Pipeline:
         self._reader = reader
         self._module = module
         self._mode = mode
-        self._range = pb.Range()
-        self._error: Exception | None = None
+        self._run = _Run(pb.Range())
         self._feed = module.describe(module.feed_name)
         self._minibatch_size = minibatch_size
         # Records in one element of what _chunks gives; None: as the reader's chunks are.
@@ -135,8 +137,19 @@ class Pipeline:
         Raises UserError for data that cannot be read, UserCodeError naming the
         record for an exception in feed.
         """
-        self._range = records
-        self._error = None
+        done = 0
+        try:
+            for batch in self._batches(records):
+                done = batch.first + batch.size
+                yield batch
+        except Exception as error:
+            # The prefetch reads ahead: any of the rest may be at fault.
+            rest = records.end - records.start - done
+            blame(error, part(records, done, rest) if self.aligned else records)
+            raise
+
+    def _batches(self, records: pb.Range) -> Iterator[Batch]:
+        self._run = run = _Run(records)
         done = 0
         iterator = iter(self._batched)
         while True:
@@ -145,8 +158,8 @@ class Pipeline:
             except StopIteration:
                 return
             except Exception:
-                if self._error is not None:
-                    raise self._error from None
+                if run.error is not None:
+                    raise run.error from None
                 self._raise_at_record(records, done)
                 raise
             features, labels = self._split(element)
@@ -154,7 +167,9 @@ class Pipeline:
             if self._module.feed_batch is not None:
                 self._check_size(records, done, size)
             done += size
-            yield Batch(features, labels, size, done - size, done if self.aligned else 0)
+            first = done - size
+            made_of = part(records, first, size) if self.aligned else records
+            yield Batch(features, labels, size, first, done if self.aligned else 0, made_of)
 
     def _check_size(self, records: pb.Range, done: int, size: int) -> None:
         """Raises UserError if feed_batch gave more or fewer elements than it got records."""
@@ -179,8 +194,12 @@ class Pipeline:
             self._cut = 1
         iterator = iter(self._elements)
         for position in range(records.start, records.end):
-            with user_code(f"{what}, record {position}"):
-                next(iterator)
+            try:
+                with user_code(f"{what}, record {position}"):
+                    next(iterator)
+            except UserCodeError as error:
+                blame(error, part(records, position - records.start, 1))
+                raise
         # Every record passes alone: they do not fit together.
         if self._cut is not None:
             self._cut = self._minibatch_size
@@ -192,14 +211,15 @@ class Pipeline:
     def _chunks(self) -> Iterator[Any]:
         # Runs in a thread of TensorFlow, which would wrap an exception beyond
         # recognition: it is kept here for `batches` to raise.
-        records = self._range
+        run = self._run
+        records = run.records
         try:
             with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
                 chunks = read_columns(self._reader, records.source, records.start, records.end)
                 for columns in chunks if self._cut is None else minibatches(chunks, self._cut):
                     yield _tensors(columns)
         except Exception as error:
-            self._error = error
+            run.error = error
             raise
 
     def _reading(self, what: str) -> AbstractContextManager[None]:
@@ -215,6 +235,14 @@ class Pipeline:
                 if source.records:
                     return _spec(_tensors(next(read_columns(self._reader, source.name, 0, 1))))
         raise UserError(f"there is no record in the {self._mode} data")
+
+
+@dataclass
+class _Run:
+    """One reading of a range. error: what reading raised."""
+
+    records: pb.Range
+    error: Exception | None = None
 
 
 def _tensors(columns: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ prediction.py's.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -47,36 +48,54 @@ def write_part(output: str, position: int, table: pa.Table, *, in_order: bool) -
         pq.write_table(table, temporary)
 
 
-def finish_output(output: str, total: int, *, in_order: bool) -> None:
+def finish_output(
+    output: str, total: int, skipped: Collection[int] = (), *, in_order: bool
+) -> None:
     """Check that each of the `total` records has its prediction once, and say so.
 
+    skipped: positions of records that were given up, and have none.
     in_order: make one file of the parts.
 
     May be done again, from any point at which it was interrupted. Raises UserError if
     parts are missing: somebody else has been at the folder.
     """
     folder = Path(output)
+    if total and len(skipped) == total:
+        raise UserError("--prediction-data: none of its records can be predicted")
     whole = folder / WHOLE
     if in_order:
         if not whole.exists():
-            _join(_checked_parts(folder / PARTS, total), whole)
+            _join(_checked_parts(folder / PARTS, total, skipped), whole)
         shutil.rmtree(folder / PARTS, ignore_errors=True)
         files = [whole]
     else:
-        files = _checked_parts(folder, total)
+        files = _checked_parts(folder, total, skipped)
     remove_partial(folder)
-    _write_manifest(folder, complete=True, records=total, files=[file.name for file in files])
+    _write_manifest(
+        folder,
+        complete=True,
+        records=total - len(skipped),
+        skipped=sorted(skipped),
+        files=[file.name for file in files],
+    )
 
 
-def _checked_parts(folder: Path, total: int) -> list[Path]:
+def _checked_parts(folder: Path, total: int, skipped: Collection[int]) -> list[Path]:
     """The parts in the input's order."""
     parts = sorted(folder.glob("part-*.parquet"))
-    expected = 0
+    missing = frozenset(skipped)
+
+    def following(position: int) -> int:
+        while position in missing:
+            position += 1
+        return position
+
+    expected = following(0)
     for part in parts:
         position = int(part.stem.removeprefix("part-"))
         if position != expected:
             break
-        expected += pq.read_metadata(part).num_rows
+        expected = following(expected + pq.read_metadata(part).num_rows)
     else:
         if expected == total:
             return parts

@@ -22,8 +22,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.blame import blaming
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import Prepared, ServedModel
 from shoal.worker.pace import Pace
@@ -110,8 +110,8 @@ class TrainingPipeline:
     def run(self, batches: Iterator[Batch], task: pb.Task) -> None:
         """Train on all batches; every push is acknowledged when it returns.
 
-        Returns early if the progress is interrupted. Raises what a stage raises; a
-        UserError names the records.
+        Returns early if the progress is interrupted. Raises what a stage raises; what is
+        about records, blames them.
         """
         if self._depth:
             _Run(self._model, self._progress, self._pace, batches, task, self._depth).run()
@@ -123,7 +123,7 @@ class TrainingPipeline:
 
     def _prepared(self, batches: Iterator[Batch]) -> Iterator[Prepared]:
         for batch in paced(batches, self._model.accumulated, self._progress, self._pace):
-            yield self._model.prepare(batch)
+            yield prepare(self._model, batch)
 
 
 def timed(batches: Iterator[Batch], progress: Progress) -> Iterator[Batch]:
@@ -144,6 +144,12 @@ def paced(
         if pace is not None and number % accumulated == 0 and not pace.wait():
             return
         yield batch
+
+
+def prepare(model: ServedModel, batch: Batch) -> Prepared:
+    """A batch with all that its step takes. Raises what ServedModel.prepare does."""
+    with blaming(batch.records):
+        return model.prepare(batch)
 
 
 def steps(model: ServedModel, batches: Iterable[Prepared], task: pb.Task) -> Iterator[Step]:
@@ -173,15 +179,11 @@ def compute(
 ) -> Step:
     """The step of a prepared batch, after those `before` it in the same push.
 
-    Raises UserError with the records it was about.
+    Raises as ServedModel.compute, blaming the records.
     """
     moved = np.sum([each.push.dense[1] for each in before], axis=0) if before else None
-    try:
+    with blaming(prepared.batch.records):
         loss, made = model.compute(prepared, task.id, moved)
-    except UserError as error:
-        first = task.range.start + prepared.batch.first
-        last = first + prepared.batch.size - 1
-        raise UserError(f"{error} (records {first} to {last} of {task.range.source})") from error
     return Step(made, loss, prepared.batch.records_done)
 
 
@@ -245,7 +247,7 @@ class _Run:
 
     def _pull(self) -> None:
         for batch in paced(self._batches, self._model.accumulated, self._progress, self._pace):
-            self._pulled.put(self._model.prepare(batch))
+            self._pulled.put(prepare(self._model, batch))
             if self._progress.interrupted:
                 self._abort()
                 return

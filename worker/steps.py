@@ -15,6 +15,7 @@ from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.native.gradients import sum_by_inverse
 from shoal.worker import dependencies, specs
+from shoal.worker.blame import blaming
 from shoal.worker.flat import FlatVariables
 from shoal.worker.lookups import Refusals, RowsLookup
 
@@ -72,8 +73,8 @@ class CompiledSteps:
                 None if labels_spec is None else [features_spec, labels_spec, *self._inputs_spec()]
             ),
         )
-        self.predict: Callable[..., Any] = tf.function(self._prediction, reduce_retracing=True)
-        """Of features and `StepInputs`: the model's outputs."""
+        self._predict: Any = tf.function(self._prediction, reduce_retracing=True)
+        self._predicted = False
         self.clip: Callable[..., tuple[tf.Tensor, list[tf.Tensor]]] = tf.function(
             self._clipped,
             input_signature=[
@@ -89,20 +90,33 @@ class CompiledSteps:
         Raises UserError if the step looks up ids that cannot be known before it.
         """
         if not self._checked:
-            graph = self._train.get_concrete_function(*arguments).graph
-            lookup = self._lookups[-1]
-            reason = dependencies.refused(
-                graph,
-                lookup.ids,
-                lookup.names,
-                {each.name: name for name, each in zip(self._dims, lookup.rows, strict=True)},
-                self._trainable.variables,
-            )
-            if reason is not None:
-                raise UserError(reason)
+            with blaming(None):  # no record is at fault where tracing fails
+                self._check(*arguments)
             self._checked = True
         outputs: StepOutputs = self._train(*arguments)
         return outputs
+
+    def _check(self, *arguments: Any) -> None:
+        """Trace the step; raises as `train`."""
+        graph = self._train.get_concrete_function(*arguments).graph
+        lookup = self._lookups[-1]
+        reason = dependencies.refused(
+            graph,
+            lookup.ids,
+            lookup.names,
+            {each.name: name for name, each in zip(self._dims, lookup.rows, strict=True)},
+            self._trainable.variables,
+        )
+        if reason is not None:
+            raise UserError(reason)
+
+    def predict(self, *arguments: Any) -> Any:
+        """Of features and `StepInputs`: the model's outputs; traced at the first call."""
+        if not self._predicted:
+            with blaming(None):
+                self._predict.get_concrete_function(*arguments)
+            self._predicted = True
+        return self._predict(*arguments)
 
     def _inputs_spec(self) -> tuple[Any, ...]:
         """The specs of StepInputs."""
@@ -115,8 +129,7 @@ class CompiledSteps:
 
     def predictions_spec(self) -> Any:
         """The spec of what `predict` gives."""
-        predict: Any = self.predict
-        traced = predict.get_concrete_function(self._features_spec, *self._inputs_spec())
+        traced = self._predict.get_concrete_function(self._features_spec, *self._inputs_spec())
         return tf.nest.map_structure(tf.type_spec_from_value, traced.structured_outputs)
 
     def _lookup(self, rows: Sequence[tf.Tensor], inverses: Sequence[tf.Tensor]) -> RowsLookup:

@@ -16,7 +16,7 @@ from shoal.proto.rpc import Connection
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.pipeline import Batch
-from shoal.worker.stages import steps, timed
+from shoal.worker.stages import prepare, steps, timed
 
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.05
@@ -62,7 +62,8 @@ class SynchronousTraining:
         update = self._join()
         if update is None:
             return False
-        (step,) = steps(self._model, map(self._model.prepare, group), task)
+        prepared = (prepare(self._model, batch) for batch in group)
+        (step,) = steps(self._model, prepared, task)
         number = self._model.hold(step.push)
         worker, incarnation = self._identity
         request = pb.OfferGradientRequest(

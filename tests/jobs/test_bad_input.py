@@ -107,7 +107,7 @@ def broken(session_folder, clicks):
     ("way", "words"),
     [
         ("column", ["column 'usr'", "--training-data", "feed() of broken.py", "user, item, label"]),
-        ("nan", ["the loss is nan", "records 100 to 149 of", "clicks.csv", "learning rate"]),
+        ("nan", ["the loss is nan", "clicks.csv, record 137 (row 138, at byte", "learning rate"]),
     ],
 )
 def test_a_user_s_mistake_that_a_worker_finds_is_one_line(broken, way, words):
@@ -149,14 +149,15 @@ def test_a_feed_that_raises_names_the_record_to_the_python_api(tmp_path, clicks,
     message, _, trace = str(caught.value).partition("\n")
     assert "feed() of broken.py on" in message
     assert "clicks.csv, record 137 raised" in message
+    assert "clicks.csv, record 137 (row 138, at byte" in message
     assert trace.startswith("Traceback")
     assert "record is cursed" in trace
     result = caught.value.result
     assert (result.state, result.exit_code) == ("failed", 1)
-    assert result.failure["range"]["start"] <= 137 < result.failure["range"]["end"]
+    assert (result.failure["range"]["start"], result.failure["range"]["end"]) == (137, 138)
     ledger = dict(result.ledger)
     assert ledger.pop("total") == sum(ledger.values())
-    assert ledger["failed"] > 0
+    assert ledger["failed"] == 1
     job = tmp_path / "shoal-jobs" / "cursed"
     assert job_processes(job / "job.json") == []
     assert json.loads((job / "result.json").read_text())["state"] == "failed"

@@ -19,7 +19,7 @@ from shoal.master.instructions import ApplyUpdate, FenceWorker, KillProcess, Sta
 from shoal.master.membership import START_TIMEOUT_SECONDS, ProcessState
 from shoal.master.tasks import AppliedPush
 from shoal.master.updates import Gradient
-from shoal.master.work import Source, Task
+from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.strategies import exited
@@ -164,12 +164,24 @@ class RandomJob:
         if self.draw.random() < 0.05:
             kind = pb.USER_CODE if self.draw.random() < 0.1 else pb.INTERNAL
             outcome = Failure(kind, "trouble\nof a kind", "Traceback")
+        trained = outcomes.Trained()
+        if task is not None and task.span is not None and self.draw.random() < 0.2:
+            kind = pb.INTERNAL if self.draw.random() < 0.2 else pb.USER_CODE
+            start = self.draw.randrange(task.span.start, task.span.end)
+            span = Span(task.span.source, start, self.draw.randint(start + 1, task.span.end))
+            outcome = Failure(kind, "a bad record", "Traceback", span)
+            done = self.draw.randint(0, task.records - 1)
+            trained = outcomes.Trained(done, self.draw.choice((done, task.records)))
         task_id = task.id if task is not None else self.draw.randrange(9)
-        self.job.task_reported(worker, incarnation, task_id, outcome, self.version, self.now)
+        self.job.task_reported(
+            worker, incarnation, task_id, outcome, self.version, self.now, trained
+        )
 
     def _exit(self, start: Start) -> None:
         self.running.discard(start)
-        self.job.process_exited(exited(start.process, start.incarnation), self.now)
+        # By a signal, or of itself, which may be held against its records.
+        end = self.draw.choice(({}, {}, {"code": 3, "signal_number": None}))
+        self.job.process_exited(exited(start.process, start.incarnation, **end), self.now)
 
     def _worker_dies(self) -> None:
         if self.draw.random() < 0.3:

@@ -57,6 +57,7 @@ def test_replaying_any_prefix_gives_the_job_that_was(seed, steps, every, sync):
         sync=sync,
         grads_to_wait=2 if sync else 0,
         relaunch_limit=5,
+        max_bad_records=2,
         seed=seed % 100,
     )
     world = RandomJob(configuration, seed)

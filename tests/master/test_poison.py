@@ -1,0 +1,333 @@
+"""Bad records are found among good ones, whoever meets them, and only they are given up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.config import JobConfig
+from shoal.master import audit
+from shoal.master.events import Event, RecordedJob
+from shoal.master.failures import Failure
+from shoal.master.ids import Start
+from shoal.master.instructions import FenceWorker, KillProcess, StartProcess
+from shoal.master.journal import Entry
+from shoal.master.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed, Trained
+from shoal.master.phases import Phase
+from shoal.master.result import result_of
+from shoal.master.status import status_message
+from shoal.master.tasks import AppliedPush
+from shoal.master.work import Source, Span, Task
+from shoal.proto import shoal_pb2 as pb
+from tests.master.strategies import config, exited, finish_next, register, take, w
+
+BATCH = 5
+CURSED = "ValueError: record is cursed"
+
+
+class World:
+    """Workers that do what they are told, and fail at bad records.
+
+    bad: positions of bad records, by source. alone: whether a failure names the very record,
+    as an exception of feed does, or its batch, as one of the model. aligned: whether batches
+    are known to be made of consecutive records. crash: bad records end the process.
+    """
+
+    def __init__(self, configuration: JobConfig, data, bad, *, alone=True, aligned=True, crash=()):
+        self.events: list[Event] = []
+        self.job = RecordedJob(configuration, self.events.append)
+        register(self.job, data)
+        self.bad = bad
+        self.crash = frozenset(crash)
+        self.alone, self.aligned = alone, aligned
+        self.trained: dict[tuple[int, str, int], int] = {}
+        self.seen: dict[tuple[str, int], int] = {}
+        self.failed_on: dict[Span, list[int]] = {}
+        self.incarnations = dict.fromkeys(self.job.members.workers, 0)
+        self.starts = 0
+        self.now = 1.0
+
+    def run(self, steps=2000):
+        """Let the workers work in turns until the job has ended."""
+        for _ in range(steps):
+            for worker in list(self.incarnations):
+                if self.job.ended:
+                    return self
+                self.now += 1.0
+                task = self.job.task_wanted(worker, self.incarnations[worker], self.now)
+                if isinstance(task, Task):
+                    self.work(worker, task)
+                self._obey()
+        raise AssertionError(f"still {self.job.flow.phase} after {steps} rounds")
+
+    def work(self, worker, task):
+        outcome, trained = self._outcome(task)
+        if outcome is None:
+            self._crash(worker, task, trained)
+            return
+        if isinstance(outcome, Failure):
+            self.failed_on.setdefault(task.span, []).append(worker.index)
+        self.job.task_reported(
+            worker, self.incarnations[worker], task.id, outcome, 1, self.now, trained
+        )
+
+    def _outcome(self, task):
+        span = task.span
+        if span is None:
+            if task.kind == pb.FINISH_EVALUATION:
+                return MetricsComputed(
+                    {"n": task.states.metrics[0].variables[0].values[0]}
+                ), Trained()
+            return Done(), Trained()
+        bad = [n for n in range(span.start, span.end) if n in self.bad.get(span.source, ())]
+        good_batches = (bad[0] - span.start) // BATCH if bad else None
+        end = span.end if good_batches is None else span.start + good_batches * BATCH
+        if task.kind == pb.TRAIN:
+            for record in range(span.start, end):
+                key = task.epoch, span.source, record
+                self.trained[key] = self.trained.get(key, 0) + 1
+        if not bad:
+            if task.kind == pb.EVALUATE:
+                metric = pb.DoubleArray(shape=[1], values=[float(len(span))])
+                state = pb.MetricState(name="n", variables=[metric])
+                return StatesComputed(pb.MetricStates(metrics=[state])), Trained()
+            return Done(), Trained()
+        done = end - span.start
+        if (span.source, bad[0]) in self.crash:
+            return None, Trained(done)
+        blamed = Span(span.source, bad[0], bad[0] + 1)
+        if not self.alone:
+            blamed = Span(span.source, end, min(end + BATCH, span.end))
+        if not self.aligned:
+            blamed = span
+        trained = Trained(done, done) if self.aligned else Trained(0, span_touched(done, span))
+        failure = Failure(
+            pb.USER_CODE, f"feed() raised {CURSED}", "Traceback ...", blamed, CURSED, "row 7"
+        )
+        return failure, trained
+
+    def _crash(self, worker, task, trained):
+        incarnation = self.incarnations[worker]
+        self.job.process_exited(exited(worker, incarnation, code=None, signal_number=11), self.now)
+        push = AppliedPush(1 if trained.done else 0, task.id, trained.done)
+        self.job.fenced(worker, incarnation, [push], self.now)
+
+    def _obey(self):
+        for each in self.job.take_instructions():
+            if isinstance(each, StartProcess):
+                self.starts += 1
+                self.incarnations[each.start.process] = each.start.incarnation
+                self.job.worker_registered(each.start.process, each.start.incarnation, self.now)
+
+    def audited(self):
+        """What `shoal audit` makes of the events."""
+        auditor = audit.Auditor(RecordedJob(self.job.config, lambda _: None))
+        for event in self.events:
+            auditor.follow(Entry(event.time, Event(**json.loads(json.dumps(vars(event))))))
+        return auditor.report()
+
+    @property
+    def given_up(self):
+        return {(each.source, each.record) for each in self.job.flow.failures.bad.given_up}
+
+
+def span_touched(done, span):
+    return len(span) if done else 0
+
+
+def training(*lengths):
+    return DataDescribed(training=tuple(Source(f"t{i}", n) for i, n in enumerate(lengths)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), alone=st.booleans(), aligned=st.booleans(), workers=st.integers(1, 3))
+def test_only_bad_records_fail_and_all_others_are_trained_once(data, alone, aligned, workers):
+    lengths = data.draw(st.lists(st.integers(1, 70), min_size=1, max_size=2))
+    bad = {
+        f"t{i}": data.draw(st.frozensets(st.integers(0, n - 1), max_size=min(n, 4)))
+        for i, n in enumerate(lengths)
+    }
+    all_bad = {(source, record) for source, records in bad.items() for record in records}
+    crash = data.draw(st.frozensets(st.sampled_from(sorted(all_bad)))) if all_bad else frozenset()
+    configuration = config(
+        num_workers=workers,
+        num_epochs=2,
+        max_bad_records=8,
+        num_minibatches_per_task=4,
+        relaunch_limit=3 + 3 * len(crash),
+    )
+    world = World(
+        configuration, training(*lengths), bad, alone=alone, aligned=aligned, crash=crash
+    ).run()
+    job = world.job
+    assert job.flow.phase == Phase.SUCCEEDED, job.flow.failure
+    assert world.given_up == all_bad
+    wanted = {
+        (epoch, f"t{i}", record)
+        for epoch in range(2)
+        for i, n in enumerate(lengths)
+        for record in range(n)
+        if (f"t{i}", record) not in all_bad
+    }
+    assert set(world.trained) == wanted
+    if aligned:
+        assert set(world.trained.values()) <= {1}
+    ledger = job.flow.ledger
+    job.flow._board.check()
+    assert ledger.failed == 2 * len(all_bad)
+    assert ledger.trained == len(wanted)
+    assert ledger.pending == 0
+    report = world.audited()
+    assert report.problems == []
+    assert report.records["failed"] == ledger.failed
+    assert {(each["source"], each["record"]) for each in report.bad_records} == all_bad
+
+
+def test_one_bad_record_too_many_fails_the_job_with_its_place():
+    world = World(config(max_bad_records=1), training(30), {"t0": {3, 17}}).run()
+    result = result_of(world.job, 9.0)
+    assert result["state"] == "failed"
+    failure = result["failure"]
+    assert failure["message"].startswith("2 records are bad, and --max-bad-records is 1. The last")
+    assert f"t0, row 7 (training data): feed() raised {CURSED}" in failure["message"]
+    assert failure["traceback"] == "Traceback ..."
+    assert failure["range"]["end"] - failure["range"]["start"] == 1
+    assert {each["record"] for each in result["bad_records"]} == {3, 17}
+    ledger = result["ledger"]
+    assert ledger["failed"] == 2
+    assert ledger["total"] == sum(ledger[name] for name in ledger if name != "total")
+    assert status_message(world.job, 9.0).bad_records == 2
+    assert world.audited().problems == []
+
+
+def test_by_default_the_first_bad_record_fails_the_job_and_names_it():
+    world = World(config(), training(30), {"t0": {17}}, alone=False).run()
+    failure = world.job.flow.failure
+    assert failure.kind == pb.USER_CODE
+    assert failure.span == Span("t0", 17, 18)
+    assert failure.message == f"t0, row 7 (training data): feed() raised {CURSED}"
+
+
+def test_a_failed_range_goes_to_another_worker_first():
+    world = World(config(num_workers=2, max_bad_records=1), training(10), {"t0": {4}})
+    job = world.job
+    span = Span("t0", 0, 10)
+    first = take(job, w(0))
+    # Nobody else is at work, so nobody else would ask.
+    world.work(w(0), first)
+    assert take(job, w(0)).span == span
+    world = World(config(num_workers=2, max_bad_records=1), training(20), {"t0": {4, 14}})
+    job = world.job
+    tasks = {worker: take(job, w(worker)) for worker in (0, 1)}
+    world.work(w(0), tasks[0])
+    assert job.task_wanted(w(0), 0, 2.0) is not None
+    assert job.held(w(0)) is None  # it waits: the other one is to try
+    world.work(w(1), tasks[1])
+    assert take(job, w(1)).span == tasks[0].span
+
+
+def test_a_passing_trouble_costs_no_record():
+    job = RecordedJob(config(), lambda _: None)
+    register(job, training(10))
+    span = Span("t0", 0, 10)
+    finish_next(job, w(0), Failure(pb.USER_CODE, "no network", "Traceback", span))
+    finish_next(job, w(0), Done())
+    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.flow.ledger.trained_once == 10
+    assert job.flow.failures.bad.given_up == []
+
+
+def test_an_internal_error_that_repeats_at_one_range_leaves_restarts_for_others():
+    job = RecordedJob(config(relaunch_limit=1, max_bad_records=1), lambda _: None)
+    register(job, training(10))
+    for incarnation in range(3):
+        failure = Failure(pb.INTERNAL, "RuntimeError: ?", "Traceback", Span("t0", 0, 10))
+        finish_next(job, w(0), failure, incarnation=incarnation)
+        assert KillProcess(Start(w(0), incarnation)) in job.take_instructions()
+        job.process_exited(exited(w(0), incarnation), 1.0)
+        job.fenced(w(0), incarnation, [AppliedPush(0, 0, 0)], 1.0)
+        assert job.take_instructions() == [StartProcess(Start(w(0), incarnation + 1))]
+        job.worker_registered(w(0), incarnation + 1, 1.0)
+    assert take(job, w(0), 3).span == Span("t0", 0, 5)
+
+
+def test_three_crashes_at_one_range_fail_a_job_that_may_give_up_none():
+    world = World(config(), training(10), {"t0": {7}}, crash={("t0", 7)}).run()
+    failure = world.job.flow.failure
+    assert world.starts == 2
+    assert failure.span == Span("t0", 5, 10)
+    assert "records 5 to 9 of t0 ended the process of a worker 3 times" in failure.message
+    assert "signal 11, SIGSEGV" in failure.message
+    assert "--max-bad-records 1" in failure.message
+    assert world.job.flow.ledger.pending == 5
+
+
+@pytest.mark.parametrize("end", [{"signal_number": 9}, {"signal_number": 11, "counted": False}])
+def test_what_comes_from_outside_is_not_held_against_the_records(end):
+    job = RecordedJob(config(relaunch_limit=9, max_bad_records=1), lambda _: None)
+    register(job, training(10))
+    for incarnation in range(5):
+        assert take(job, w(0), incarnation).span == Span("t0", 0, 10)
+        job.process_exited(exited(w(0), incarnation, **end), 1.0)
+        (fence,) = [i for i in job.take_instructions() if isinstance(i, FenceWorker)]
+        job.fenced(w(0), fence.incarnation, [AppliedPush(0, 0, 0)], 1.0)
+        job.worker_registered(w(0), incarnation + 1, 1.0)
+
+
+def test_bad_validation_records_are_left_out_of_every_round():
+    configuration = config(
+        command="evaluate", validation_data="v", restore_from="r", max_bad_records=2
+    )
+    data = DataDescribed(validation=(Source("v", 25),))
+    world = World(configuration, data, {"v": {3, 11}}).run()
+    assert world.job.flow.phase == Phase.SUCCEEDED
+    (result,) = world.job.flow.evaluation_results
+    assert (result.records, result.metrics) == (23, {"n": 23.0})
+    # In a training job, a later round does not meet them again.
+    configuration = config(validation_data="v", evaluation_steps=1, max_bad_records=2)
+    data = DataDescribed(training=(Source("t0", 40),), validation=(Source("v", 25),))
+    world = World(configuration, data, {"v": {3, 11}}).run()
+    rounds = world.job.flow.evaluation_results
+    assert len(rounds) > 1
+    assert {each.metrics["n"] for each in rounds} == {23.0}
+    failed = [span for span in world.failed_on if span.start <= 3 < span.end]
+    assert sum(len(world.failed_on[span]) for span in failed) == 3
+
+
+def test_nothing_left_to_evaluate_fails_the_job():
+    configuration = config(
+        command="evaluate", validation_data="v", restore_from="r", max_bad_records=9
+    )
+    world = World(configuration, DataDescribed(validation=(Source("v", 3),)), {"v": {0, 1, 2}})
+    assert "no record of --validation-data" in world.run().job.flow.failure.message
+
+
+def test_bad_prediction_records_are_named_to_whoever_completes_the_output():
+    configuration = config(
+        command="predict", prediction_data="p", restore_from="r", output="o", max_bad_records=2
+    )
+    data = DataDescribed(prediction=(Source("p", 12), Source("q", 9)))
+    world = World(configuration, data, {"p": {11}, "q": {0}})
+    finished = []
+    work = world.work
+    world.work = lambda worker, task: (finished.append(task), work(worker, task))
+    world.run()
+    assert world.job.flow.phase == Phase.SUCCEEDED
+    assert finished[-1].kind == pb.FINISH_PREDICTION
+    assert finished[-1].skipped == (11, 12)
+    assert finished[-1].position == 21
+
+
+def test_a_resumed_job_tries_everything_again():
+    world = World(config(), training(30), {"t0": {17}}).run()
+    job = world.job
+    assert job.ended
+    changes = {"num_workers": 1, "num_ps": 1, "relaunch_limit": 3, "max_bad_records": 4}
+    job.resumed("again", changes, None, (), (), 99.0)
+    assert job.flow.failures.bad.given_up == []
+    assert job.flow.failures.bad.limit == 4
+    assert job.flow.ledger.failed == 0
+    job.flow._board.check()
