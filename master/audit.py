@@ -257,7 +257,7 @@ class Auditor:
             phase.state,
             job.config.num_epochs if job.config.command == "train" else 0,
             records,
-            dict(self.updates),
+            {**self.updates, "left_out": job.left_out.minibatches},
             self.deaths,
             job.flow.failures.bad.to_json(),
             recoveries(self.deaths),
@@ -323,6 +323,7 @@ def text_of(report: Report) -> str:
             f"  acknowledged            {updates['acknowledged']:>12,}",
             f"  lost                    {updates['lost']:>12,}",
             f"  done again from a log   {updates['replayed']:>12,}",
+            f"  left out, not finite    {updates['left_out']:>12,}",
             f"  in part, and repeated   {updates['repeated']:>12,}",
         ]
     if report.bad_records:

@@ -119,6 +119,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "fenced": None,
     "task_wanted": None,
     "task_reported": None,
+    "gradients_left_out": None,
     "gradient_offered": None,
     "update_applied": None,
     "version_seen": lambda job, version: job.flow.starts_round(version),

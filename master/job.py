@@ -32,6 +32,7 @@ from shoal.master.instructions import (
     Wait,
 )
 from shoal.master.launcher import Exited
+from shoal.master.left_out import LeftOut
 from shoal.master.membership import Membership, ProcessState, ServerSlot, WorkerSlot
 from shoal.master.phases import Phase
 from shoal.master.range_failures import Trouble
@@ -61,6 +62,7 @@ class Job:
         self.members = Membership(config.num_workers, config.num_ps, config.worker_timeout_seconds)
         self.clocks = Clocks()
         self.resumptions: list[str] = []
+        self.left_out = LeftOut()
         self._held: dict[WorkerId, Task] = {}
         self._instructions: list[Instruction] = []
         self._begun = False
@@ -512,6 +514,21 @@ class Job:
             abandon = beat.task not in (0, slot.last_finished_task)
         self.version_seen(beat.version, now)
         return HeartbeatAnswer(self.ended, abandon)
+
+    def gradients_left_out(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        minibatches: int,
+        records: int,
+        why: str,
+        now: float,
+    ) -> None:
+        """A worker has left out so many minibatches in all, of so many records."""
+        slot = self.members.worker_calls(worker, incarnation, now)
+        first = not self.left_out.minibatches
+        if self.left_out.count(slot, minibatches, records, why) and first:
+            self.record.note(now, f"warning: {worker} has left out a minibatch: {why}")
 
     def task_reported(
         self,

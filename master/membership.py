@@ -37,6 +37,7 @@ class WorkerSlot:
     exited: how the current incarnation's process ended; None while it has not.
     fenced: whether the servers take no more pushes of the current incarnation.
     failure: what the current incarnation reported.
+    left_out: minibatches that the current incarnation left out, and their records.
     trouble: of what it died, if that was not from outside.
     last_finished_task: a repeated report of it is an answer that was lost.
     stage_seconds: of the current incarnation.
@@ -59,6 +60,7 @@ class WorkerSlot:
     fenced: bool = False
     failure: Failure | None = None
     trouble: Failure | None = None
+    left_out: tuple[int, int] = (0, 0)
     last_finished_task: int = 0
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ class WorkerSlot:
         self.fenced = False
         self.last_finished_task = 0
         self.failure = self.trouble = None
+        self.left_out = (0, 0)
         self.stage_seconds = {}
         return self.incarnation
 

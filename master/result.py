@@ -48,6 +48,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)} for result in results
         ],
         "ledger": dataclasses.asdict(ledger),
+        "left_out": job.left_out.to_json(),
         "bad_records": flow.failures.bad.to_json(),
         "records": flow.records[0],
         "seconds": record.seconds(now),

@@ -169,11 +169,25 @@ class MasterService:
             request.loss_batches,
             dict(request.stage_seconds),
         )
-        answer = self._runner.apply(
-            lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)
+        answer, (left_out, _) = self._runner.apply(
+            lambda job, now: (
+                job.heartbeat(worker, request.incarnation, beat, now),
+                job.members.workers[worker].left_out,
+            )
         )
         if self._losses is not None:
             self._losses.add(request.worker, request.incarnation, request.steps)
+        if request.left_out > left_out:
+            self._runner.apply(
+                lambda job, now: job.gradients_left_out(
+                    worker,
+                    request.incarnation,
+                    request.left_out,
+                    request.left_out_records,
+                    request.left_out_why,
+                    now,
+                )
+            )
         return pb.HeartbeatReply(stop=answer.stop, abandon_task=answer.abandon_task)
 
     def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:

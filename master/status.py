@@ -77,6 +77,7 @@ def status_message(job: Job, now: float) -> pb.JobStatus:
         records_done=records_done,
         records_total=records_total,
         bad_records=len(flow.failures.bad.given_up),
+        left_out=job.left_out.minibatches,
         stage_seconds=record.stage_seconds(
             [slot.stage_seconds for slot in members.workers.values()]
         ),

@@ -22,6 +22,7 @@ STATUS_CODES: dict[pb.ErrorKind, grpc.StatusCode] = {
     pb.WRONG_PEER: grpc.StatusCode.PERMISSION_DENIED,
     pb.CHECKPOINT_FAILED: grpc.StatusCode.ABORTED,
     pb.NO_LOG: grpc.StatusCode.FAILED_PRECONDITION,
+    pb.NOT_FINITE: grpc.StatusCode.INVALID_ARGUMENT,
     # UNAVAILABLE on purpose: the client's retry policy covers it.
     pb.NOT_READY: grpc.StatusCode.UNAVAILABLE,
 }

@@ -31,6 +31,7 @@ class ErrorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WRONG_PEER: _ClassVar[ErrorKind]
     CHECKPOINT_FAILED: _ClassVar[ErrorKind]
     NO_LOG: _ClassVar[ErrorKind]
+    NOT_FINITE: _ClassVar[ErrorKind]
 
 class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -70,6 +71,7 @@ NOT_READY: ErrorKind
 WRONG_PEER: ErrorKind
 CHECKPOINT_FAILED: ErrorKind
 NO_LOG: ErrorKind
+NOT_FINITE: ErrorKind
 TASK_KIND_UNSPECIFIED: TaskKind
 DESCRIBE_DATA: TaskKind
 TRAIN: TaskKind
@@ -737,7 +739,7 @@ class OfferGradientReply(_message.Message):
     def __init__(self, admitted: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps")
+    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -754,6 +756,9 @@ class HeartbeatRequest(_message.Message):
     LOSS_BATCHES_FIELD_NUMBER: _ClassVar[int]
     STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_WHY_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -763,7 +768,10 @@ class HeartbeatRequest(_message.Message):
     loss_batches: int
     stage_seconds: _containers.ScalarMap[str, float]
     steps: _containers.RepeatedCompositeFieldContainer[StepLoss]
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ...) -> None: ...
+    left_out: int
+    left_out_records: int
+    left_out_why: str
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ...) -> None: ...
 
 class StepLoss(_message.Message):
     __slots__ = ("step", "task", "records_done", "version", "loss")
@@ -1016,7 +1024,7 @@ class Ledger(_message.Message):
     def __init__(self, total: _Optional[int] = ..., trained_once: _Optional[int] = ..., repeated: _Optional[int] = ..., failed: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records")
+    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1048,6 +1056,7 @@ class JobStatus(_message.Message):
     RECORDS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BAD_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     job_name: str
     state: str
     epoch: int
@@ -1072,7 +1081,8 @@ class JobStatus(_message.Message):
     records_total: int
     stage_seconds: _containers.ScalarMap[str, float]
     bad_records: int
-    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ...) -> None: ...
+    left_out: int
+    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()

@@ -76,7 +76,8 @@ def main(
         sys.exit(EXIT_USER_ERROR)
     log.configure(f"ps-{index}", job.log_level)
     keep_freed_memory()
-    server = ParameterServer(index, Routing.even(job.num_ps))
+    finite_only = job.nonfinite_gradients != "allow"
+    server = ParameterServer(index, Routing.even(job.num_ps), finite_only=finite_only)
     signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
     signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
 

@@ -22,6 +22,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import Handlers
 from shoal.ps.comeback import Meetings, newest_share
+from shoal.ps.finite import check_finite
 from shoal.ps.held import HeldGradients, ReadersOrWriter
 from shoal.ps.logheld import HeldLogs
 from shoal.ps.logs import Sink
@@ -40,7 +41,9 @@ FLOAT32 = np.dtype(np.float32)
 class ParameterServer:
     """The state behind one server's calls."""
 
-    def __init__(self, server: int, routing: Routing) -> None:
+    def __init__(self, server: int, routing: Routing, *, finite_only: bool = True) -> None:
+        """finite_only: refuse pushes with a NaN or an infinity."""
+        self._check_finite = finite_only
         self.server = server
         self.routing = routing
         self.stopped = threading.Event()
@@ -216,6 +219,9 @@ class ParameterServer:
         ):
             if fresh:
                 model.check(gradients)
+                if self._check_finite:
+                    servers = self.routing.servers
+                    check_finite(gradients, request.identity, model.spec, self.server, servers)
             if fresh and request.hold:
                 self._held.hold(request, gradients)
             elif fresh:

@@ -37,6 +37,7 @@ CHECK_FLAGS = (
 WIRE_DTYPES = ("float32", "bfloat16", "float16")
 SYNC_LATE = ("drop", "fold")
 DURABILITIES = ("checkpoint", "log")
+NONFINITE = ("fail", "skip", "allow")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
@@ -255,6 +256,13 @@ class JobConfig(KubernetesOptions):
         "the job fails.",
         0,
     )
+    nonfinite_gradients: str = _option(
+        "What becomes of a minibatch whose loss or gradients are NaN or infinite. fail: the same "
+        "as of one at which the model raises. skip: it is left out on all servers, and counted. "
+        "allow: nothing is checked.",
+        "fail",
+        commands="train",
+    )
     heartbeat_seconds: float = _option("Time between a worker's heartbeats.", 1.0)
     worker_timeout_seconds: float = _option(
         "A worker silent for this long is taken for dead and its task given to another.", 30.0
@@ -275,6 +283,11 @@ class JobConfig(KubernetesOptions):
         if self.log_level not in LOG_LEVELS:
             raise UserError(
                 f"--log-level must be one of {', '.join(LOG_LEVELS)}, not {self.log_level!r}"
+            )
+        if self.nonfinite_gradients not in NONFINITE:
+            raise UserError(
+                f"--nonfinite-gradients must be one of {', '.join(NONFINITE)}, "
+                f"not {self.nonfinite_gradients!r}"
             )
         if self.wire_dtype not in WIRE_DTYPES:
             raise UserError(

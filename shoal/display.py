@@ -173,6 +173,8 @@ def _figures(status: pb.JobStatus) -> dict[str, str]:
     figures["servers"] = f"{status.servers_alive}/{status.servers_wanted}"
     if status.ledger.total:
         figures["staleness"] = f"{status.mean_staleness:.2f}"
+    if status.left_out:
+        figures["left out"] = f"{status.left_out:,} minibatches"
     if status.bad_records:
         figures["bad records"] = f"{status.bad_records:,}"
     return figures
@@ -265,6 +267,10 @@ def report(result: JobResult) -> Table:
         table.add_row("training records", ledger_text(result.ledger))
     elif result.records:
         table.add_row("records", f"{result.records:,}")
+    if result.left_out.get("minibatches"):
+        left_out = result.left_out
+        text = f"{left_out['minibatches']:,} minibatches, {left_out['records']:,} records"
+        table.add_row("not finite", Text(f"{text}; the last: {left_out['last']}", style="bold red"))
     if result.bad_records:
         table.add_row("bad records", Text(bad_records_text(result.bad_records), style="bold red"))
     table.add_row("seconds", f"{result.seconds:.1f}")

@@ -20,6 +20,7 @@ class JobResult:
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
     bad_records: records given up, {data, source, record, place, error}.
+    left_out: {minibatches, records, last}, left out by --nonfinite-gradients=skip.
     failure: {kind, message, traceback, range}, or None.
     job_dir: the job's folder, with its configuration, logs and result.json.
     """
@@ -32,6 +33,7 @@ class JobResult:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     ledger: dict[str, int] = field(default_factory=dict)
     bad_records: list[dict[str, Any]] = field(default_factory=list)
+    left_out: dict[str, Any] = field(default_factory=dict)
     records: int = 0
     seconds: float = 0.0
     training_seconds: float = 0.0

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shoal.proto import methods
@@ -36,6 +36,9 @@ class Progress:
         self._keep_steps = keep_steps
         self._steps: list[pb.StepLoss] = []
         self._steps_kept = 0
+        self._left_out = [0, 0]  # minibatches, and their records
+        self._left_out_why = ""
+        self.untold = False
         self.stopped = threading.Event()
         self._abandoned = False
 
@@ -66,6 +69,22 @@ class Progress:
                         loss=loss,
                     )
                 )
+
+    def add_step(
+        self,
+        records_done: int,
+        version: int,
+        loss: float,
+        left_out: Sequence[tuple[int, str]],
+    ) -> None:
+        """A step is done; left_out: (records, why) of its minibatches that were left out."""
+        with self._lock:
+            for records, why in left_out:
+                self._left_out[0] += 1
+                self._left_out[1] += records
+                self._left_out_why = why
+                self.untold = True
+        self.add(records_done, version, loss if math.isfinite(loss) else None)
 
     def trained(self, records: int) -> tuple[int, int]:
         """Of the present task, which has so many records: those done, and those touched.
@@ -106,7 +125,11 @@ class Progress:
                 loss_batches=self._loss_batches,
                 stage_seconds=self._stages,
                 steps=self._steps,
+                left_out=self._left_out[0],
+                left_out_records=self._left_out[1],
+                left_out_why=self._left_out_why,
             )
+            self.untold = False
             self._loss_sum, self._loss_batches = 0.0, 0
             return request
 

@@ -14,7 +14,7 @@ from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError, without_secrets
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import ServerAwayError
+from shoal.proto.errors import ServerAwayError, WireError
 from shoal.proto.rpc import Connection
 from shoal.worker import export, pipeline
 from shoal.worker.blame import blamed, blaming
@@ -50,6 +50,8 @@ def failure_of(error: Exception) -> pb.Failure:
         kind, message, text = pb.USER_CODE, error.message, error.traceback
         if isinstance(error.__cause__, Exception):
             line = without_secrets(summary(error.__cause__))
+    elif isinstance(error, WireError) and error.kind == pb.NOT_FINITE:
+        kind, message, text = pb.USER_ERROR, error.message, ""
     elif isinstance(error, ServerAwayError):
         kind, message, text = pb.INTERNAL, str(error), ""
     else:
@@ -156,6 +158,8 @@ class Worker:
         if self._progress.interrupted:
             logger.info("task %d left: the job ends or the lease is gone", task.id)
             return
+        if self._progress.untold:
+            self._heartbeat.beat()  # what was left out is told before the task counts as done
         report.version = self._servers.version
         faults.point("task-done")
         self._master.call(methods.REPORT_TASK, report)

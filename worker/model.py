@@ -7,7 +7,6 @@ compute, push. What is computed is steps.py's, which batches to run loop.py's af
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from shoal.layers import lookup_with
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker import accumulation, dependencies, specs
 from shoal.worker.callbacks import Callbacks
+from shoal.worker.finite import FiniteCheck
 from shoal.worker.flat import FlatVariables
 from shoal.worker.heartbeat import Progress
 from shoal.worker.initial_rows import assign_given_rows, initializer_spec, table_seed
@@ -116,6 +116,7 @@ class ServedModel:
             ]
         )
         self.spec = self._model_spec(config)
+        self._finite = FiniteCheck(config.nonfinite_gradients, self.spec, worker)
         self._steps = CompiledSteps(
             self.model,
             self.loss,
@@ -280,7 +281,8 @@ class ServedModel:
 
         moved: by how much earlier batches of the same push have moved the statistics.
         With more than one to a push, the gradients are not clipped yet.
-        Raises UserError if the loss is not finite, UserCodeError if the model raises.
+        Raises UserError if loss or gradients are not finite and are not to be left out,
+        UserCodeError if the model raises.
         """
         batch, pulled = prepared.batch, prepared.pulled
         trainable, state, *rows = prepared.inputs
@@ -294,13 +296,7 @@ class ServedModel:
                 batch.features, batch.labels, trainable, state, *rows
             )
             value = float(loss)
-        if not math.isfinite(value):
-            raise UserError(
-                f"the loss is {value}: lower the learning rate, clip gradients, or look for "
-                "missing or huge values in the data"
-            )
-        self.callbacks.step(value)
-        return value, Push(
+        push = Push(
             tables={
                 table: (pulled.ids[table].unique, gradient.numpy())
                 for table, (name, gradient) in enumerate(zip(self.tables, tables, strict=True))
@@ -314,6 +310,10 @@ class ServedModel:
             records_done=batch.records_done,
             modulate_rate=self._modulate_rate,
         )
+        push = self._finite.checked(value, push)
+        if not push.left_out:
+            self.callbacks.step(value)
+        return value, push
 
     def average(self, pushes: Sequence[Push]) -> Push:
         """One push of `accumulated` minibatches' gradients, or of the last few of a task."""
@@ -321,7 +321,9 @@ class ServedModel:
         return accumulation.average(pushes, dims, self._steps.clip)
 
     def push(self, push: Push) -> None:
-        """Send gradients to all servers; returns when each has applied its part."""
+        """Send gradients to all servers, unless left out; returns when each has its part."""
+        if push.left_out:
+            return
         with self._stage("push"):
             self._servers.push(push)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -55,7 +55,7 @@ class Batch:
     size: int
     first: int
     records_done: int
-    records: pb.Range
+    records: pb.Range = field(default_factory=pb.Range)
 
 
 class Pipeline:

@@ -64,6 +64,7 @@ class Push:
     dense: gradient of the flat trainable vector and change of the flat
         non-trainable one.
     hold: as PushRequest's; ServerGroup.hold gives it.
+    left_out: why it is to go to no server at all, in words; "" if it is to.
     """
 
     tables: dict[int, tuple[Int64, Float32]]
@@ -75,6 +76,7 @@ class Push:
     records_done: int
     modulate_rate: bool = False
     hold: int = 0
+    left_out: str = ""
 
 
 class ServerGroup:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -84,11 +84,16 @@ class Channel(Generic[Item]):
 
 @dataclass(frozen=True)
 class Step:
-    """A computed step on its way to the servers. loss: mean over its minibatches."""
+    """A computed step on its way to the servers.
+
+    loss: mean over its minibatches. left_out: (records, why) of those of its minibatches
+    whose gradients are in no push.
+    """
 
     push: Push
     loss: float
     records_done: int
+    left_out: tuple[tuple[int, str], ...] = ()
 
 
 class TrainingPipeline:
@@ -170,8 +175,14 @@ def steps(model: ServedModel, batches: Iterable[Prepared], task: pb.Task) -> Ite
 def _together(model: ServedModel, made: list[Step]) -> Step:
     if model.accumulated == 1:
         return made[0]
-    loss = sum(each.loss for each in made) / len(made)
-    return Step(model.average([each.push for each in made]), loss, made[-1].records_done)
+    left_out = tuple(each for step in made for each in step.left_out)
+    kept = [each for each in made if not each.push.left_out]
+    if not kept:
+        return replace(made[-1], left_out=left_out)
+    loss = sum(each.loss for each in kept) / len(kept)
+    push = model.average([each.push for each in kept])
+    done = made[-1].records_done
+    return Step(replace(push, records_done=done), loss, done, left_out)
 
 
 def compute(
@@ -181,10 +192,12 @@ def compute(
 
     Raises as ServedModel.compute, blaming the records.
     """
-    moved = np.sum([each.push.dense[1] for each in before], axis=0) if before else None
+    moves = [each.push.dense[1] for each in before if not each.push.left_out]
+    moved = np.sum(moves, axis=0) if moves else None
     with blaming(prepared.batch.records):
         loss, made = model.compute(prepared, task.id, moved)
-    return Step(made, loss, prepared.batch.records_done)
+    left_out = ((prepared.batch.size, made.left_out),) if made.left_out else ()
+    return Step(made, loss, prepared.batch.records_done, left_out)
 
 
 def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) -> None:
@@ -192,7 +205,7 @@ def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) 
     model.push(step.push)
     if pace is not None:
         pace.applied()
-    progress.add(step.records_done, model.version, step.loss)
+    progress.add_step(step.records_done, model.version, step.loss, step.left_out)
 
 
 class _Run:

@@ -16,7 +16,7 @@ from shoal.proto.rpc import Connection
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.pipeline import Batch
-from shoal.worker.stages import prepare, steps, timed
+from shoal.worker.stages import Step, prepare, steps, timed
 
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.05
@@ -64,6 +64,9 @@ class SynchronousTraining:
             return False
         prepared = (prepare(self._model, batch) for batch in group)
         (step,) = steps(self._model, prepared, task)
+        if step.push.left_out:
+            self._tell(step)
+            return True
         number = self._model.hold(step.push)
         worker, incarnation = self._identity
         request = pb.OfferGradientRequest(
@@ -77,8 +80,13 @@ class SynchronousTraining:
         with self._progress.stage("push"):
             reply = self._master.call(methods.OFFER_GRADIENT, request)
         if reply.admitted:
-            self._progress.add(step.records_done, self._model.version, step.loss)
+            self._tell(step)
         return reply.admitted
+
+    def _tell(self, step: Step) -> None:
+        """A step is done: its gradient is admitted, or left out."""
+        version = self._model.version
+        self._progress.add_step(step.records_done, version, step.loss, step.left_out)
 
     def _join(self) -> int | None:
         """Wait for an update to compute a gradient for; None if the task is to be left."""

@@ -346,3 +346,25 @@ def test_dense_values_come_to_a_caller_from_before_a_restart(ready):
     assert reply.has_dense
     reply, _ = ready.pull([1], dense_version=reply.version)
     assert not reply.has_dense
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_push_that_is_not_finite_changes_nothing_and_is_named(ready, bad):
+    ones, dense = np.ones((2, 3)), (np.ones(5), np.zeros(2))
+    broken = np.ones((2, 3))
+    broken[1, 2] = bad
+    before = ready.pull([4, 9])
+    for rows, parts, words in (
+        (broken, dense, ["the gradient of table", "is not finite at id 9"]),
+        (ones, (np.array([1, 1, bad, 1, 1]), np.zeros(2)), ["the gradient of variable", str(bad)]),
+        (ones, (np.ones(5), np.array([0, bad])), ["the change of variable", str(bad)]),
+    ):
+        with pytest.raises(WireError) as caught:
+            ready.push([4, 9], rows, dense=parts)
+        assert caught.value.kind == pb.NOT_FINITE
+        assert "push 1 of worker 0, incarnation 0, was refused by server 0" in caught.value.message
+        for word in words:
+            assert word in caught.value.message
+    np.testing.assert_array_equal(ready.pull([4, 9])[1][0], before[1][0])
+    # The number is still free: nothing of it was applied.
+    assert ready.push([4, 9], ones, dense=dense).applied

@@ -8,6 +8,8 @@ import pytest
 
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import ServerAwayError
+from shoal.worker.blame import blamed
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.stages import Channel, ChannelClosedError, TrainingPipeline
 from tests.worker.networks import as_batch, batches
@@ -27,6 +29,7 @@ class Model:
         self.hold = {}  # (stage, batch) -> event that lets it go on
         self.entered = {}  # (stage, batch) -> event that is set when it is there
         self.fail = {}  # (stage, batch) -> exception
+        self.left_out = {}  # batch -> why
 
     def _visit(self, stage, number):
         if (stage, number) in self.entered:
@@ -43,17 +46,20 @@ class Model:
 
     def compute(self, prepared, task, moved):
         self._visit("compute", prepared.batch.first)
-        return 0.5, prepared.batch.first
+        number = prepared.batch.first
+        return 0.5, SimpleNamespace(number=number, left_out=self.left_out.get(number, ""))
 
-    def push(self, number):
-        self._visit("push", number)
-        self.version += 1
+    def push(self, push):
+        if not push.left_out:
+            self._visit("push", push.number)
+            self.version += 1
 
 
 def numbered(count):
     """Batches of one record each; `first` is their number."""
     for number in range(count):
-        yield SimpleNamespace(first=number, size=1, records_done=number + 1)
+        records = pb.Range(source="data", start=100 + number, end=101 + number)
+        yield SimpleNamespace(first=number, size=1, records_done=number + 1, records=records)
 
 
 @pytest.fixture
@@ -129,10 +135,26 @@ def test_an_error_in_a_stage_is_raised_and_ends_the_others(model, depth, stage):
 
 
 @pytest.mark.parametrize("depth", [0, 2])
-def test_an_error_of_the_step_names_its_records(model, depth):
-    model.fail["compute", 3] = UserError("the loss is nan")
-    with pytest.raises(UserError, match=r"the loss is nan \(records 103 to 103 of data\)"):
+@pytest.mark.parametrize("stage", ["pull", "compute"])
+def test_an_error_is_held_against_its_records_but_not_one_of_the_servers(model, depth, stage):
+    model.fail[stage, 3] = UserError("the loss is nan")
+    with pytest.raises(UserError) as caught:
         run(model, depth)
+    assert blamed(caught.value) == pb.Range(source="data", start=103, end=104)
+    model.fail[stage, 3] = ServerAwayError("ps-0 has been away")
+    with pytest.raises(ServerAwayError) as caught:
+        run(model, depth)
+    assert blamed(caught.value) is None
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_what_is_left_out_is_done_but_not_pushed_and_is_counted(model, depth):
+    model.left_out = {2: "the loss is nan", 4: "the loss is inf"}
+    beat = run(model, depth)
+    assert stages(model, "push") == [0, 1, 3, 5]
+    assert beat.records_done == 6
+    counts = (beat.left_out, beat.left_out_records, beat.left_out_why)
+    assert counts == (2, 2, "the loss is inf")
 
 
 @pytest.mark.parametrize("depth", [0, 2])
