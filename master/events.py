@@ -114,6 +114,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "worker_registered": None,
     "taken_for_dead": None,
     "process_waits": None,
+    "server_hung": None,
     "process_exited": None,
     "process_failed": None,
     "fenced": None,

@@ -59,7 +59,12 @@ class Job:
         self.config = config
         self.record = JobRecord()
         self.flow = Flow(config, self.record)
-        self.members = Membership(config.num_workers, config.num_ps, config.worker_timeout_seconds)
+        self.members = Membership(
+            config.num_workers,
+            config.num_ps,
+            config.worker_timeout_seconds,
+            config.server_timeout_seconds,
+        )
         self.clocks = Clocks()
         self.resumptions: list[str] = []
         self.left_out = LeftOut()
@@ -112,7 +117,7 @@ class Job:
         self.checkpoints.master_restarted()
         for server in self.members.servers.values():
             if server.state in (ProcessState.STARTING, ProcessState.ALIVE):
-                server.started = now
+                server.started = server.answered = now
                 self._instructions.append(AdoptProcess(Start(server.id, server.incarnation)))
         for worker in self.members.workers.values():
             # Nobody could be heard meanwhile: its silence begins now.
@@ -156,6 +161,8 @@ class Job:
             return
         for worker, reason in self.members.silent_workers(now):
             self.taken_for_dead(worker.id, worker.incarnation, reason, now)
+        for server in self.members.hung_servers(now):
+            self.server_hung(server.id, server.incarnation, now)
         for server in self.members.late_servers(now):
             self.fail(Failure.internal(f"{server.id} did not get ready in time; see its log"), now)
         self.checkpoints.tick(now)
@@ -218,7 +225,9 @@ class Job:
 
         replayed: pushes of its log that it has done again.
         """
-        self.members.register_server(server, incarnation, address).replayed += replayed
+        slot = self.members.register_server(server, incarnation, address)
+        slot.replayed += replayed
+        slot.answered = now
         if restored:
             self.record.note(now, f"{server} is back: {restored}")
         if self.members.servers_ready:
@@ -251,6 +260,16 @@ class Job:
         slot = self.members.servers[server]
         slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
         slot.wants_checkpoint = status.wants_checkpoint
+
+    def server_hung(self, server: ServerId, incarnation: int, now: float) -> None:
+        """A server has answered nothing for too long; its process is to end."""
+        slot = self.members.servers[server]
+        if slot.incarnation != incarnation or slot.state != ProcessState.ALIVE:
+            return
+        seconds = self.config.server_timeout_seconds
+        self.record.note(now, f"{server} has not answered for {seconds:g} s, and is killed")
+        slot.answered = now  # or it would be killed again before it is gone
+        self._instructions.append(KillProcess(Start(server, incarnation)))
 
     def updates_lost(self, server: ServerId, lost: int, now: float) -> None:
         """A server's incarnations have lost so many acknowledged updates in all."""

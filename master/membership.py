@@ -85,7 +85,7 @@ class WorkerSlot:
 class ServerSlot:
     """One server. version; staleness and age of pushes: from its last status.
 
-    running: as of a worker. lost: updates lost by all its incarnations.
+    running: as of a worker. lost: updates lost by all its incarnations. answered: when it last did.
     With --durability=log: replayed: pushes that its incarnations did again. unprotected: why no
     log protects its updates now, "" if one does. absences, absent_seconds: how often and how
     long none did, of all incarnations. wants_checkpoint: as it said last.
@@ -110,6 +110,7 @@ class ServerSlot:
     absent_seconds: float = 0.0
     absent_seconds_before: float = 0.0
     wants_checkpoint: bool = False
+    answered: float = 0.0
     staleness: pb.Distribution = field(default_factory=pb.Distribution)
     age: pb.Distribution = field(default_factory=pb.Distribution)
 
@@ -132,10 +133,18 @@ class Membership:
 
     workers_wanted: those of a lower index are started again when they end.
     worker_timeout_seconds: a registered worker silent for longer is taken for dead.
+    server_timeout_seconds: a registered server that answers nothing for longer is hung.
     """
 
-    def __init__(self, workers: int, servers: int, worker_timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        workers: int,
+        servers: int,
+        worker_timeout_seconds: float,
+        server_timeout_seconds: float,
+    ) -> None:
         self._timeout = worker_timeout_seconds
+        self._server_timeout = server_timeout_seconds
         self.workers_wanted = workers
         self._before = FIRST_INCARNATION - 1  # of a slot that was never started
         self.workers = {WorkerId(i): WorkerSlot(WorkerId(i)) for i in range(workers)}
@@ -176,7 +185,7 @@ class Membership:
 
     def successor(self, workers: int, servers: int) -> Membership:
         """Slots for the job resumed, all planned; incarnations go on above any there was."""
-        members = Membership(workers, servers, self._timeout)
+        members = Membership(workers, servers, self._timeout, self._server_timeout)
         before: list[WorkerSlot | ServerSlot] = [*self.workers.values(), *self.servers.values()]
         highest = max(slot.incarnation for slot in before)
         members._before = highest
@@ -261,6 +270,22 @@ class Membership:
             and slot.state == ProcessState.STARTING
             and now - slot.started > START_TIMEOUT_SECONDS
         ]
+
+    def hung_servers(self, now: float) -> list[ServerSlot]:
+        """Registered servers that have answered nothing for too long."""
+        return [
+            slot
+            for slot in self.servers.values()
+            if slot.state == ProcessState.ALIVE and now - slot.answered > self._server_timeout
+        ]
+
+    def unheard(self, seconds: float, now: float) -> None:
+        """Nobody could be heard for so long: it was not their silence."""
+        for worker in self.workers.values():
+            worker.last_seen = min(now, worker.last_seen + seconds)
+        for server in self.servers.values():
+            server.answered = min(now, server.answered + seconds)
+            server.started = min(now, server.started + seconds)
 
     @property
     def workers_alive(self) -> int:

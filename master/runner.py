@@ -48,6 +48,9 @@ Result = TypeVar("Result")
 TICK_SECONDS = 0.5
 """Between looks at the clock: far below any timeout."""
 
+PAUSED_SECONDS = 5.0
+"""Between two looks at the clock: the master itself stood still."""
+
 POLL_SECONDS = 1.0
 """Between questions to the servers for their version and staleness."""
 
@@ -74,6 +77,7 @@ class Woken:
 def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
     job.server_status(server, status)
     slot = job.members.servers[server]
+    slot.answered = now
     absences = slot.absences_before + status.absences
     if absences != slot.absences or status.unprotected != slot.unprotected:
         seconds = slot.absent_seconds_before + status.absent_seconds
@@ -176,9 +180,16 @@ class Runner:
         self.apply(lambda job, now: job.fail(failure, now))
 
     def _loop(self, launcher: Launcher, threads: ThreadPoolExecutor) -> None:
+        looked = self._clock()
         while True:
             with self._lock:
-                self._job.tick(self._clock())
+                now = self._clock()
+                if now - looked > PAUSED_SECONDS:
+                    # Stopped itself, or held up by a full disk: who was silent meanwhile
+                    # may have spoken all the time.
+                    self._job.members.unheard(now - looked, now)
+                looked = now
+                self._job.tick(now)
                 ended = self._job.ended
                 instructions = self._job.take_instructions()
             self._commit()
@@ -297,10 +308,9 @@ class Runner:
             self._poll_once()
 
     def _poll_once(self) -> None:
-        for server, address in self._addresses().items():
-            status = self._servers.status(server, address) if address else None
-            if status is not None:
-                self.apply(partial(_note_status, server, status))
+        there = {server: address for server, address in self._addresses().items() if address}
+        for server, status in self._servers.statuses(there):
+            self.apply(partial(_note_status, server, status))
 
     def _farewell(self, launcher: Launcher) -> None:
         """End the processes: workers before the servers that they may be calling."""

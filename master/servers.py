@@ -5,9 +5,10 @@ Owns the connections. When to call, and what an answer means, is others' to say.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from shoal.master.ids import ServerId
 from shoal.master.instructions import FenceWorker
@@ -90,14 +91,22 @@ class ServerConnections:
         connection = self._connection(server, address)
         return connection.call(method, request, deadline=deadline, patience=0.0)
 
-    def status(self, server: ServerId, address: str) -> pb.ServerStatus | None:
-        """What the server says of itself; None if it does not answer."""
-        request = pb.ServerStatusRequest()
-        try:
-            return self._call_once(server, address, methods.STATUS, request, STATUS_DEADLINE)
-        except (PeerUnavailableError, WireError) as error:
-            logger.debug("no status of %s: %s", server, error)
-            return None
+    def statuses(
+        self, addresses: Mapping[ServerId, str]
+    ) -> Iterator[tuple[ServerId, pb.ServerStatus]]:
+        """What servers say of themselves, of those that answer; all are asked at once."""
+        asked = []
+        for server, address in addresses.items():
+            connection = self._connection(server, address)
+            with contextlib.suppress(PeerUnavailableError):  # closed, as the job ends
+                request = pb.ServerStatusRequest()
+                answer = connection.start(methods.STATUS, request, STATUS_DEADLINE)
+                asked.append((server, connection, answer))
+        for server, connection, answer in asked:
+            try:
+                yield server, connection.result(methods.STATUS, answer)
+            except (PeerUnavailableError, WireError) as error:
+                logger.debug("no status of %s: %s", server, error)
 
     def fence(self, server: ServerId, address: str, fence: FenceWorker) -> AppliedPush | None:
         """Have a server refuse a worker; returns its last push there, None if unreachable."""

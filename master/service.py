@@ -93,6 +93,7 @@ class MasterService:
                 root=job.config.checkpoint_dir,
                 checkpoints=[c.number for c in job.checkpoints.kept[::-1]] if again else (),
                 replay=replay,
+                saved=job.config.restore_from if again else "",
                 holder=job.members.holder_of(server) if replay else "",
             )
 

@@ -56,16 +56,9 @@ def death_at_records(slot: WorkerSlot, exited: Exited) -> Failure:
 def after_server_death(
     slot: ServerSlot, exited: Exited, config: JobConfig, phase: Phase
 ) -> Relaunch | GiveUp:
-    """Whether a dead server is started again, to restore a checkpoint."""
+    """Whether a dead server is started again, to restore a checkpoint or --restore-from."""
     died = f"parameter server {slot.id} died ({exited.cause})"
-    if config.command != "train" or phase == Phase.LOADING:
-        return GiveUp(
-            Failure.internal(
-                f"{died}. Its share of what --restore-from gave was in its memory only; nothing "
-                f"was trained, so run the job again.{_log(exited)}"
-            )
-        )
-    if config.sync:
+    if config.sync and phase not in (Phase.STARTING, Phase.DESCRIBING, Phase.LOADING):
         return GiveUp(
             Failure.internal(
                 f"{died}. With --sync a server's death ends the job: what it held of the next "

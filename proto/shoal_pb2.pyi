@@ -583,18 +583,20 @@ class RestoreRequest(_message.Message):
     def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
-    __slots__ = ("again", "root", "checkpoints", "replay", "holder")
+    __slots__ = ("again", "root", "checkpoints", "replay", "holder", "saved")
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
     again: bool
     root: str
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
     replay: bool
     holder: str
-    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., replay: bool = ..., holder: _Optional[str] = ...) -> None: ...
+    saved: str
+    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., replay: bool = ..., holder: _Optional[str] = ..., saved: _Optional[str] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("server", "incarnation")

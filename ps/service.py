@@ -27,6 +27,7 @@ from shoal.ps.held import HeldGradients, ReadersOrWriter
 from shoal.ps.logheld import HeldLogs
 from shoal.ps.logs import Sink
 from shoal.ps.pushes import PushRegister
+from shoal.ps.saved_rows import SavedRows
 from shoal.ps.shares import Shares
 from shoal.ps.tables import Gradients, ServerModel, check_owner
 from shoal.ps.unpack import ids_of_tables, unpack
@@ -52,6 +53,7 @@ class ParameterServer:
         # Set by every question for the status, which the master asks all the time.
         self.asked = threading.Event()
         self._model: ServerModel | None = None
+        self._saved: SavedRows | None = None
         self._register_lock = threading.Lock()
         self._pushes = PushRegister()
         self._held = HeldGradients()
@@ -122,7 +124,10 @@ class ParameterServer:
         """
         with self._register_lock:
             if self._model is None:
-                self._model = ServerModel(request.model, self.server, self.routing.servers)
+                if self._saved is not None:
+                    self._model = self._saved.model(request.model)
+                else:
+                    self._model = ServerModel(request.model, self.server, self.routing.servers)
                 logger.info(
                     "registered %d tables and %d of the dense elements",
                     len(request.model.tables),
@@ -258,6 +263,7 @@ class ParameterServer:
         ids, rows = _exactly(arrays, 2)
         check_owner(self.routing, self.server, [ids])
         self.model.assign(request.table, ids, rows)
+        faults.point("rows-assigned")
         if self._log is not None:
             self._log.assigned()
         return frames.encode(pb.AssignRowsReply(), [])
@@ -278,6 +284,8 @@ class ParameterServer:
         elif self._log is not None:
             self.begin_anew()
             self._log.resumed(self._model is not None)
+        if self._model is None and plan.saved:
+            self._saved = SavedRows(plan.saved, self.server, self.routing)
         return done
 
     def fence(self, request: pb.FenceRequest) -> pb.FenceReply:

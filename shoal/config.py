@@ -274,6 +274,11 @@ class JobConfig(KubernetesOptions):
     server_patience_seconds: float = _option(
         "How long a worker waits for a parameter server that is away before it gives up.", 120.0
     )
+    server_timeout_seconds: float = _option(
+        "A parameter server that has not answered the master for this long is taken for hung, "
+        "killed and started again.",
+        60.0,
+    )
     log_level: str = _option("One of debug, info, warning, error.", "info")
 
     def __post_init__(self) -> None:
@@ -329,6 +334,7 @@ class JobConfig(KubernetesOptions):
             "worker_timeout_seconds",
             "master_timeout_seconds",
             "server_patience_seconds",
+            "server_timeout_seconds",
         ):
             if not getattr(self, name) > 0:
                 raise UserError(f"{flag(name)} must be above 0, not {getattr(self, name)}")

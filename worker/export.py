@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.checkpoints.saved import EXPORT_FORMAT
 from shoal.errors import UserCodeError, UserError
 from shoal.worker import saved_model
 from shoal.worker.export_tables import ExportedTable, file_name, write_tables
@@ -38,7 +39,7 @@ from shoal.worker.servers import ServerGroup
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "shoal-export-1"
+FORMAT = EXPORT_FORMAT
 KERAS, SAVED_MODEL = "keras", "savedmodel"
 
 

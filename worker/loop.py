@@ -10,6 +10,7 @@ import logging
 import traceback
 from collections.abc import Callable
 
+from shoal.checkpoints.saved import open_saved
 from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError, without_secrets
 from shoal.proto import faults, methods
@@ -26,12 +27,15 @@ from shoal.worker.module import UserModule, summary
 from shoal.worker.pace import Pace
 from shoal.worker.prediction import PredictionWriter
 from shoal.worker.prediction_output import begin_output, finish_output
-from shoal.worker.restore import open_saved
+from shoal.worker.restore import load_tables
 from shoal.worker.servers import ServerGroup
 from shoal.worker.stages import TrainingPipeline
 from shoal.worker.synchronous import SynchronousTraining
 
 logger = logging.getLogger(__name__)
+
+_TO_MEND = (pb.NOT_FINITE, pb.CHECKPOINT_FAILED)
+"""Refusals of a server that no other worker would be spared."""
 
 _MODES = {
     pb.TRAIN: pipeline.TRAINING,
@@ -50,7 +54,7 @@ def failure_of(error: Exception) -> pb.Failure:
         kind, message, text = pb.USER_CODE, error.message, error.traceback
         if isinstance(error.__cause__, Exception):
             line = without_secrets(summary(error.__cause__))
-    elif isinstance(error, WireError) and error.kind == pb.NOT_FINITE:
+    elif isinstance(error, WireError) and error.kind in _TO_MEND:
         kind, message, text = pb.USER_ERROR, error.message, ""
     elif isinstance(error, ServerAwayError):
         kind, message, text = pb.INTERNAL, str(error), ""
@@ -261,5 +265,5 @@ class Worker:
 
     def _load(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
         assert self._restore is not None
-        self._restore.load_tables(self._model, self._servers)
+        load_tables(self._restore, self._model, self._servers)
         report.done = True

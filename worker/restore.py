@@ -1,146 +1,20 @@
-"""From an export or a checkpoint back to the servers: what `--restore-from` reads.
+"""From what was saved back to the servers: the LOAD task.
 
-Owns checking that what was saved fits the model. The formats are export.py's and
-shoal.checkpoints'. Values only: optimizer slots begin anew.
+What `--restore-from` names, and reading it, is shoal.checkpoints.saved's.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from shoal.checkpoints import arrow
-from shoal.checkpoints.folders import Checkpoint, checkpoint_at
-from shoal.checkpoints.manifests import CheckpointError
-from shoal.errors import UserError
-from shoal.proto import shoal_pb2 as pb
-from shoal.worker.export import FORMAT
-from shoal.worker.export_tables import ROWS_PER_PIECE
+from shoal.checkpoints.saved import Export, SavedCheckpoint
 from shoal.worker.model import ServedModel
 from shoal.worker.servers import ServerGroup
 
 
-def open_saved(location: str) -> Export | SavedCheckpoint:
-    """What is at `location`: an export, a checkpoint, or the newest of a folder of them.
+def load_tables(saved: Export | SavedCheckpoint, model: ServedModel, servers: ServerGroup) -> None:
+    """Fill the servers' tables. Raises UserError if tables do not fit the model.
 
-    Raises UserError if it is none of these, or not whole.
+    May be done again: a server that was started again meanwhile has filled its own.
     """
-    try:
-        checkpoint = checkpoint_at(location)
-    except CheckpointError as error:
-        raise UserError(f"--restore-from: {error}") from error
-    return Export(location) if checkpoint is None else SavedCheckpoint(checkpoint)
-
-
-class SavedCheckpoint:
-    """A checkpoint, by whichever number of servers."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-
-    def dense(self) -> dict[str, npt.NDArray[np.float32]]:
-        """Dense values by variable name."""
-        model = self._checkpoint.model
-        return self._vector(-2, model.trainable) | self._vector(-1, model.non_trainable)
-
-    def _vector(
-        self, file: int, variables: Iterable[pb.VariableSpec]
-    ) -> dict[str, npt.NDArray[np.float32]]:
-        """The values of variables, of which each server holds a slice, in their order."""
-        parts = [np.zeros(0, np.float32)]
-        for share in self._checkpoint.shares:
-            parts += [columns["values"] for columns in self._read(share["files"][file])]
-        flat = np.concatenate(parts)
-        values = {}
-        for each in variables:
-            shape = tuple(each.shape)
-            values[each.name] = flat[each.offset :][: math.prod(shape)].reshape(shape)
-        return values
-
-    def load_tables(self, model: ServedModel, servers: ServerGroup) -> None:
-        """Fill the servers' tables. Raises UserError if tables do not fit the model."""
-        saved = {t.name: (i, int(t.dim)) for i, t in enumerate(self._checkpoint.model.tables)}
-        for position, (name, layer) in enumerate(model.tables.items()):
-            file, dim = saved.get(name, (0, None))
-            _check_table(name, layer.output_dim, dim, "checkpoint")
-            for share in self._checkpoint.shares:
-                for columns in self._read(share["files"][file]):
-                    ids, rows = columns["id"], columns["values"].astype(np.float32, copy=False)
-                    for start in range(0, ids.size, ROWS_PER_PIECE):
-                        end = start + ROWS_PER_PIECE
-                        servers.assign_rows(position, ids[start:end], rows[start:end])
-
-    def _read(self, described: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        try:
-            yield from arrow.read(self._checkpoint.folder, described)
-        except CheckpointError as error:
-            raise UserError(f"--restore-from: {error}") from error
-
-
-def _check_table(name: str, dim: int, saved: int | None, where: str) -> None:
-    if saved != dim:
-        raise UserError(
-            f"--restore-from: the model has table {name!r} of dim {dim}, the {where} has "
-            f"{'no such table' if saved is None else saved}"
-        )
-
-
-class Export:
-    """An export folder, opened."""
-
-    def __init__(self, folder: str) -> None:
-        """Raises UserError if it is not a whole export."""
-        self.folder = Path(folder)
-        path = self.folder / "manifest.json"
-        try:
-            self.manifest: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError as error:
-            raise UserError(
-                f"--restore-from: {folder} is not the output of a training job: "
-                "it has no manifest.json"
-            ) from error
-        except json.JSONDecodeError as error:
-            raise UserError(f"--restore-from: {path} is damaged: {error}") from error
-        if self.manifest.get("format") != FORMAT:
-            raise UserError(f"--restore-from: {path} is not of format {FORMAT}")
-
-    def dense(self) -> dict[str, npt.NDArray[np.float32]]:
-        """Dense values by variable name."""
-        path = self.folder / self.manifest["dense"]
-        try:
-            rows = pq.read_table(path).to_pylist()
-        except (OSError, pa.ArrowInvalid) as error:
-            raise UserError(f"--restore-from: cannot read {path}: {error}") from error
-        return {
-            row["name"]: np.array(row["values"], np.float32).reshape(row["shape"]) for row in rows
-        }
-
-    def load_tables(self, model: ServedModel, servers: ServerGroup) -> None:
-        """Fill the servers' tables. Raises UserError if tables do not fit the model."""
-        exported = {table["name"]: table for table in self.manifest["tables"]}
-        for position, (name, layer) in enumerate(model.tables.items()):
-            table = exported.get(name)
-            _check_table(name, layer.output_dim, table["dim"] if table else None, "export")
-            assert table is not None
-            path = self.folder / table["file"]
-            try:
-                for ids, rows in read_pieces(path):
-                    servers.assign_rows(position, ids, rows)
-            except (OSError, pa.ArrowInvalid) as error:
-                raise UserError(f"--restore-from: cannot read {path}: {error}") from error
-
-
-def read_pieces(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-    """Ids and rows of an exported table, piece by piece."""
-    for batch in pq.ParquetFile(path).iter_batches(ROWS_PER_PIECE):
-        ids = batch.column("id").to_numpy()
-        rows = batch.column("vector").flatten().to_numpy()
-        yield ids, rows.reshape(ids.size, -1).astype(np.float32, copy=False)
+    for position, (name, layer) in enumerate(model.tables.items()):
+        for ids, rows in saved.rows(name, layer.output_dim):
+            servers.assign_rows(position, ids, rows)

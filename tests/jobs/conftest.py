@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.running import run
+from tests.jobs.running import RunningJob, run
 
 ROOT = Path(__file__).parents[2]
 MOVIELENS = ROOT / "build" / "movielens"
@@ -67,3 +67,28 @@ def trained(session_folder, clicks):
         step_losses=True,
         pipeline_depth=0,  # what test_determinism.py compares must not depend on timing
     ).succeeded()
+
+
+@pytest.fixture(scope="session")
+def cursed(numbered, session_folder):
+    """A job whose data holds four bad records, in feed, in the loss and in validation."""
+    training, validation = numbered
+    with RunningJob(
+        "train",
+        session_folder,
+        "cursed",
+        environment={"CURSED": "feed-37 loss-38 nan-305 loss-1111"},
+        training_data=training,
+        validation_data=validation,
+        output=session_folder / "cursed-out",
+        minibatch_size=10,
+        num_minibatches_per_task=4,
+        num_epochs=2,
+        num_workers=2,
+        num_ps=2,
+        max_bad_records=4,
+        model_def="cursed.custom_model",
+    ) as job:
+        ended = job.ended()
+    assert ended.code == 0, ended.out + ended.err
+    return job, ended

@@ -2,6 +2,7 @@
 
 import signal
 
+import pyarrow.parquet as pq
 import pytest
 
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
@@ -75,14 +76,19 @@ def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(co
     assert f"{lost} pushes" in line
 
 
-def test_without_a_checkpoint_the_rows_start_anew_and_that_is_said(counting, tmp_path):
-    with counting("anew", {"GATES": "step-10"}, checkpoint_seconds=0) as job:
+def test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew(counting, tmp_path):
+    with counting(
+        "anew", {"GATES": "step-10"}, checkpoint_seconds=0, server_timeout_seconds=8
+    ) as job:
         job.at_gate("step-10")
-        job.kill("ps", 0)
+        # It does not die of itself: it hangs, until the master kills it.
+        job.kill("ps", 0, signal.SIGSTOP)
         job.open("step-10")
         ended = job.ended().succeeded()
     assert ended.result["servers"] == {"starts": 3, "deaths": 1, "lost_pushes": 9}
-    assert any("INITIAL VALUES" in message for message in ended.result["messages"])
+    text = "\n".join(ended.result["messages"])
+    assert "ps-0 has not answered for 8 s, and is killed" in text
+    assert "INITIAL VALUES" in text
     # The dense values are the worker's last ones.
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480]
@@ -138,3 +144,58 @@ def test_a_server_that_is_told_to_end_loses_nothing(counting, tmp_path):
     assert "ps-1 is told to end; first a checkpoint is taken" in text
     assert "ps-1 died (exit code 0)" in text
     assert "ps-1 is back: it has restored checkpoint 1" in text
+
+
+def test_servers_that_die_while_a_saved_model_is_used_have_it_again(
+    numbered, cursed, session_folder, tmp_path
+):
+    """One dies while the tables are filled, one in the evaluation, one in the prediction."""
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    saved = session_folder / "cursed-out"
+    common = {"model_def": "counting.custom_model", "minibatch_size": 10, "restore_from": saved}
+    common |= {"num_ps": 2, "num_minibatches_per_task": 4}
+    with RunningJob(
+        "evaluate", tmp_path, "undisturbed", validation_data=numbered[0], **common
+    ) as job:
+        undisturbed = job.ended().succeeded()
+    (kills / "rows-assigned").touch()
+    with RunningJob(
+        "evaluate",
+        tmp_path,
+        "disturbed",
+        environment={"GATES": "evaluate-205", faults.VARIABLE: str(kills)},
+        validation_data=numbered[0],
+        **common,
+    ) as job:
+        job.at_gate("evaluate-205")
+        assert list(kills.iterdir()) == []
+        job.kill("ps", 1)
+        job.open("evaluate-205")
+        ended = job.ended().succeeded()
+    assert ended.result["metrics"] == undisturbed.result["metrics"]
+    assert ended.result["servers"]["deaths"] == 2
+    text = "\n".join(ended.result["messages"])
+    assert "its rows are those of --restore-from" in text
+    assert "warning" not in text
+
+    with RunningJob(
+        "predict",
+        tmp_path,
+        "predicted",
+        environment={"GATES": "predict-205"},
+        prediction_data=numbered[0],
+        output=tmp_path / "out",
+        in_order=True,
+        **common,
+    ) as job:
+        job.at_gate("predict-205")
+        for server in (0, 1):
+            job.kill("ps", server)
+        job.open("predict-205")
+        assert job.ended().succeeded().result["servers"]["deaths"] == 2
+    values = pq.read_table(tmp_path / "out" / "predictions.parquet").column("prediction")
+    # Each trained row is the number of its updates, and `total` that of all of them.
+    total = sum(applied(saved)[0])
+    bad = (37, 38, 305)
+    assert values.to_pylist() == [total + (0 if i in bad else 2) for i in range(480)]

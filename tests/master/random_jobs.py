@@ -26,7 +26,7 @@ from tests.master.strategies import exited
 
 HEARD_AGAIN = {
     *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
-    *("staleness", "age", "started", "_instructions", "_next_id"),
+    *("staleness", "age", "started", "answered", "_instructions", "_next_id"),
     *("_joined", "_decided", "wants_checkpoint"),
     *("_note", "_inside", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
@@ -204,7 +204,7 @@ class RandomJob:
 
     def _wait(self) -> None:
         if self.draw.random() < 0.05:
-            self.now += self.draw.choice((31.0, START_TIMEOUT_SECONDS / 2))
+            self.now += self.draw.choice((31.0, 61.0, START_TIMEOUT_SECONDS / 2))
         self.job.tick(self.now)
 
     def _process_failed(self) -> None:

@@ -208,6 +208,38 @@ def test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout():
     assert job.members.workers[w(0)].deaths == 1
 
 
+def test_a_hung_server_is_killed_once_and_started_again():
+    job = begun(TRAINING, num_ps=2, server_timeout_seconds=60.0)
+    job.members.servers[ServerId(1)].answered = 40.0
+    job.members.servers[ServerId(0)].answered = 100.0
+    job.members.workers[w(0)].last_seen = 100.0
+    job.tick(100.0)
+    assert job.take_instructions() == []
+    job.tick(100.1)
+    job.tick(101.0)
+    assert job.take_instructions() == [KillProcess(Start(ServerId(1), 0))]
+    assert any("ps-1 has not answered for 60 s" in text for text in job.record.messages)
+    job.process_exited(exited(ServerId(1)), 102.0)
+    assert job.take_instructions() == [StartProcess(Start(ServerId(1), 1))]
+    job.server_registered(ServerId(1), 1, "host:9", 300.0)
+    assert job.members.hung_servers(301.0) == [job.members.servers[ServerId(0)]]
+    # One that was not registered again cannot answer.
+    job.server_hung(ServerId(1), 0, 302.0)
+    assert job.take_instructions() == []
+
+
+def test_silence_while_the_master_itself_stood_still_is_nobodys():
+    job = begun(TRAINING, num_workers=2, worker_timeout_seconds=30.0, server_timeout_seconds=60.0)
+    take(job, w(0), now=5.0)
+    job.task_wanted(w(1), 0, 8.0)
+    job.members.servers[ServerId(0)].answered = 9.0
+    job.members.unheard(1000.0, 1010.0)
+    job.tick(1010.0)
+    assert job.take_instructions() == []
+    job.tick(1036.0)
+    assert job.take_instructions() == [KillProcess(Start(w(0), 0)), FenceWorker(w(0), 0)]
+
+
 def test_a_process_that_never_gets_ready_is_noticed():
     job = Job(config())
     job.begin(0.0)
@@ -378,10 +410,17 @@ def test_a_server_that_was_evicted_is_started_again_without_counting():
     assert job.take_instructions() == [StartProcess(Start(ServerId(0), 1))]
 
 
-def test_where_nothing_is_trained_a_servers_death_ends_the_job():
-    job = begun(command="evaluate", validation_data="v", restore_from="r")
-    job.process_exited(exited(ServerId(0)), 1.0)
-    assert "run the job again" in job.flow.failure.message
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_server_that_dies_before_anything_is_trained_is_started_again(sync):
+    more = {"sync": True, "grads_to_wait": 1} if sync else {}
+    for fields in (
+        {"command": "evaluate", "validation_data": "v", "restore_from": "r"},
+        {"restore_from": "r", **more},
+    ):
+        job = begun(**fields)
+        job.process_exited(exited(ServerId(0)), 1.0)
+        assert job.take_instructions() == [StartProcess(Start(ServerId(0), 1))]
+        assert job.flow.failure is None
 
 
 def test_a_servers_report_names_it():

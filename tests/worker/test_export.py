@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 import shoal.layers
+from shoal.checkpoints.saved import Export
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.export import check, export
-from shoal.worker.restore import Export
+from shoal.worker.restore import load_tables
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
 
 UNSEEN = np.array([[999, 3, -5], [-7, -7, 12345678901]], np.int64)
@@ -124,7 +125,7 @@ def test_tables_too_large_for_the_model_are_streamed_and_their_vectors_given(
         assert all(table["rows"] == IDS.size for table in tables)
     # What was streamed is restored like any other.
     fresh = served(servers=1)
-    Export(folders[0]).load_tables(fresh, fresh.group)
+    load_tables(Export(folders[0]), fresh, fresh.group)
     ids = np.concatenate([piece[0] for piece in fresh.group.read_table(0)])
     assert set(ids.tolist()) == set(IDS.tolist())
 
@@ -148,7 +149,7 @@ def test_an_export_restores_onto_another_number_of_servers(served, tmp_path):
     # The fixture has registered initial dense values; a job registers the export's.
     fresh = served(servers=1)
     del restored
-    saved.load_tables(fresh, fresh.group)
+    load_tables(saved, fresh, fresh.group)
     ids = tf.constant(np.concatenate([IDS.reshape(2, 3), UNSEEN]))
     calls = [[ids.numpy().ravel()] for _ in fresh.tables]
     ours = model.group.pull(calls, training=False)
@@ -247,6 +248,6 @@ def test_an_export_of_another_model_is_refused(served, tmp_path):
     saved = Export(str(tmp_path / "export"))
     other = served(build=Subclassed)
     with pytest.raises(UserError, match="table 'items' of dim 4, the export has no such table"):
-        saved.load_tables(other, other.group)
+        load_tables(saved, other, other.group)
     with pytest.raises(UserError, match="--restore-from: variable"):
         other.register(saved.dense())
