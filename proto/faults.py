@@ -45,6 +45,7 @@ POINTS = {
     "push-logged": Point("ps", "a push is in the log, if there is one, and not applied yet"),
     "push-applied": Point("ps", "a push is applied and not answered yet"),
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
+    "rows-assigned": Point("ps", "rows of --restore-from have come and are in their table"),
     "share-begun": Point("ps", "a share of a checkpoint is about to be written"),
     "share-half-written": Point("ps", "a part of a share is written"),
     "share-written": Point("ps", "a share is written, and the master was not told yet"),

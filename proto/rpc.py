@@ -49,6 +49,8 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     # for its whole deadline.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Without it a ping is waited for for a minute, whatever keepalive_timeout says.
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # Reconnecting must be quick: a restarted process is back within seconds, gRPC's
@@ -64,7 +66,7 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 ]
 
 SERVER_OPTIONS: list[tuple[str, int]] = [
-    *CHANNEL_OPTIONS[:6],
+    *CHANNEL_OPTIONS[:7],
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     # Without it two servers could share one port by mistake and split its calls.
     ("grpc.so_reuseport", 0),

@@ -40,10 +40,11 @@ def newest_share(
             refused.append(f"warning: a checkpoint is refused: {error}; ")
         else:
             return model, f"{''.join(refused)}it has restored checkpoint {number}"
-    values = "are those of --restore-from" if plan.saved else "have INITIAL VALUES"
-    # Where nothing is trained, nothing is lost.
-    warning = "warning: " if plan.root or not plan.saved else ""
-    return None, f"{''.join(refused)}{warning}there is no good checkpoint; its rows {values}"
+    if plan.saved:
+        return None, f"{''.join(refused)}it has no checkpoint; its rows are those of --restore-from"
+    return None, (
+        f"{''.join(refused)}warning: there is no good checkpoint; its rows have INITIAL VALUES"
+    )
 
 
 class Meetings:

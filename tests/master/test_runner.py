@@ -8,6 +8,7 @@ import os
 import queue
 import signal
 import threading
+import time
 
 import pytest
 
@@ -139,6 +140,25 @@ def test_a_silent_worker_is_replaced(run, stalled):
     assert result["ledger"]["repeated"] == 1
     assert result["workers"] == {"starts": 2, "deaths": 1}
     assert any("no heartbeat" in message for message in result["messages"])
+
+
+def test_a_master_that_stood_still_takes_nobody_for_dead(run, stalled):
+    port, wait = stalled
+    plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "silence"}
+    job = run(plan, num_ps=2, worker_timeout_seconds=100.0)
+    wait()
+    ticked = threading.Semaphore(0)
+    tick = job.job.tick
+    job.job.tick = lambda now: (tick(now), ticked.release())
+    assert ticked.acquire(timeout=PATIENCE)
+    # As after a stop of a quarter of an hour; the worker says nothing before the next look.
+    job.runner._clock = lambda: time.monotonic() + 1000.0
+    for _ in range(4):
+        assert ticked.acquire(timeout=PATIENCE)
+    job.runner.request_stop("enough")
+    result = job.finish()
+    assert result["workers"] == {"starts": 1, "deaths": 0}
+    assert result["servers"]["deaths"] == 0
 
 
 def test_a_servers_last_death_fails_the_job_and_leaves_nothing_behind(run, stalled):

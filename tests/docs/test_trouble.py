@@ -1,0 +1,114 @@
+"""Each kind of trouble that the operations guide tells the outcome of has a test of it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "guide" / "operations.md"
+
+PROOFS = {
+    "a worker is killed or crashes": [
+        "jobs/test_kill.py::test_a_killed_worker_costs_nothing_but_time",
+    ],
+    "a worker hangs, or its heartbeats do not come": [
+        "master/test_job.py::test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout",
+        "master/test_runner.py::test_a_silent_worker_is_replaced",
+        "ps/test_service.py::test_a_fenced_worker_cannot_push",
+    ],
+    "your code raises an exception": [
+        "jobs/test_bad_records.py::test_bad_records_are_left_out_and_all_others_are_trained_once",
+        "jobs/test_bad_input.py::test_an_error_in_the_user_s_code_is_shown_whole",
+    ],
+    "a server dies: killed, crashed, out of memory": [
+        "jobs/test_server_kill.py::"
+        "test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted",
+    ],
+    "a server is told to end (SIGTERM) while the job trains": [
+        "jobs/test_server_kill.py::test_a_server_that_is_told_to_end_loses_nothing",
+    ],
+    "a server dies and there is no checkpoint yet": [
+        "jobs/test_server_kill.py::"
+        "test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew",
+    ],
+    "a server dies and the newest checkpoint is damaged": [
+        "jobs/test_server_kill.py::"
+        "test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted",
+        "ps/test_checkpoint.py::"
+        "test_every_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_taken",
+    ],
+    "a server or the master dies while a checkpoint is taken": [
+        "jobs/test_server_kill.py::test_servers_and_master_die_while_a_checkpoint_is_taken",
+    ],
+    "a server dies in `shoal evaluate` or `shoal predict`, or while `--restore-from` is loaded": [
+        "jobs/test_server_kill.py::test_servers_that_die_while_a_saved_model_is_used_have_it_again",
+    ],
+    "a server is slow": [
+        "jobs/test_exactly_once.py::test_kills_between_servers_of_all_workers_and_in_evaluation",
+        "ps/test_service.py::test_a_retried_push_is_applied_once",
+    ],
+    "a server hangs: it is there and answers nothing": [
+        "jobs/test_server_kill.py::"
+        "test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew",
+        "master/test_job.py::test_a_hung_server_is_killed_once_and_started_again",
+    ],
+    "the disk of the checkpoints is full, or their folder unwritable or gone": [
+        "master/test_full_disk.py::"
+        "test_a_checkpoint_without_room_is_refused_and_the_one_before_stays",
+        "jobs/test_checkpoints.py::"
+        "test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnings",
+    ],
+    "the master is killed": ["jobs/test_master_kill.py::test_kills_of_the_master_cost_nothing"],
+    "the master and others die together": [
+        "jobs/test_master_kill.py::test_worker_and_master_die_together",
+    ],
+    "the disk of the job folder is full": [
+        "master/test_full_disk.py::test_the_journal_waits_for_room_and_then_has_everything",
+    ],
+    "the master stands still for a while (stopped, a machine that sleeps)": [
+        "master/test_job.py::test_silence_while_the_master_itself_stood_still_is_nobodys",
+        "master/test_runner.py::test_a_master_that_stood_still_takes_nobody_for_dead",
+    ],
+    "the network is cut between two processes, and comes back": [
+        "proto/test_network.py::test_a_cut_and_its_return_cost_time_only",
+        "proto/test_network.py::test_a_cut_that_lasts_is_an_error_that_names_server_and_flag",
+    ],
+    "the machine of the other end vanishes without a word": [
+        "proto/test_network.py::"
+        "test_a_half_open_connection_is_found_by_pings_long_before_the_deadline",
+        "proto/test_network.py::test_a_server_whose_old_path_is_dead_is_found_at_another",
+    ],
+    "the clock of the machine is set": [
+        "master/test_clock.py::test_nothing_that_decides_reads_the_time_of_day",
+        "master/test_clock.py::test_a_new_master_s_time_goes_on_and_never_backwards",
+    ],
+    "a gradient is NaN or infinite": [
+        "worker/test_finite.py::test_a_minibatch_is_left_out_on_all_servers",
+        "ps/test_service.py::test_a_push_that_is_not_finite_changes_nothing_and_is_named",
+    ],
+    "`shoal train` itself is killed with SIGKILL": [
+        "jobs/test_interruptions.py::"
+        "test_a_name_is_taken_while_its_job_runs_also_without_its_command",
+    ],
+    "`shoal train` and the master are both killed with SIGKILL": [
+        "jobs/test_interruptions.py::test_a_job_without_client_and_master_ends_by_itself",
+    ],
+}
+"""By the first cell of the table's rows."""
+
+
+# tox tests the wheel, beside which there is no docs folder.
+@pytest.mark.skipif(not PAGE.parent.is_dir(), reason="the docs are not beside the tests")
+def test_every_row_of_the_table_has_its_tests():
+    section = PAGE.read_text().partition("\n## When something dies\n")[2].partition("\n## ")[0]
+    lines = section.partition("| --- | --- |\n")[2].partition("\n\n")[0].splitlines()
+    table = [line.removeprefix("| ").split(" | ")[0] for line in lines]
+    assert table == list(PROOFS)
+
+
+@pytest.mark.parametrize("test", sorted({test for tests in PROOFS.values() for test in tests}))
+def test_the_test_is_there(test):
+    file, _, name = test.partition("::")
+    tree = ast.parse((TESTS / file).read_text())
+    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
