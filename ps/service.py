@@ -153,10 +153,14 @@ class ParameterServer:
         """First values of the dense slices; the first call wins."""
         _, arrays = frames.decode(frame, pb.InitializeDenseRequest)
         trainable, state = _exactly(arrays, 2)
+        log = self._log
         with self._register_lock:
-            if self._log is not None and not self.model.dense_initialized:
-                self._log.begin(self.model.spec, frame)
+            begins = not self.model.dense_initialized
+            if log is not None and begins:
+                log.begin(self.model.spec, frame)
             taken = self.model.initialize_dense(trainable, state)
+        if log is not None and begins and self._saved is not None:
+            log.assigned()  # the rows of --restore-from are in no log
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
     def pull(self, frame: bytes) -> bytes:
