@@ -48,7 +48,7 @@ def measure(rule):
     ratios, checks = [], []
     for _ in range(TURNS):
         began = time.perf_counter()
-        model.apply(push)
+        model.apply(push, model.ticket(push))
         middle = time.perf_counter()
         check_finite(push, pb.PushIdentity(), model.spec, 0, 1)
         ended = time.perf_counter()
