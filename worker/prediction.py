@@ -168,4 +168,6 @@ def _column(parts: list[Any]) -> pa.Array:
     if values.ndim == 1:
         return pa.array(values)
     size = int(np.prod(values.shape[1:]))
+    if not size:  # Arrow has no lists of the fixed size 0
+        return pa.array([[]] * len(values), pa.list_(pa.from_numpy_dtype(values.dtype)))
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), size)

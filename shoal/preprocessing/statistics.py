@@ -97,6 +97,12 @@ class ColumnStatistics:
         ]
         return found[:limit]
 
+    @property
+    def counts(self) -> dict[Any, int]:
+        """How often each value of `vocabulary` came. Raises ValueError as it does."""
+        words = self._get("vocabulary")
+        return dict(zip(words["values"], words["counts"], strict=True))
+
 
 class Statistics(Mapping[str, ColumnStatistics]):
     """The statistics of a data set by column, from the file that `shoal analyze` wrote.

@@ -188,6 +188,8 @@ def test_the_command_writes_what_a_module_reads(analyzed):
     scaled = Normalizer(price.mean, price.stddev)(np.arange(100) / 10).numpy()
     assert (scaled.mean(), scaled.std()) == (pytest.approx(0, abs=1e-6), pytest.approx(1))
     assert word.vocabulary() == ["b", "a"]
+    assert list(word.counts) == ["b", "a"]
+    assert sum(word.counts.values()) == word.values
     assert (word.vocabulary(limit=1), word.vocabulary(min_count=60)) == (["b"], ["b"])
     assert IndexLookup(word.vocabulary())(["a", "b"]).numpy().tolist() == [1, 0]
     assert statistics["id"].vocabulary(limit=3) == [0, 1, 2]

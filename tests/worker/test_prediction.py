@@ -99,16 +99,17 @@ def test_a_missing_part_is_told(writer, output):
 
 def test_outputs_by_name_of_further_axes_and_ragged(writer, output):
     ragged = tf.ragged.constant([[1, 2], []], dtype=tf.int64)
+    none = tf.ones([2, 0, 3])
     writer().write(
         pb.Range(source="s", start=0, end=2),
         0,
-        [{"b": tf.constant([[1.0], [2.0]]), "a": tf.ones([2, 3]), "c": ragged}],
+        [{"b": tf.constant([[1.0], [2.0]]), "a": tf.ones([2, 3]), "c": ragged, "d": none}],
     )
     assert predictions(output) == [
-        ("s", 0, [1.0] * 3, 1.0, [1, 2]),
-        ("s", 1, [1.0] * 3, 2.0, []),
+        ("s", 0, [1.0] * 3, 1.0, [1, 2], []),
+        ("s", 1, [1.0] * 3, 2.0, [], []),
     ]
-    assert pq.read_table(output).column_names == ["source", "record", "a", "b", "c"]
+    assert pq.read_table(output).column_names == ["source", "record", "a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("outputs", [[], [tf.constant([0.5])]], ids=["all", "one"])
