@@ -112,7 +112,10 @@ def main(
                 replayed=server.replayed,
             )
             _register(server, request, connection)
-            server.look_after_log()
+            if job.durability == "log":
+                server.look_after_log()
+            else:
+                connection.close()  # it has no more questions
             _serve_until_orphaned(server, job.master_timeout_seconds)
             if server.leaving.is_set():
                 request_to_leave = pb.LeaveRequest(server=index, incarnation=incarnation)

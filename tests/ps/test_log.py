@@ -7,6 +7,9 @@ nobody looks at any more; points of proto/faults.py say where in the code that i
 import contextlib
 import json
 import random
+import threading
+import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -18,7 +21,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import faults, frames, methods, rpc
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import WireError
+from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.routing import Routing, slice_of
 from shoal.ps import logfile, logpeer
 from shoal.ps.logfile import FileSink
@@ -242,8 +245,8 @@ class World:
         def drawn(*shape):
             return np.array([draw.gauss(0, 1) for _ in range(np.prod(shape))], np.float32)
 
-        size = self.servers[index].model.dense_elements
-        state = self.servers[index].model._state_elements
+        size = self.twin[index].model.dense_elements
+        state = self.twin[index].model._state_elements
         header = pb.PushRequest(
             identity=pb.PushIdentity(worker=worker, sequence=sequence),
             routing_epoch=1,
@@ -565,3 +568,58 @@ def test_a_disk_that_cannot_be_written_is_said_and_training_goes_on(world, monke
     job.kill(0)
     job.start(0)
     job.same()
+
+
+def test_pushes_of_several_workers_at_once_are_each_applied_once(world):
+    """Servers are killed beside pushes, whose threads go on in the dead one for a moment."""
+    job = world(2)
+    chosen = {worker: numbers(45, seed=worker) for worker in range(3)}
+    expected = Counter(int(i) for each in chosen.values() for ids in each for i in ids)
+    done = Counter()
+
+    def deliver(index, worker, sequence, frame):
+        while True:
+            try:
+                job.call(index, methods.PUSH, frame)
+            except (RuntimeError, PeerUnavailableError):
+                time.sleep(0.01)
+            except WireError as error:
+                if error.kind not in (pb.NOT_REGISTERED, pb.NOT_READY):
+                    raise
+                time.sleep(0.01)
+            else:
+                job.sequences[worker, index] = sequence
+                return
+
+    def work(worker):
+        draw = random.Random(worker)
+        for sequence, ids in enumerate(chosen[worker], 1):
+            owner = job.routing.owners[native_ids.slot_of(ids)]
+            for index in (0, 1):
+                frame = job._frame(index, worker, sequence, ids[owner == index], 0, draw)
+                deliver(index, worker, sequence, frame)
+            done[worker] += 1
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in chosen]
+    for thread in threads:
+        thread.start()
+    draw = random.Random(3)
+    while any(thread.is_alive() for thread in threads):
+        job.look_after()
+        if any(job.status(index).wants_checkpoint for index in (0, 1)):
+            job.checkpoint()
+        before = done.total()
+        if [job.status(index).unprotected for index in (0, 1)] == ["", ""]:
+            victim = draw.randrange(2)
+            job.kill(victim)
+            job.start(victim)
+            job.meet(victim)
+        while done.total() < before + 9 and any(thread.is_alive() for thread in threads):
+            time.sleep(0.01)
+    for thread in threads:
+        thread.join()
+    assert sum(job.incarnations) >= 3
+    rows = content(job.servers[0].model)[0] | content(job.servers[1].model)[0]
+    assert {i: row[-1] for i, row in rows.items()} == expected
+    assert [server.model.version for server in job.servers] == [135, 135]
+    assert [server.meetings.lost for server in job.servers] == [0, 0]
