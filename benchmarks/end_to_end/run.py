@@ -246,7 +246,9 @@ def main() -> None:
                 rate = measured["samples"] / measured["seconds"]
                 resident = measured.get("resident_mb")
                 memory = f", worker {resident:,.0f} MB" if resident else ""
-                print(f"round {number + 1}, {name}: {rate:,.0f} samples/s{memory}", flush=True)
+                spent = measured["cpu_seconds"] / measured["samples"] * 1e6
+                what = f"{rate:,.0f} samples/s, {spent:.1f} s of CPU a million{memory}"
+                print(f"round {number + 1}, {name}: {what}", flush=True)
     finally:
         for system in systems.values():
             system.close()
