@@ -147,6 +147,19 @@ def test_an_error_is_held_against_its_records_but_not_one_of_the_servers(model, 
     assert blamed(caught.value) is None
 
 
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("stage", ["pull", "compute"])
+def test_what_was_pushed_before_an_error_is_known_exactly(model, depth, stage):
+    """So that what is tried again is what was not trained, and nothing else."""
+    model.fail[stage, 4] = UserError("a bad record")
+    progress = Progress()
+    with pytest.raises(UserError):
+        run(model, depth, progress=progress)
+    pushed = len(stages(model, "push"))
+    assert stages(model, "push") == list(range(pushed))
+    assert progress.trained(6) == (pushed, pushed)
+
+
 @pytest.mark.parametrize("depth", [0, 2])
 def test_what_is_left_out_is_done_but_not_pushed_and_is_counted(model, depth):
     model.left_out = {2: "the loss is nan", 4: "the loss is inf"}
