@@ -195,7 +195,11 @@ def _applied(
             for each in leases
             if each.worker == lease.worker and each.incarnation == lease.incarnation
         )
-        return AppliedPush(push["sequence"], task.id, task.records) if later else _NOTHING
+        if not later or (lease.ended is not None and not lease.touched):
+            return _NOTHING
+        # It was done, or came so far when it failed.
+        done = task.records if lease.ended is None else lease.head
+        return AppliedPush(push["sequence"], task.id, done)
     return _NOTHING
 
 

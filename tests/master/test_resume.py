@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from shoal.master.audit import Auditor
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
+from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import FenceWorker, RemoveCheckpoints, StartProcess, TakeCheckpoint
 from shoal.master.journal import Entry
 from shoal.master.launcher import Exited
-from shoal.master.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.outcomes import NOTHING_TRAINED, DataDescribed, Done, Heartbeat, Trained
 from shoal.master.resume import in_checkpoint
 from shoal.master.tasks import AppliedPush
-from shoal.master.work import Source, Task
+from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config
 
@@ -68,9 +69,13 @@ class Worker:
 class World:
     """The job, its servers and its workers."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, bad=()):
+        """bad: (source, record) at which workers fail."""
         self.draw = random.Random(seed)
-        self.config = config(num_workers=2, num_ps=2, num_epochs=2, checkpoint_steps=1)
+        self.bad = frozenset(bad)
+        self.config = config(
+            num_workers=2, num_ps=2, num_epochs=2, checkpoint_steps=1, max_bad_records=len(bad)
+        )
         self.events = []
         self.job = RecordedJob(self.config, self.events.append)
         self.now = 0.0
@@ -126,9 +131,10 @@ class World:
         else:
             self.push(name, worker)
 
-    def report(self, name, worker, outcome):
+    def report(self, name, worker, outcome, trained=NOTHING_TRAINED):
         version = max(sum(server.applied.values()) for server in self.servers)
-        self.job.task_reported(name, worker.incarnation, worker.task.id, outcome, version, self.now)
+        task = worker.task.id
+        self.job.task_reported(name, worker.incarnation, task, outcome, version, self.now, trained)
         worker.task = None
 
     def push(self, name, worker):
@@ -136,6 +142,12 @@ class World:
         step = min(3, task.records - worker.done)
         records = [(task.epoch, span.source, span.start + worker.done + i) for i in range(step)]
         if worker.sent == 0:
+            for _, source, record in records:
+                if (source, record) in self.bad:
+                    blamed = Span(source, record, record + 1)
+                    failure = Failure(pb.USER_CODE, "bad", "Traceback", blamed)
+                    self.report(name, worker, failure, Trained(worker.done, worker.done))
+                    return
             worker.sequence += 1
             worker.order = self.draw.sample(range(2), 2)
         server = self.servers[worker.order[worker.sent]]
@@ -196,6 +208,7 @@ class World:
             intervals = in_checkpoint(fresh, self.events, restored.number, manifests)
             self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
         changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 2, "relaunch_limit": 99}
+        changes["max_bad_records"] = len(self.bad)
         # As a new master has it: done again from the journal.
         self.job = RecordedJob(self.config, self.events.append)
         self.job.replay(self.events[:])
@@ -204,9 +217,13 @@ class World:
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32), kills=st.lists(st.integers(5, 200), max_size=3))
-def test_the_ledger_is_what_the_model_holds(seed, kills):
-    world = World(seed)
+@given(
+    seed=st.integers(0, 2**32),
+    kills=st.lists(st.integers(5, 200), max_size=3),
+    bad=st.sampled_from(((), (("a", 5),), (("a", 0), ("b", 8)), (("a", 10), ("a", 11), ("b", 2)))),
+)
+def test_the_ledger_is_what_the_model_holds(seed, kills, bad):
+    world = World(seed, bad)
     for steps in kills:
         for _ in range(steps):
             world.step()
@@ -225,7 +242,9 @@ def test_the_ledger_is_what_the_model_holds(seed, kills):
     if world.job.flow.phase.state == "failed":
         return  # workers died too often
     first, second = (server.applied for server in world.servers)
-    assert len(first) == len(second) == 64 == report.records["once"] + report.records["more"]
+    left = 64 - 2 * len(bad)
+    assert len(first) == len(second) == left == report.records["once"] + report.records["more"]
+    assert report.records["failed"] == 2 * len(bad)
     repeated = [record for record in first if first[record] > 1 or second[record] > 1]
     # A record that the ledger takes for trained once was applied once, everywhere.
     assert len(repeated) <= report.records["more"]
