@@ -286,16 +286,12 @@ class Flow:
         if task.kind in (pb.EVALUATE, pb.FINISH_EVALUATION):
             assert self._evaluations is not None
             self._evaluations.give_back(task)
-        elif self._follows_up(task):
+        elif self.follow_ups.leases(task):
             self.follow_ups.give_back(task)
         else:
             assert self._queue is not None
             self._queue.give_back(task.id)
         return False
-
-    def _follows_up(self, task: Task) -> bool:
-        """Whether it is an export while training goes on."""
-        return task.kind == pb.EXPORT and self.phase == Phase.TRAINING
 
     def give_back_training(
         self,
@@ -411,7 +407,7 @@ class Flow:
                 logger.info("evaluation at version %d: %s", result.version, numbers)
                 self._stop_training(stop, now)
                 self._follow_rules(now)
-            case outcomes.Done() if self._follows_up(task):
+            case outcomes.Done() if self.follow_ups.leases(task):
                 self.follow_ups.complete(task)
             case outcomes.Done() | outcomes.DataDescribed():
                 assert self._queue is not None

@@ -77,6 +77,10 @@ class FollowUps:
         """Lease an export that is due; None if there is none."""
         return None if self._queue is None else self._queue.take()
 
+    def leases(self, task: Task) -> bool:
+        """Whether a worker has the task from here."""
+        return self._queue is not None and self._queue.leases(task.id)
+
     def give_back(self, task: Task) -> None:
         """Take a leased export from a worker that will not finish it."""
         assert self._queue is not None

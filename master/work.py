@@ -155,6 +155,10 @@ class TaskQueue:
         """Tasks that are not given out."""
         return len(self._waiting)
 
+    def leases(self, task_id: int) -> bool:
+        """Whether the task is one of these and given out."""
+        return task_id in self._leased
+
     def take(self, asker: Asker = ANYBODY) -> Task | None:
         """Lease the next task; None while there is none."""
         task = pick(self._waiting, asker)

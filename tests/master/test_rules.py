@@ -225,6 +225,19 @@ def test_training_ends_only_when_its_exports_have_and_another_worker_takes_them_
     assert job.flow.phase == Phase.EVALUATING
 
 
+@pytest.mark.parametrize("reports", [True, False])
+def test_an_export_under_way_as_the_job_is_stopped_troubles_nobody(reports):
+    job = begun(described(export=BEST), validation_data="v", num_epochs=2, output="o")
+    task = until_export(job, 0.5)
+    job.stop("asked to", 2.0)
+    if reports:
+        job.task_reported(w(0), 0, task.id, Done(), 0, 3.0)
+    else:
+        job.taken_for_dead(w(0), 0, "silence", 3.0)
+    assert job.flow.phase == Phase.STOPPED
+    assert job.flow.follow_ups.exported == (0 if reports else None)
+
+
 def test_the_rate_is_reduced_for_tasks_given_out_from_then_on():
     rule = pb.PlateauRule(best=BEST, patience=1)
     job = begun(described(plateau=rule), validation_data="v", num_epochs=5)
