@@ -154,13 +154,18 @@ class RandomJob:
         task = self.job.held(worker)
         outcome: outcomes.Outcome = outcomes.Done()
         if task is not None and task.kind == pb.DESCRIBE_DATA:
-            outcome = outcomes.DataDescribed(*[(Source("s", 25), Source("t", 8))] * 3)
+            best = pb.BestRule(monitor="m", maximize=True)
+            rules = pb.TrainingRules(plateau=pb.PlateauRule(best=best, patience=1))
+            if self.draw.random() < 0.7:
+                rules.export.CopyFrom(best)
+                rules.checkpoint.CopyFrom(best)
+            outcome = outcomes.DataDescribed(*[(Source("s", 25), Source("t", 8))] * 3, rules)
         elif task is not None and task.kind == pb.EVALUATE:
             variable = pb.DoubleArray(shape=[2], values=[1.0, 2.0])
             metric = pb.MetricState(name="m", variables=[variable])
             outcome = outcomes.StatesComputed(pb.MetricStates(metrics=[metric]))
         elif task is not None and task.kind == pb.FINISH_EVALUATION:
-            outcome = outcomes.MetricsComputed({"m": 0.5})
+            outcome = outcomes.MetricsComputed({"m": self.draw.choice((0.4, 0.5, 0.6))})
         if self.draw.random() < 0.05:
             kind = pb.USER_CODE if self.draw.random() < 0.1 else pb.INTERNAL
             outcome = Failure(kind, "trouble\nof a kind", "Traceback")
