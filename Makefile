@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-kubernetes lint bench-server bench-native bench-readers bench-parity \
+.PHONY: demo test test-kubernetes lint bench-server bench-micro bench-native bench-readers bench-parity \
   bench-end-to-end bench-elastic annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
@@ -42,8 +42,11 @@ demo: build/movielens/train.parquet
 build/movielens/train.parquet: build/extensions
 	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
 
+# Two processes, as much of the time of a job under test is waiting. The microbenchmarks are
+# only tried, on small tables.
 test: build/extensions
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest tests benchmarks/micro --numprocesses 2 --dist loadfile \
+	  --benchmark-disable --rows 2000 --ids 500
 
 # On a real cluster, for which KUBE has the scripts up, down and load-image. The image is
 # built by buildah from deploy/Dockerfile. Most of the time is waiting, so three run at once.
@@ -78,6 +81,13 @@ lint: build/extensions build/tree
 # Rows a second of one server over gRPC, against what its parts allow: build/bench/server.json.
 bench-server: build/extensions
 	$(BIN)/python benchmarks/server/run.py
+
+# Times of single calls, of the kernels and of a server: build/bench/micro.json, which
+# pytest-benchmark compares with a later run.
+bench-micro: build/extensions
+	mkdir -p build/bench
+	$(BIN)/python -m pytest benchmarks/micro --benchmark-columns=median,iqr,rounds \
+	  --benchmark-json=build/bench/micro.json
 
 # The row store against the machine's limit and other systems, which are installed in an
 # environment of their own: build/bench/native.json.

@@ -61,7 +61,7 @@ class Echo:
         """End the process."""
         self._channel.close()
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 def message(sent: int, received: int) -> bytes:
@@ -88,9 +88,19 @@ def master_of(address: str) -> tuple[grpc.Server, int]:
 
 
 class Server:
-    """A parameter server process with one filled table, and a worker's view of it."""
+    """A parameter server process with one filled table, and a worker's view of it.
 
-    def __init__(self, folder: Path, dim: int, optimizer: str = "adagrad") -> None:
+    rows: of the table, of `dim` columns. dense: elements of the dense variables.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dim: int,
+        optimizer: str = "adagrad",
+        rows: int = ROWS,
+        dense: int = 0,
+    ) -> None:
         self.process, address = start_server(folder)
         self._master, port = master_of(address)
         self._to_master = rpc.Connection(f"127.0.0.1:{port}")
@@ -103,9 +113,12 @@ class Server:
             initializer=InitializerSpec("uniform").to_json(),
         )
         none = np.zeros(0, np.float32)
-        self.group.register(pb.ModelSpec(tables=[table], dense_optimizer=rule), none, none)
-        for first in range(0, ROWS, IDS):
-            some = np.arange(first, min(first + IDS, ROWS))
+        trainable = [pb.VariableSpec(name="dense", shape=[dense])] if dense else []
+        model = pb.ModelSpec(tables=[table], trainable=trainable, dense_optimizer=rule)
+        self._dense = dense
+        self.group.register(model, np.zeros(dense, np.float32), none)
+        for first in range(0, rows, IDS):
+            some = np.arange(first, min(first + IDS, rows))
             self.push(some, np.zeros((some.size, dim), np.float32))
 
     def pull(self, ids: np.ndarray) -> np.ndarray:
@@ -114,10 +127,11 @@ class Server:
         rows: np.ndarray = self.group.fetch([grouped], self.group.routing, training=True).rows[0]
         return rows
 
-    def push(self, ids: np.ndarray, gradients: np.ndarray) -> None:
-        """Gradients of distinct ids, as a worker sends them."""
+    def push(self, ids: np.ndarray, gradients: np.ndarray, dense: np.ndarray | None = None) -> None:
+        """Gradients of distinct ids and of the dense variables (zeros), as a worker sends them."""
         none = np.zeros(0, np.float32)
-        self.group.push(Push({0: (ids, gradients)}, (none, none), RATE, [0], [0.0], 0, 0))
+        flat = np.zeros(self._dense, np.float32) if dense is None else dense
+        self.group.push(Push({0: (ids, gradients)}, (flat, none), RATE, [0], [0.0], 0, 0))
 
     def close(self) -> None:
         """End the process."""
@@ -125,13 +139,14 @@ class Server:
         self._to_master.close()
         self._master.stop(None)
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
 
 
-def filled(dim: int, optimizer: str) -> RowStore:
+def filled(dim: int, optimizer: str, rows: int = ROWS, value_dtype: str = "float32") -> RowStore:
     """The row store that such a server has, in this process."""
-    store = RowStore(dim, OptimizerSpec(optimizer), InitializerSpec("uniform"), 0)
-    store.insert(np.arange(ROWS))
+    initializer = InitializerSpec("uniform")
+    store = RowStore(dim, OptimizerSpec(optimizer), initializer, 0, value_dtype=value_dtype)
+    store.insert(np.arange(rows))
     return store
 
 
