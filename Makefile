@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-kubernetes lint bench-server bench-micro bench-native bench-readers bench-parity \
-  bench-end-to-end bench-elastic annotate sanitize proto clean build/tree
+  bench-end-to-end bench-elastic bench-modes annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -108,11 +108,16 @@ bench-readers: build/extensions
 bench-parity: build/extensions
 	$(BIN)/python benchmarks/parity.py
 
+# Serial, asynchronous, bounded and synchronous training by AUC: build/bench/modes.json.
+bench-modes: build/extensions
+	$(BIN)/python benchmarks/modes.py
+
 # A job on a synthetic click stream against its own compiled step, plain Keras and
 # TensorFlow's ParameterServerStrategy: build/bench/end_to_end.json.
 bench-end-to-end: build/bench/tf_keras/installed
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 10000000
+	$(BIN)/python benchmarks/end_to_end/run.py --ids 30000000 --fill
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000 --processes 2
 
 # The strategy needs Keras 2, which is of the same version as TensorFlow and lies in a

@@ -155,8 +155,8 @@ class Auditor:
         **_: Any,
     ) -> None:
         del entry
-        task = self._job.held(worker)
-        if task is None or task.id != task_id:
+        task = self._job.leased(worker, task_id)
+        if task is None:
             return
         if isinstance(outcome, outcomes.DataDescribed) and self._job.config.command == "train":
             if not self._coverage.total:  # a resumed job describes the same again

@@ -119,6 +119,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "process_failed": None,
     "fenced": None,
     "task_wanted": None,
+    "task_ahead_wanted": None,
     "task_reported": None,
     "gradients_left_out": None,
     "gradient_offered": None,

@@ -248,6 +248,17 @@ class Flow:
             task = self._queue.take(asker)
         return task
 
+    def take_ahead(self, asker: Asker, spare: int) -> Task | None:
+        """Lease a training task to a worker that has one, if more than `spare` are left.
+
+        None also while something else is to be done first.
+        """
+        if self.phase != Phase.TRAINING or self._board is None:
+            return None
+        if self._evaluations is not None and not self._evaluations.idle:
+            return None
+        return self._take_training(self._board, asker) if self._board.more_than(spare) else None
+
     def _take_training(self, board: TaskBoard, asker: Asker) -> Task | None:
         epoch = board.epoch
         task = board.take(asker)

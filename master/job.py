@@ -69,6 +69,9 @@ class Job:
         self.resumptions: list[str] = []
         self.left_out = LeftOut()
         self._held: dict[WorkerId, Task] = {}
+        # Leased beside a training task that is not reported yet. Nothing of it is pushed
+        # before that is, so of a dead worker's two tasks at most the first is begun.
+        self._ahead: dict[WorkerId, Task] = {}
         self._instructions: list[Instruction] = []
         self._begun = False
         self.checkpoints = Checkpoints(
@@ -188,6 +191,7 @@ class Job:
         self.checkpoints.resumed(self.members, restored, given_up)
         self.clocks = Clocks()
         self._held.clear()
+        self._ahead.clear()
         self._instructions.clear()
         self.record.resumed()
         what = f"checkpoint {restored.number}" if restored is not None else "the beginning"
@@ -431,6 +435,8 @@ class Job:
         if (task := self._held.pop(worker, None)) is not None:
             repeated = self.flow.give_back_training(task, pushes, _trouble(slot), now)
             slot.forgiven += repeated
+        if (ahead := self._ahead.pop(worker, None)) is not None:
+            self.flow.give_back_training(ahead, (), None, now)
         self._relaunch(slot, now)
 
     def _relaunch(self, slot: WorkerSlot, now: float) -> None:
@@ -469,14 +475,44 @@ class Job:
         self._held[worker] = task
         return task
 
+    def task_ahead_wanted(
+        self, worker: WorkerId, incarnation: int, held: int, now: float
+    ) -> Task | Finished:
+        """A worker at training task `held` asks for the one after it; Finished: none yet.
+
+        None either if `held` is not at work, but itself leased ahead or over.
+        """
+        self.members.worker_calls(worker, incarnation, now)
+        present = self._held.get(worker)
+        if self.ended or present is None or present.id != held or present.kind != pb.TRAIN:
+            return Finished()
+        if (ahead := self._ahead.get(worker)) is not None:
+            return ahead  # the answer before was lost
+        # Where few tasks are left, each goes to who is free first.
+        asker = Asker(worker.index, others=any(each != worker for each in self._held))
+        task = self.flow.take_ahead(asker, self.members.workers_alive)
+        if task is None:
+            return Finished()
+        self._ahead[worker] = task
+        return task
+
     def _enough_workers(self) -> bool:
         least = min(self.config.min_workers, self.members.workers_wanted)
         self._begun = self._begun or self.members.workers_alive >= least
         return self._begun
 
     def held(self, worker: WorkerId) -> Task | None:
-        """The task that a worker holds."""
+        """The task that a worker holds, and is at."""
         return self._held.get(worker)
+
+    def held_ahead(self, worker: WorkerId) -> Task | None:
+        """The training task that a worker holds beside that, and has not begun."""
+        return self._ahead.get(worker)
+
+    def leased(self, worker: WorkerId, task_id: int) -> Task | None:
+        """The task of this id if the worker holds it."""
+        held = (self._held.get(worker), self._ahead.get(worker))
+        return next((task for task in held if task is not None and task.id == task_id), None)
 
     def version_seen(self, version: int, now: float) -> None:
         """A worker has seen this model version."""
@@ -578,20 +614,25 @@ class Job:
                 self.flow.task_broke(task, outcome, now)
                 self._crashed(slot, outcome, now)
             else:
-                del self._held[worker]
-                slot.last_finished_task = task_id
+                self._end_lease(worker, task)
                 trouble = Trouble(outcome, crash=False, worker=worker)
                 self.flow.task_failed(task, trouble, trained, now)
             return
         if not isinstance(outcome, outcomes.EXPECTED[task.kind]):
             kind = pb.TaskKind.Name(task.kind)
             raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
-        del self._held[worker]
-        slot.last_finished_task = task_id
+        self._end_lease(worker, task)
         # First: if this is the end of training, the last round begins at this version.
         self.flow.version_seen(version)
         self.flow.settle(task, outcome, str(worker), now)
         self.checkpoints.tick(now)
+
+    def _end_lease(self, worker: WorkerId, task: Task) -> None:
+        """A worker is through with the task that it was at."""
+        self.members.workers[worker].last_finished_task = task.id
+        del self._held[worker]
+        if (ahead := self._ahead.pop(worker, None)) is not None:
+            self._held[worker] = ahead
 
 
 def _trouble(slot: WorkerSlot) -> Trouble | None:

@@ -58,10 +58,12 @@ class _Leases:
         self._job.hear(event)
         worker = arguments.get("worker")
         held = self._job.held(worker) if isinstance(worker, WorkerId) else None
-        if event.method == "task_wanted":
+        ahead = self._job.held_ahead(worker) if isinstance(worker, WorkerId) else None
+        if event.method in ("task_wanted", "task_ahead_wanted"):
             self._job.replay([event])
-            task = self._job.held(arguments["worker"])
-            if held is None and task is not None and task.kind == pb.TRAIN:
+            task = self._job.leased(arguments["worker"], event.task)
+            known = (held, ahead)
+            if task is not None and task not in known and task.kind == pb.TRAIN:
                 lease = _Lease(task, arguments["worker"], arguments["incarnation"], number)
                 self.leases.append(lease)
             return
@@ -81,6 +83,8 @@ class _Leases:
                 heads = applied_heads(held, arguments["pushes"], done)
                 lease = self._end(held, number, *heads)
                 lease.fenced = arguments["pushes"]
+                if ahead is not None:
+                    self._end(ahead, number, 0, 0)
         self._job.replay([event])
 
     def _end(self, task: Task, number: int, head: int, touched: int) -> _Lease:

@@ -122,7 +122,9 @@ class MasterService:
         worker = WorkerId(request.worker)
         answer, clock, reductions = self._runner.apply(
             lambda job, now: (
-                job.task_wanted(worker, request.incarnation, now),
+                job.task_ahead_wanted(worker, request.incarnation, request.held, now)
+                if request.held
+                else job.task_wanted(worker, request.incarnation, now),
                 job.clocks.of(worker),
                 job.flow.follow_ups.rate_reductions,
             )

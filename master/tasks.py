@@ -224,6 +224,13 @@ class TaskBoard:
             return True
         return not (self._requeued or self._queue or self.epoch + 1 < self._epochs)
 
+    def more_than(self, count: int) -> bool:
+        """Whether more than `count` tasks of this epoch and the next can still be taken."""
+        left = len(self._requeued) + len(self._queue)
+        if left <= count and not self._stopped and self.epoch + 1 < self._epochs:
+            left += len(self._order(self.epoch + 1))
+        return left > count
+
     def take(self, asker: Asker = ANYBODY) -> Task | None:
         """Lease the next task; None while there is none.
 

@@ -665,12 +665,14 @@ class Task(_message.Message):
     def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetTaskRequest(_message.Message):
-    __slots__ = ("worker", "incarnation")
+    __slots__ = ("held", "worker", "incarnation")
+    HELD_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    held: int
     worker: int
     incarnation: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    def __init__(self, held: _Optional[int] = ..., worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class GetTaskReply(_message.Message):
     __slots__ = ("task", "wait_seconds", "finished", "clock", "rate_reductions")

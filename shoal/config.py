@@ -139,8 +139,9 @@ class JobConfig(KubernetesOptions):
         2_000_000,
     )
     pipeline_depth: int = _option(
-        "Training steps whose rows are pulled ahead, and whose gradients are pushed behind, "
-        "the step that computes. 0: pull, compute, push, one after the other.",
+        "How many of the worker's own pushes a row may lack, so that the rows of later steps are "
+        "pulled and gradients of earlier ones pushed while a step computes. 0: pull, compute, "
+        "push, one after the other.",
         0,
         commands="train",
     )

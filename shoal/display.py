@@ -181,11 +181,15 @@ def _figures(status: pb.JobStatus) -> dict[str, str]:
 
 
 def stages_text(stage_seconds: Mapping[str, float]) -> str:
-    """Where the workers' time went: each stage's share of the sum, the largest first."""
-    total = sum(stage_seconds.values())
+    """Where the workers' time went: each stage's share, the largest first.
+
+    Of the time in training, in which stages overlap; else of their sum.
+    """
+    stages = dict(stage_seconds)
+    total = stages.pop("training", 0.0) or sum(stages.values())
     if not total:
         return ""
-    shares = sorted(stage_seconds.items(), key=lambda pair: (-pair[1], pair[0]))
+    shares = sorted(stages.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in shares)
 
 

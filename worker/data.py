@@ -6,6 +6,7 @@ Owns which flag feeds which mode. Formats are data/'s, tensors pipeline.py's.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from shoal.config import JobConfig
 from shoal.data.custom import open_custom_reader
@@ -25,7 +26,14 @@ FLAGS = {
 class JobData:
     """Readers and pipelines of the data that the job names, opened when first used."""
 
-    def __init__(self, config: JobConfig, module: UserModule) -> None:
+    def __init__(
+        self,
+        config: JobConfig,
+        module: UserModule,
+        spent: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
+        """spent: told of the seconds of reading and of feed, of the training data."""
+        self._spent = spent
         self._config = config
         self._module = module
         self._patterns = {
@@ -58,6 +66,7 @@ class JobData:
                 mode,
                 FLAGS[mode],
                 self._config.minibatch_size,
+                self._spent,
             )
         return self._pipelines[mode]
 

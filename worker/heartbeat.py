@@ -21,6 +21,10 @@ from shoal.proto.rpc import Connection
 logger = logging.getLogger(__name__)
 
 
+TRAINING = "training"
+"""The stage that is all of a worker's training; the others are parts of it."""
+
+
 class Progress:
     """What the worker has done; shared by the loop and the heartbeat thread."""
 
@@ -33,6 +37,7 @@ class Progress:
         self._loss_sum = 0.0
         self._loss_batches = 0
         self._stages: defaultdict[str, float] = defaultdict(float)
+        self._training_since: float | None = None
         self._keep_steps = keep_steps
         self._steps: list[pb.StepLoss] = []
         self._steps_kept = 0
@@ -103,9 +108,23 @@ class Progress:
         try:
             yield
         finally:
-            seconds = time.perf_counter() - began
+            self.spent(name, time.perf_counter() - began)
+
+    def spent(self, name: str, seconds: float) -> None:
+        """Count seconds for stage `name`."""
+        with self._lock:
+            self._stages[name] += seconds
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Count the seconds of the body as those of training, of which stages are parts."""
+        began = self._training_since = time.perf_counter()
+        try:
+            yield
+        finally:
             with self._lock:
-                self._stages[name] += seconds
+                self._stages[TRAINING] += time.perf_counter() - began
+                self._training_since = None
 
     @property
     def interrupted(self) -> bool:
@@ -115,6 +134,10 @@ class Progress:
     def take(self, worker: int, incarnation: int) -> pb.HeartbeatRequest:
         """The next heartbeat; the losses in it are not told again, the steps until `heard`."""
         with self._lock:
+            stages = dict(self._stages)
+            if self._training_since is not None:
+                so_far = time.perf_counter() - self._training_since
+                stages[TRAINING] = stages.get(TRAINING, 0.0) + so_far
             request = pb.HeartbeatRequest(
                 worker=worker,
                 incarnation=incarnation,
@@ -123,7 +146,7 @@ class Progress:
                 version=self._version,
                 loss=self._loss_sum / self._loss_batches if self._loss_batches else 0.0,
                 loss_batches=self._loss_batches,
-                stage_seconds=self._stages,
+                stage_seconds=stages,
                 steps=self._steps,
                 left_out=self._left_out[0],
                 left_out_records=self._left_out[1],

@@ -29,8 +29,9 @@ from shoal.worker.prediction import PredictionWriter
 from shoal.worker.prediction_output import begin_output, finish_output
 from shoal.worker.restore import load_tables
 from shoal.worker.servers import ServerGroup
-from shoal.worker.stages import TrainingPipeline
+from shoal.worker.stages import TaskError, TrainingPipeline
 from shoal.worker.synchronous import SynchronousTraining
+from shoal.worker.tasks import TrainingTasks
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class Worker:
         self._progress = progress
         self._heartbeat = heartbeat
         self._identity = (worker, incarnation)
-        self._data = JobData(config, module)
+        self._data = JobData(config, module, progress.spent)
         described = self._data.pipeline(self._data.mode)
         self._model = ServedModel(
             config,
@@ -108,10 +109,15 @@ class Worker:
             if config.staleness_bound >= 0
             else None
         )
+        self._tasks = TrainingTasks(
+            master, worker, incarnation, self._data, self._model, progress, heartbeat
+        )
         self._training = (
-            SynchronousTraining(self._model, master, worker, incarnation, progress)
+            SynchronousTraining(self._model, master, worker, incarnation, progress, self._tasks)
             if config.sync
-            else TrainingPipeline(self._model, config.pipeline_depth, progress, self._pace)
+            else TrainingPipeline(
+                self._model, config.pipeline_depth, progress, self._tasks, self._pace
+            )
         )
         self._evaluator: Evaluator | None = None
         self._writer: PredictionWriter | None = None
@@ -151,8 +157,12 @@ class Worker:
         self._progress.begin(task.id)
         try:
             self._work[task.kind](task, report)
-        except Exception as error:
-            logger.exception("task %d failed", task.id)
+        except Exception as caught:
+            error = caught
+            if isinstance(caught, TaskError):
+                task, error = caught.task, caught.error
+                report.task = task.id
+            logger.error("task %d failed", task.id, exc_info=error)
             # What was acknowledged before the error is trained, and counts as that.
             report.records_done, report.records_touched = self._progress.trained(
                 task.range.end - task.range.start
@@ -197,11 +207,7 @@ class Worker:
             report.data.rules.first_checkpoint = given
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
-        self._model.callbacks.begin(self._model.model, task.epoch)
-        self._training.run(self._data.pipeline(pipeline.TRAINING).batches(task.range), task)
-        report.done = True
-        report.stop_training = self._model.callbacks.stop_reason()
-        report.records_done = task.range.end - task.range.start
+        self._tasks.fill(report, self._training.run(task))
 
     def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         evaluator = self._evaluator_ready()

@@ -289,7 +289,7 @@ class ServedModel:
         if moved is not None:
             state = state + moved
         with (
-            self._stage("compute"),
+            self._stage("step"),
             self._calling(f"the training step of {self._module.path.name}"),
         ):
             loss, dense, change, tables = self._steps.train(

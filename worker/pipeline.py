@@ -7,7 +7,8 @@ there are is data/'s; what is done with a batch is model.py's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,9 +66,17 @@ class Pipeline:
     """
 
     def __init__(
-        self, reader: DataReader, module: UserModule, mode: str, flag: str, minibatch_size: int
+        self,
+        reader: DataReader,
+        module: UserModule,
+        mode: str,
+        flag: str,
+        minibatch_size: int,
+        spent: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         """flag: the command-line flag that names the data; stands in errors.
+
+        spent: told of training's seconds of "read" and "feed", as batches are taken.
 
         Raises UserError or UserCodeError if feed cannot be applied.
         """
@@ -91,7 +100,10 @@ class Pipeline:
             if missing and missing[1] not in metadata.column_names:
                 check_columns(reader.schema(), [missing[1]], f"{self._feed}: {flag}")
             raise
-        self._batched = batched.prefetch(PREFETCHED_BATCHES)
+        self._spent = spent
+        self._read_seconds = 0.0
+        # Training reads ahead in a thread of its own (channel.py), which sees what takes long.
+        self._batched = batched if mode == TRAINING else batched.prefetch(PREFETCHED_BATCHES)
         self.features_spec, self.labels_spec = self._split(batched.element_spec)
 
     def _fed(self, chunks: Any, metadata: Metadata) -> Any:
@@ -153,6 +165,7 @@ class Pipeline:
         done = 0
         iterator = iter(self._batched)
         while True:
+            began, read = time.perf_counter(), self._read_seconds
             try:
                 element = next(iterator)
             except StopIteration:
@@ -162,6 +175,11 @@ class Pipeline:
                     raise run.error from None
                 self._raise_at_record(records, done)
                 raise
+            if self._mode == TRAINING:
+                read = self._read_seconds - read
+                self._spent("read", read)
+                # Not below 0, where feed itself reads ahead.
+                self._spent("feed", max(0.0, time.perf_counter() - began - read))
             features, labels = self._split(element)
             size = int(tf.nest.flatten(features)[0].shape[0])
             if self._module.feed_batch is not None:
@@ -216,8 +234,14 @@ class Pipeline:
         try:
             with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
                 chunks = read_columns(self._reader, records.source, records.start, records.end)
-                for columns in chunks if self._cut is None else minibatches(chunks, self._cut):
-                    yield _tensors(columns)
+                pieces = iter(chunks if self._cut is None else minibatches(chunks, self._cut))
+                while True:
+                    began = time.perf_counter()
+                    if (columns := next(pieces, None)) is None:
+                        break
+                    tensors = _tensors(columns)
+                    self._read_seconds += time.perf_counter() - began
+                    yield tensors
         except Exception as error:
             run.error = error
             raise

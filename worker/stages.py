@@ -1,85 +1,58 @@
-"""The training pipeline: pull ahead, compute, push behind.
+"""The training pipeline: read and pull ahead, compute, push behind.
 
-Owns the threads of one task and what flows between them. Three stages, each in its
-own thread, joined by bounded channels of `depth` items:
+Owns the threads of training and what flows between them. Four stages, each in its own
+thread, joined by bounded channels:
 
-    reading, feed, ids, pull  ->  step  ->  push
+    reading, feed  ->  ids, pull  ->  step  ->  push
 
-So while step t computes, batch t+1 to t+depth are pulled and t-1 to t-depth pushed,
-and rows may be that many of the worker's own pushes old. Depth 0 does one after the
-other in the caller's thread: no row is older than the last push.
+While step t computes, batches up to t+depth are pulled and gradients from t-depth on pushed:
+batch t is pulled only when all pushes before t-depth are acknowledged, so a row is at most
+`depth` of the worker's own pushes old. With --accumulate a push is of several batches. The
+next task is leased when the last batch of the present one has been read, and the pipeline
+goes on into it; none of its pushes is sent before the present one is reported.
 
-An exception in any stage ends all of them and is raised to the caller.
+With depth 0 ids, pull, step and push follow one another in the caller's thread, and it ends
+with the task: no row is older than the last push. Reading is ahead in any case, which no
+value depends on.
+
+An exception in a stage ends the stages before it; those after it do what came before, so
+that all of it counts as trained, and then it is raised to the caller.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.blame import blaming
+from shoal.worker.channel import READ_AHEAD, Channel, ChannelClosedError, read_ahead, taken
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import Prepared, ServedModel
 from shoal.worker.pace import Pace
 from shoal.worker.pipeline import Batch
 from shoal.worker.servers import Push
 
-Item = TypeVar("Item")
 
+class Tasks(Protocol):
+    """Where training tasks come from and go to (worker/tasks.py)."""
 
-class ChannelClosedError(Exception):
-    """Nothing more goes through the channel."""
+    def batches(self, task: pb.Task) -> Iterator[Batch]:
+        """The batches of a task."""
 
+    def ahead(self, task: pb.Task) -> pb.Task | None:
+        """Lease the task after `task`, which is not done yet; None if there is none."""
 
-class Channel(Generic[Item]):
-    """A bounded queue between two threads that either side can end.
+    def begin(self, task: pb.Task) -> None:
+        """The first step of a task is about to be computed."""
 
-    `finish` lets the reader take what is there; `abort` ends both sides at once.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._items: deque[Item] = deque()
-        self._size = size
-        self._finished = False
-        self._aborted = False
-        self._changed = threading.Condition()
-
-    def put(self, item: Item) -> None:
-        """Wait for room and add an item. Raises ChannelClosedError once aborted."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._aborted or len(self._items) < self._size)
-            if self._aborted:
-                raise ChannelClosedError
-            self._items.append(item)
-            self._changed.notify_all()
-
-    def get(self) -> Item:
-        """Wait for an item. Raises ChannelClosedError at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._aborted or self._items or self._finished)
-            if self._aborted or not self._items:
-                raise ChannelClosedError
-            item = self._items.popleft()
-            self._changed.notify_all()
-            return item
-
-    def finish(self) -> None:
-        """The writer has no more items."""
-        with self._changed:
-            self._finished = True
-            self._changed.notify_all()
-
-    def abort(self) -> None:
-        """End at once; items that were not taken are lost."""
-        with self._changed:
-            self._aborted = True
-            self._changed.notify_all()
+    def done(self, task: pb.Task, after: pb.Task) -> None:
+        """Every push of a task is acknowledged; the one `after` it, leased ahead, goes on."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +69,16 @@ class Step:
     left_out: tuple[tuple[int, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class Border:
+    """Goes through the stages between the items of two tasks."""
+
+    before: pb.Task
+    after: pb.Task
+
+
 class TrainingPipeline:
-    """Trains `model` on the batches of a task.
+    """Trains `model` on the batches of tasks.
 
     depth: see the module's text. progress: hears of every step that all servers have
     acknowledged, and ends the task early when it is interrupted. pace: says when a step
@@ -105,50 +86,54 @@ class TrainingPipeline:
     """
 
     def __init__(
-        self, model: ServedModel, depth: int, progress: Progress, pace: Pace | None = None
+        self,
+        model: ServedModel,
+        depth: int,
+        progress: Progress,
+        tasks: Tasks,
+        pace: Pace | None = None,
     ) -> None:
         self._model = model
         self._depth = depth
         self._progress = progress
+        self._tasks = tasks
         self._pace = pace
 
-    def run(self, batches: Iterator[Batch], task: pb.Task) -> None:
-        """Train on all batches; every push is acknowledged when it returns.
+    def run(self, task: pb.Task) -> pb.Task:
+        """Train on a task, and on what can be leased ahead; returns the last, not reported.
 
-        Returns early if the progress is interrupted. Raises what a stage raises; what is
-        about records, blames them.
+        Every push is acknowledged when it returns, unless the progress is interrupted.
+        Raises TaskError of what a stage raised, at depth 0 the error itself; what is about
+        records, blames them. Every step before it is pushed then.
         """
-        if self._depth:
-            _Run(self._model, self._progress, self._pace, batches, task, self._depth).run()
-            return
-        for step in steps(self._model, self._prepared(batches), task):
-            push(self._model, self._progress, self._pace, step)
-            if self._progress.interrupted:
-                return
+        with self._progress.training():
+            if self._depth:
+                return _Run(
+                    self._model, self._progress, self._pace, self._tasks, task, self._depth
+                ).run()
+            self._tasks.begin(task)
+            with closing(read_ahead(self._tasks.batches(task), self._progress)) as batches:
+                for step in steps(self._model, self._prepared(batches), task):
+                    push(self._model, self._progress, self._pace, step)
+                    if self._progress.interrupted:
+                        break
+            return task
 
     def _prepared(self, batches: Iterator[Batch]) -> Iterator[Prepared]:
-        for batch in paced(batches, self._model.accumulated, self._progress, self._pace):
+        for number, batch in enumerate(batches):
+            begins = number % self._model.accumulated == 0
+            if begins and self._pace is not None and not self._pace.wait():
+                return
             yield prepare(self._model, batch)
 
 
-def timed(batches: Iterator[Batch], progress: Progress) -> Iterator[Batch]:
-    """The batches, the wait for each counted as stage "read"."""
-    while True:
-        with progress.stage("read"):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        yield batch
+class TaskError(Exception):
+    """A stage raised `error` at `task`, one of those that a run had come to."""
 
-
-def paced(
-    batches: Iterator[Batch], accumulated: int, progress: Progress, pace: Pace | None
-) -> Iterator[Batch]:
-    """The batches, as the pace allows: it counts pushes. Ends early if the task is to be left."""
-    for number, batch in enumerate(timed(batches, progress)):
-        if pace is not None and number % accumulated == 0 and not pace.wait():
-            return
-        yield batch
+    def __init__(self, task: pb.Task, error: Exception) -> None:
+        super().__init__(task, error)
+        self.task = task
+        self.error = error
 
 
 def prepare(model: ServedModel, batch: Batch) -> Prepared:
@@ -166,13 +151,14 @@ def steps(model: ServedModel, batches: Iterable[Prepared], task: pb.Task) -> Ite
     for prepared in batches:
         made.append(compute(model, prepared, task, made))
         if len(made) == model.accumulated:
-            yield _together(model, made)
+            yield together(model, made)
             made = []
     if made:
-        yield _together(model, made)
+        yield together(model, made)
 
 
-def _together(model: ServedModel, made: list[Step]) -> Step:
+def together(model: ServedModel, made: list[Step]) -> Step:
+    """One step of several, of which none is pushed by itself."""
     if model.accumulated == 1:
         return made[0]
     left_out = tuple(each for step in made for each in step.left_out)
@@ -209,80 +195,174 @@ def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) 
 
 
 class _Run:
-    """The three threads of one task; the caller's is the middle one."""
+    """The four threads of a run; the caller's is the one that computes."""
 
     def __init__(
         self,
         model: ServedModel,
         progress: Progress,
         pace: Pace | None,
-        batches: Iterator[Batch],
-        task: pb.Task,
+        tasks: Tasks,
+        first: pb.Task,
         depth: int,
     ) -> None:
         self._model = model
         self._progress = progress
         self._pace = pace
-        self._batches = batches
-        self._task = task
-        self._pulled: Channel[Prepared] = Channel(depth)
-        self._computed: Channel[Step] = Channel(depth)
-        self._error: Exception | None = None
+        self._tasks = tasks
+        self._first = self._last = first
+        self._read: Channel[Batch | Border | TaskError] = Channel(max(depth, READ_AHEAD))
+        self._pulled: Channel[Prepared | Border | TaskError] = Channel(depth)
+        self._computed: Channel[Step | Border | TaskError] = Channel(depth)
+        # A place for each push whose batches are pulled and that is not acknowledged: the
+        # one that computes and `depth` before it.
+        self._places: Channel[None] = Channel(depth + 1)
+        # Likewise for the task leased ahead: the one after it is not asked for before it
+        # is at work.
+        self._ahead: Channel[None] = Channel(1)
+        self._error: TaskError | None = None
 
-    def run(self) -> None:
+    def run(self) -> pb.Task:
+        stages: tuple[tuple[str, Callable[[_At], None], Channel[Any]], ...] = (
+            ("read", self._reading, self._read),
+            ("pull", self._pulling, self._pulled),
+            ("step", self._computing, self._computed),
+        )
+        *others, (_, compute, computed) = stages
         threads = [
-            threading.Thread(target=self._stage, args=(work,), name=name)
-            for name, work in (("pull", self._pull), ("push", self._push))
+            threading.Thread(target=self._stage, args=(stage, out), name=name)
+            for name, stage, out in others
         ]
+        threads.append(threading.Thread(target=self._last_stage, name="push"))
         for thread in threads:
             thread.start()
-        self._stage(self._compute)
+        self._stage(compute, computed)
         for thread in threads:
             thread.join()
         if self._error is not None:
             raise self._error
+        return self._last
 
-    def _stage(self, work: object) -> None:
-        assert callable(work)
+    def _stage(self, stage: Callable[[_At], None], out: Channel[Any]) -> None:
+        at = _At(self._first)
+        with suppress(ChannelClosedError):  # another stage ended the run and said why
+            try:
+                stage(at)
+            except ChannelClosedError:
+                pass
+            except Exception as error:
+                for channel in self._before(out):
+                    channel.abort()
+                out.put(TaskError(at.task, error))
+            out.finish()
+
+    def _last_stage(self) -> None:
+        at = _At(self._first)
         try:
-            work()
-        except ChannelClosedError:
-            pass  # another stage ended the run and said why
+            self._pushing(at)
+        except TaskError as error:
+            self._error = error
         except Exception as error:
-            # The first error is the cause; what follows from it in others is not.
-            if self._error is None:
-                self._error = error
-            self._abort()
+            self._error = TaskError(at.task, error)
+        self._abort()
+
+    def _before(self, out: Channel[Any]) -> list[Channel[Any]]:
+        """What stages before the one that fills `out` may wait at."""
+        order: list[Channel[Any]] = [self._read, self._pulled, self._computed]
+        return [*order[: order.index(out)], self._ahead]
 
     def _abort(self) -> None:
-        self._pulled.abort()
-        self._computed.abort()
+        for channel in (self._read, self._pulled, self._computed, self._places, self._ahead):
+            channel.abort()
 
-    def _pull(self) -> None:
-        for batch in paced(self._batches, self._model.accumulated, self._progress, self._pace):
-            self._pulled.put(prepare(self._model, batch))
-            if self._progress.interrupted:
-                self._abort()
-                return
+    def _interrupted(self) -> bool:
         if self._progress.interrupted:
             self._abort()
-        self._pulled.finish()
+            return True
+        return False
 
-    def _compute(self) -> None:
-        for step in steps(self._model, self._received(), self._task):
-            with self._progress.stage("wait for push"):
-                self._computed.put(step)
-        self._computed.finish()
-
-    def _received(self) -> Iterator[Prepared]:
+    def _reading(self, at: _At) -> None:
         while True:
-            try:
-                with self._progress.stage("wait for pull"):
-                    prepared = self._pulled.get()
-            except ChannelClosedError:
+            for batch in self._tasks.batches(at.task):
+                self._read.put(batch)
+            if self._interrupted():
                 return
-            yield prepared
+            self._ahead.put(None)
+            after = self._tasks.ahead(at.task)
+            if after is None:
+                break
+            self._read.put(Border(at.task, after))
+            self._last = at.task = after
 
-    def _push(self) -> None:
+    def _pulling(self, at: _At) -> None:
+        number = 0
+        for item in taken(self._read, self._progress, "wait for data"):
+            if isinstance(item, TaskError):
+                self._pulled.put(item)
+                return
+            if isinstance(item, Border):
+                at.task, number = item.after, 0
+                self._pulled.put(item)
+                continue
+            if number % self._model.accumulated == 0:
+                with self._progress.stage("wait for push"):
+                    self._places.put(None)
+                if self._pace is not None and not self._pace.wait():
+                    self._abort()
+                    return
+            number += 1
+            self._pulled.put(prepare(self._model, item))
+            if self._interrupted():
+                return
+
+    def _computing(self, at: _At) -> None:
+        self._tasks.begin(at.task)
+        received = taken(self._pulled, self._progress, "wait for pull")
         while True:
-            push(self._model, self._progress, self._pace, self._computed.get())
+            ends: list[Border | TaskError] = []
+            for step in steps(self._model, _until_end(received, ends), at.task):
+                self._computed.put(step)
+            if not ends:
+                return
+            self._computed.put(ends[0])
+            if isinstance(ends[0], TaskError):
+                return
+            at.task = ends[0].after
+            self._tasks.begin(at.task)
+
+    def _pushing(self, at: _At) -> None:
+        for item in taken(self._computed):
+            if isinstance(item, TaskError):
+                raise item
+            if isinstance(item, Step):
+                push(self._model, self._progress, self._pace, item)
+                self._free(self._places)
+                continue
+            if self._interrupted():
+                return
+            self._tasks.done(item.before, item.after)
+            at.task = item.after
+            self._free(self._ahead)
+
+    @staticmethod
+    def _free(places: Channel[None]) -> None:
+        with suppress(ChannelClosedError):  # there is nobody any more who waits for one
+            places.get()
+
+
+@dataclass
+class _At:
+    """The task that a stage is at."""
+
+    task: pb.Task
+
+
+def _until_end(
+    items: Iterator[Prepared | Border | TaskError], ends: list[Border | TaskError]
+) -> Iterator[Prepared]:
+    """What comes before a border or an error, which is put into `ends`."""
+    for item in items:
+        if isinstance(item, Border | TaskError):
+            ends.append(item)
+            return
+        yield item

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.rpc import Connection
+from shoal.worker.channel import read_ahead
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.pipeline import Batch
-from shoal.worker.stages import Step, prepare, steps, timed
+from shoal.worker.stages import Step, Tasks, prepare, steps
 
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.05
@@ -38,19 +40,29 @@ class SynchronousTraining:
         worker: int,
         incarnation: int,
         progress: Progress,
+        tasks: Tasks,
     ) -> None:
         self._model = model
         self._master = master
         self._identity = (worker, incarnation)
         self._progress = progress
+        self._tasks = tasks
 
-    def run(self, batches: Iterator[Batch], task: pb.Task) -> None:
-        """Train on all batches; every gradient is admitted when it returns.
+    def run(self, task: pb.Task) -> pb.Task:
+        """Train on a task, and return it; every gradient is admitted then.
 
         Returns early if the progress is interrupted. Raises as TrainingPipeline.run does.
         """
-        read = timed(batches, self._progress)
-        while group := list(itertools.islice(read, self._model.accumulated)):
+        self._tasks.begin(task)
+        with (
+            self._progress.training(),
+            closing(read_ahead(self._tasks.batches(task), self._progress)) as batches,
+        ):
+            self._train(batches, task)
+        return task
+
+    def _train(self, batches: Iterator[Batch], task: pb.Task) -> None:
+        while group := list(itertools.islice(batches, self._model.accumulated)):
             while not self._progress.interrupted:
                 if self._given(group, task):
                     break

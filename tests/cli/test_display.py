@@ -103,8 +103,8 @@ def test_the_ledger_is_a_sum_that_holds():
 
 
 def test_the_stages_are_shown_with_the_largest_first(tmp_path):
-    seconds = {"read": 1.0, "compute": 6.0, "pull": 3.0}
-    text = "compute 60%, pull 30%, read 10%"
+    seconds = {"read": 1.0, "step": 6.0, "pull": 4.0, "training": 10.0}
+    text = "step 60%, pull 40%, read 10%"
     stream = io.StringIO()
     console = Console(file=stream, width=120)
     console.print(display.block(status(stage_seconds=seconds)))
@@ -112,3 +112,4 @@ def test_the_stages_are_shown_with_the_largest_first(tmp_path):
     console.print(display.report(result))
     assert stream.getvalue().count(text) == 2
     assert display.stages_text({}) == ""
+    assert display.stages_text({"pull": 3.0, "ids": 1.0}) == "pull 75%, ids 25%"

@@ -104,3 +104,42 @@ def test_a_feed_that_shuffles_repeats_whole_tasks(numbered, tmp_path):
     total, counts = applied(tmp_path / "out")
     assert total == [480 + 60] * 2
     assert Counter(counts.values()) == {1: 420, 2: 60}
+
+
+def test_a_worker_killed_with_a_task_leased_ahead(numbered, tmp_path):
+    """It dies with the last push of a task under way and two batches of the next one pulled."""
+    training, _ = numbered
+    with RunningJob(
+        "train",
+        tmp_path,
+        "ahead",
+        environment={"GATES": "step-4"},
+        training_data=training,
+        output=tmp_path / "out",
+        num_minibatches_per_task=4,
+        num_ps=2,
+        pipeline_depth=2,
+        **COUNTING,
+    ) as job:
+        pid = job.at_gate("step-4")
+        # The evaluation has pulled nothing yet: these are six batches, four of the task.
+        until("pulls for the next task", lambda: job.server_status(0).pulls == 6)
+        job.kill("ps", 1, signal.SIGSTOP)
+        job.open("step-4")
+        until("the push to ps-0", lambda: job.server_status(0).pushes == 4)
+        os.kill(pid, signal.SIGKILL)
+        job.kill("ps", 1, signal.SIGCONT)
+        ended = job.ended().succeeded()
+    ledger = ended.ledger
+    assert ledger["trained_once"] + ledger["repeated"] == 480
+    # ps-1 may have applied the push before it was told that the worker is dead.
+    assert ledger["repeated"] in (0, 10)
+    report = audited(job.folder)
+    assert report["records"]["more"] == ledger["repeated"]
+    total, counts = applied(tmp_path / "out")
+    assert sum(total) == 2 * 480 + ledger["repeated"]
+    assert set(counts) == set(range(480))
+    staleness = ended.result["staleness"]
+    # Every push applied anywhere is in the histogram, and no row was older than the depth.
+    assert sum(staleness["histogram"]) == sum(ended.result["versions"].values())
+    assert 1 <= staleness["maximum"] <= 2

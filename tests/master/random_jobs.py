@@ -118,6 +118,12 @@ class RandomJob:
         if isinstance(task, Task):
             self.done[worker] = 0
 
+    def _ask_ahead(self) -> None:
+        worker, incarnation = self._any_worker()
+        task = self.job.held(worker)
+        if not self.job.config.sync:
+            self.job.task_ahead_wanted(worker, incarnation, task.id if task else 1, self.now)
+
     def _beat(self) -> None:
         worker, incarnation = self._any_worker()
         self.version += self.draw.randrange(3)
@@ -181,6 +187,7 @@ class RandomJob:
         self.job.task_reported(
             worker, incarnation, task_id, outcome, self.version, self.now, trained
         )
+        self.done.pop(worker, None)  # one leased ahead is at work now
 
     def _exit(self, start: Start) -> None:
         self.running.discard(start)
@@ -233,6 +240,7 @@ class RandomJob:
     _CHOICES = (
         *[_register] * 3,
         *[_ask] * 5,
+        *[_ask_ahead] * 3,
         *[_beat] * 4,
         *[_report] * 5,
         *[_offer] * 4,

@@ -61,6 +61,7 @@ class Worker:
     def __init__(self, incarnation):
         self.incarnation = incarnation
         self.task = None
+        self.ahead = None
         self.sequence = 0
         self.done = 0
         self.sent = 0  # servers that have the push under way
@@ -86,6 +87,7 @@ class World:
         self.saved = {}
         self.numbers = 0
         self.resumptions = 0
+        self.leased_ahead = 0
         self.job.begin(self.now)
         self.obey()
 
@@ -110,7 +112,12 @@ class World:
     def step(self):
         self.now += 0.01
         self.job.tick(self.now)
-        acts = [self.work] * 20 + [self.save] * 4 + [self.fence, self.die, self.tell]
+        acts = (
+            [self.work] * 20
+            + [self.ask_ahead] * 4
+            + [self.save] * 4
+            + [self.fence, self.die, self.tell]
+        )
         self.draw.choice(acts)()
         self.obey()
 
@@ -135,7 +142,19 @@ class World:
         version = max(sum(server.applied.values()) for server in self.servers)
         task = worker.task.id
         self.job.task_reported(name, worker.incarnation, task, outcome, version, self.now, trained)
-        worker.task = None
+        worker.task, worker.ahead = worker.ahead, None
+        worker.done = worker.sent = 0
+
+    def ask_ahead(self):
+        """The next task beside the present one; as in a worker, not begun before that is done."""
+        for name, worker in self.workers.items():
+            if worker.task is not None and worker.task.kind == pb.TRAIN:
+                ahead = self.job.task_ahead_wanted(
+                    name, worker.incarnation, worker.task.id, self.now
+                )
+                if isinstance(ahead, Task):
+                    worker.ahead = ahead
+                    self.leased_ahead += 1
 
     def push(self, name, worker):
         task, span = worker.task, worker.task.span

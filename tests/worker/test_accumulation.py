@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from shoal.errors import UserError
-from shoal.proto import shoal_pb2 as pb
 from shoal.worker.heartbeat import Progress
-from shoal.worker.stages import TrainingPipeline
+from tests.worker import given
 from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding
 from tests.worker.test_model import rows_of
 from tests.worker.test_synchronous import twin_of
@@ -25,22 +24,25 @@ OPTIMIZERS = {
 }
 
 
-def train(model, steps, depth=0, task=1):
+def train(model, steps, depth=0):
     """Train a task of these minibatches; returns the progress."""
     progress = Progress()
-    progress.begin(task)
-    made = [as_batch(*each, done=4 * (i + 1)) for i, each in enumerate(steps)]
-    TrainingPipeline(model, depth, progress).run(iter(made), pb.Task(id=task))
+    progress.begin(1)
+    given.train(model, depth, progress, batched(steps))
     return progress
+
+
+def batched(steps):
+    return [as_batch(*each, done=4 * (i + 1)) for i, each in enumerate(steps)]
 
 
 CASES = [(name, "flag") for name in OPTIMIZERS] + [("adam", "optimizer")]
 
 
-@pytest.mark.parametrize(("name", "given"), CASES)
-def test_it_equals_gradient_accumulation_of_plain_keras(served, name, given):
+@pytest.mark.parametrize(("name", "by"), CASES)
+def test_it_equals_gradient_accumulation_of_plain_keras(served, name, by):
     optimizer = OPTIMIZERS[name]
-    if given == "flag":
+    if by == "flag":
         model = served(config=ACCUMULATED, optimizer=optimizer)
     else:
         model = served(

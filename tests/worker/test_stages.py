@@ -1,6 +1,7 @@
 """The training pipeline: what overlaps, what waits, and how it ends."""
 
 import threading
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,12 +11,23 @@ from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError
 from shoal.worker.blame import blamed
+from shoal.worker.channel import Channel, ChannelClosedError, read_ahead
 from shoal.worker.heartbeat import Heartbeat, Progress
-from shoal.worker.stages import Channel, ChannelClosedError, TrainingPipeline
+from shoal.worker.stages import TaskError, TrainingPipeline
+from tests.worker.given import GivenTasks, task_of, train
 from tests.worker.networks import as_batch, batches
 
 PATIENCE = 30
-TASK = pb.Task(id=1, range=pb.Range(source="data", start=100, end=200))
+
+
+@dataclass(frozen=True)
+class Made:
+    """The push of the batch of this number."""
+
+    number: int
+    left_out: str = ""
+    records_done: int = 0
+    dense: tuple[float, float] = (0.0, 0.0)
 
 
 class Model:
@@ -47,7 +59,10 @@ class Model:
     def compute(self, prepared, task, moved):
         self._visit("compute", prepared.batch.first)
         number = prepared.batch.first
-        return 0.5, SimpleNamespace(number=number, left_out=self.left_out.get(number, ""))
+        return 0.5, Made(number, left_out=self.left_out.get(number, ""))
+
+    def average(self, pushes):
+        return pushes[-1]
 
     def push(self, push):
         if not push.left_out:
@@ -70,7 +85,7 @@ def model():
 def run(model, depth, count=6, progress=None):
     progress = progress or Progress()
     progress.begin(1)
-    TrainingPipeline(model, depth, progress).run(numbered(count), TASK)
+    train(model, depth, progress, numbered(count))
     return progress.take(0, 0)
 
 
@@ -100,27 +115,120 @@ def in_thread(work):
     return thread
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_pulls_run_ahead_of_the_step_and_pushes_behind_it_but_not_further(model, depth):
-    """1. the push of step 0 is held; 2. steps go on until the push channel is full;
-    3. pulls go on until the pull channel is full; 4. everything waits; 5. the push goes
-    on and all is done."""
-    model.hold["push", 0] = threading.Event()
-    # One push in hand, `depth` in the channel and one step that waits to be put there.
-    last_computed = depth + 1
-    # `depth` in the channel, and one pulled batch that waits to be put there.
-    last_pulled = last_computed + depth + 1
-    model.entered["pull", last_pulled] = threading.Event()
-    model.entered["compute", last_computed] = threading.Event()
-    thread = in_thread(lambda: run(model, depth, count=20))
-    assert model.entered["compute", last_computed].wait(PATIENCE)
-    assert model.entered["pull", last_pulled].wait(PATIENCE)
-    assert stages(model, "push") == []
-    assert max(stages(model, "compute")) <= last_computed
-    assert max(stages(model, "pull")) <= last_pulled
-    model.hold["push", 0].set()
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_a_batch_is_pulled_only_when_all_but_depth_pushes_before_it_are_acknowledged(model, depth):
+    """1. the push of step 3 is held; 2. batches up to 3 + depth are pulled and computed;
+    3. everything waits; 4. the push goes on and all is done."""
+    model.hold["push", 3] = threading.Event()
+    model.entered["compute", 3 + depth] = threading.Event()
+    progress = Progress()
+    thread = in_thread(lambda: run(model, depth, count=20, progress=progress))
+    assert model.entered["compute", 3 + depth].wait(PATIENCE)
+    waited = progress.take(0, 0).stage_seconds
+    assert stages(model, "push") == [0, 1, 2]
+    assert max(stages(model, "pull")) == max(stages(model, "compute")) == 3 + depth
+    model.hold["push", 3].set()
     thread.join(PATIENCE)
     assert stages(model, "push") == list(range(20))
+    told = progress.take(0, 0).stage_seconds
+    assert told["wait for push"] > waited.get("wait for push", 0.0)
+    for number in range(20):
+        at = model.log.index(("pull", number))
+        assert model.log[:at].count(("push", number - depth - 1)) == (number > depth)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_the_pipeline_goes_on_into_the_task_leased_ahead(model, depth):
+    """The next task's batches are pulled and computed while the last push of the one before
+    is held, and none is pushed before that one is reported."""
+    model.hold["push", 2] = threading.Event()
+    model.entered["compute", 3] = threading.Event()
+    tasks = [list(numbered(3)), list(numbered(8))[3:5], [], list(numbered(8))[5:]]
+    given = GivenTasks(*tasks)
+    progress = Progress()
+    progress.begin(1)
+    work = TrainingPipeline(model, depth, progress, given)
+    thread = in_thread(lambda: model.log.append(("last", work.run(task_of(1)).id)))
+    assert model.entered["compute", 3].wait(PATIENCE)
+    assert ("ahead", 1) in given.log
+    assert ("done", 1) not in given.log
+    given.done = lambda task, after: model.log.append(("done", task.id))
+    model.hold["push", 2].set()
+    thread.join(PATIENCE)
+    assert stages(model, "compute") == stages(model, "push") == list(range(8))
+    assert stages(model, "done") == [1, 2, 3]
+    assert stages(model, "last") == [4]
+    order = [each for each in model.log if each[0] in ("push", "done")]
+    assert order.index(("done", 1)) == order.index(("push", 2)) + 1
+    assert order.index(("done", 2)) == order.index(("push", 4)) + 1
+    assert [task for what, task in given.log if what == "begin"] == [1, 2, 3, 4]
+
+
+def test_no_second_task_is_asked_for_before_the_one_leased_ahead_is_at_work(model):
+    """Tasks of one batch, of which the depth would hold several."""
+    model.hold["push", 0] = threading.Event()
+    model.entered["compute", 1] = threading.Event()
+    given = GivenTasks(*([batch] for batch in numbered(6)))
+    work = TrainingPipeline(model, 4, Progress(), given)
+    thread = in_thread(lambda: work.run(task_of(1)))
+    assert model.entered["compute", 1].wait(PATIENCE)
+    model.hold["push", 0].set()
+    thread.join(PATIENCE)
+    assert stages(model, "push") == list(range(6))
+    for number in range(2, 7):
+        assert given.log.index(("done", number - 1)) < given.log.index(("ahead", number))
+
+
+@pytest.mark.parametrize("stage", ["read", "pull", "compute"])
+def test_all_before_an_error_is_pushed_and_reported(model, stage):
+    """At the task leased ahead, while a push of the one before it is held."""
+
+    def second():
+        for batch in list(numbered(8))[3:]:
+            if stage == "read" and batch.first == 5:
+                raise ZeroDivisionError("oops")
+            yield batch
+
+    model.fail[stage, 5] = ZeroDivisionError("oops")
+    model.hold["push", 1] = threading.Event()
+    given = GivenTasks(list(numbered(3)), second())
+    given.done = lambda task, after: (model.log.append(("done", task.id)), progress.begin(after.id))
+    progress = Progress()
+    progress.begin(1)
+    caught = []
+
+    def work():
+        try:
+            TrainingPipeline(model, 3, progress, given).run(task_of(1))
+        except TaskError as error:
+            caught.append(error)
+
+    thread = in_thread(work)
+    model.hold["push", 1].set()
+    thread.join(PATIENCE)
+    assert caught[0].task.id == 2
+    assert isinstance(caught[0].error, ZeroDivisionError)
+    assert stages(model, "push") == [0, 1, 2, 3, 4]
+    assert stages(model, "done") == [1]
+    # Of the second task, whose records are numbered from the first task's on here.
+    assert progress.trained(8) == (5, 5)
+
+
+def test_an_error_of_a_push_ends_all(model):
+    model.fail["push", 4] = ZeroDivisionError("oops")
+    with pytest.raises(TaskError) as caught:
+        train(model, 2, Progress(), list(numbered(3)), list(numbered(8))[3:])
+    assert caught.value.task.id == 2
+    assert stages(model, "push") == [0, 1, 2, 3]
+
+
+def test_with_accumulation_depth_counts_pushes(model):
+    """Groups of three: at depth 1 the third group is pulled when the first is pushed."""
+    model.accumulated = 3
+    train(model, 1, Progress(), numbered(11))
+    assert stages(model, "push") == [2, 5, 8, 10]
+    for first, pushed in ((6, 2), (9, 5)):
+        assert model.log.index(("push", pushed)) < model.log.index(("pull", first))
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
@@ -128,23 +236,26 @@ def test_pulls_run_ahead_of_the_step_and_pushes_behind_it_but_not_further(model,
 def test_an_error_in_a_stage_is_raised_and_ends_the_others(model, depth, stage):
     model.fail[stage, 2] = ZeroDivisionError("oops")
     before = threading.active_count()
-    with pytest.raises(ZeroDivisionError, match="oops"):
+    with pytest.raises(TaskError if depth else ZeroDivisionError, match="oops"):
         run(model, depth)
     assert threading.active_count() == before
     assert max(stages(model, "push"), default=-1) <= (1 if stage == "push" else 2)
+
+
+def error_of(model, depth):
+    with pytest.raises((TaskError, UserError, ServerAwayError)) as caught:
+        run(model, depth)
+    assert isinstance(caught.value, TaskError) == bool(depth)
+    return caught.value.error if depth else caught.value
 
 
 @pytest.mark.parametrize("depth", [0, 2])
 @pytest.mark.parametrize("stage", ["pull", "compute"])
 def test_an_error_is_held_against_its_records_but_not_one_of_the_servers(model, depth, stage):
     model.fail[stage, 3] = UserError("the loss is nan")
-    with pytest.raises(UserError) as caught:
-        run(model, depth)
-    assert blamed(caught.value) == pb.Range(source="data", start=103, end=104)
+    assert blamed(error_of(model, depth)) == pb.Range(source="data", start=103, end=104)
     model.fail[stage, 3] = ServerAwayError("ps-0 has been away")
-    with pytest.raises(ServerAwayError) as caught:
-        run(model, depth)
-    assert blamed(caught.value) is None
+    assert blamed(error_of(model, depth)) is None
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
@@ -198,7 +309,7 @@ def test_each_step_asks_its_pace_before_the_pull_and_tells_it_after_the_push(mod
     pace = SimpleNamespace(wait=wait, applied=applied)
     progress = Progress()
     progress.begin(1)
-    TrainingPipeline(model, depth, progress, pace).run(numbered(6), TASK)
+    train(model, depth, progress, numbered(6), pace=pace)
     assert stages(model, "pull") == [0, 1, 2, 3]
     for number in range(4):
         assert model.log.index(("wait", number)) < model.log.index(("pull", number))
@@ -232,12 +343,29 @@ def test_a_pipelined_run_over_real_servers_trains_as_well(served, servers):
     progress = Progress()
     progress.begin(1)
     before = model.train_batch(first, 1)
-    TrainingPipeline(model, 2, progress).run(iter([first] * 40), TASK)
+    train(model, 2, progress, [first] * 40)
     beat = progress.take(0, 0)
     assert beat.loss_batches == 40
     assert model.train_batch(first, 1) < before / 2
     assert set(model.prepare(first).pulled.versions) == {42}
     assert np.isfinite(beat.loss)
+
+
+def test_what_reading_raises_comes_after_the_batches_before_it():
+    def read():
+        yield 1
+        yield 2
+        raise ZeroDivisionError
+
+    ahead = read_ahead(read(), Progress())
+    assert (next(ahead), next(ahead)) == (1, 2)
+    with pytest.raises(ZeroDivisionError):
+        next(ahead)
+    before = threading.active_count()
+    endless = read_ahead(iter(int, 1), Progress())
+    assert next(endless) == 0
+    endless.close()
+    assert threading.active_count() == before
 
 
 def test_a_heartbeat_that_never_began_can_be_stopped():

@@ -20,6 +20,7 @@ from shoal.worker.heartbeat import Progress
 from shoal.worker.synchronous import SynchronousTraining
 from tests.jobs.running import until
 from tests.master.strategies import begun, take, w
+from tests.worker.given import GivenTasks
 from tests.worker.networks import as_batch, batches, network, plain_embedding, served_embedding
 from tests.worker.test_model import initial_rows, rows_of
 
@@ -204,7 +205,10 @@ def race(connect, cluster, server_group, served):
         running.append((ending, thread))
         master = connect(f"127.0.0.1:{port}")
         workers = [
-            kind(served(group=server_group(made, worker=i), worker=i), master, i, 0, Progress())
+            kind(
+                *(served(group=server_group(made, worker=i), worker=i), master, i, 0),
+                *(Progress(), GivenTasks()),
+            )
             for i, kind in enumerate((Slow, SynchronousTraining))
         ]
         return job, made, workers, tasks
@@ -224,9 +228,14 @@ def identity(gradient: Gradient) -> pb.GradientId:
     )
 
 
+def batched(steps):
+    return [as_batch(*each, done=4 * (i + 1)) for i, each in enumerate(steps)]
+
+
 def in_thread(worker, task, count):
-    steps = (as_batch(*b, done=4 * (i + 1)) for i, b in enumerate(batches(count)))
-    thread = threading.Thread(target=worker.run, args=(steps, task))
+    worker._tasks = GivenTasks()
+    worker._tasks.batches = lambda _: iter(batched(batches(count)))
+    thread = threading.Thread(target=worker.run, args=(task,))
     thread.start()
     return thread
 
@@ -277,3 +286,14 @@ def test_a_worker_that_waits_leaves_when_the_job_ends(race):
     assert not faster.is_alive()
     slow.go_on.set()
     slower.join(PATIENCE)
+
+
+def test_with_accumulation_a_gradient_is_of_several_minibatches(race):
+    job, made, (_, fast), tasks = race(grads_to_wait=1)
+    fast._model.accumulated = 2
+    in_thread(fast, tasks[1], 5).join(PATIENCE)
+    until("the updates", lambda: job.flow.updates.idle)
+    counts = job.flow.updates.counts
+    assert (counts.updates, counts.gradients, counts.dropped) == (3, 3, 0)  # of 2, 2 and 1
+    assert job.flow.ledger.trained_once == 20
+    assert [server.model.version for server in made.servers] == [3, 3]

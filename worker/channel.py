@@ -1,0 +1,109 @@
+"""Bounded queues between the threads of a worker, and reading ahead in one of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import Generic, TypeVar
+
+from shoal.worker.heartbeat import Progress
+
+Item = TypeVar("Item")
+
+READ_AHEAD = 2
+"""Batches that are read before they are taken, at least."""
+
+
+class ChannelClosedError(Exception):
+    """Nothing more goes through the channel."""
+
+
+class Channel(Generic[Item]):
+    """A bounded queue between two threads that either side can end.
+
+    `finish` lets the reader take what is there; `abort` ends both sides at once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._items: deque[Item] = deque()
+        self._size = size
+        self._finished = False
+        self._aborted = False
+        self._changed = threading.Condition()
+
+    def put(self, item: Item) -> None:
+        """Wait for room and add an item. Raises ChannelClosedError once aborted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._aborted or len(self._items) < self._size)
+            if self._aborted:
+                raise ChannelClosedError
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def get(self) -> Item:
+        """Wait for an item. Raises ChannelClosedError at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._aborted or self._items or self._finished)
+            if self._aborted or not self._items:
+                raise ChannelClosedError
+            item = self._items.popleft()
+            self._changed.notify_all()
+            return item
+
+    def finish(self) -> None:
+        """The writer has no more items."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """End at once; items that were not taken are lost."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
+
+
+def taken(
+    channel: Channel[Item], progress: Progress | None = None, stage: str = ""
+) -> Iterator[Item]:
+    """What comes through a channel, to its end; the wait for each counted as `stage`."""
+    while True:
+        try:
+            if progress is None:
+                item = channel.get()
+            else:
+                with progress.stage(stage):
+                    item = channel.get()
+        except ChannelClosedError:
+            return
+        yield item
+
+
+def read_ahead(items: Iterator[Item], progress: Progress) -> Generator[Item, None, None]:
+    """The items, read by a thread of its own; what that raises is raised in its place.
+
+    To be closed, which ends the thread.
+    """
+    channel: Channel[Item] = Channel(READ_AHEAD)
+    errors: list[Exception] = []
+
+    def read() -> None:
+        try:
+            for item in items:
+                channel.put(item)
+        except ChannelClosedError:
+            pass
+        except Exception as error:
+            errors.append(error)
+        channel.finish()
+
+    thread = threading.Thread(target=read, name="read")
+    thread.start()
+    try:
+        yield from taken(channel, progress, "wait for data")
+        if errors:
+            raise errors[0]
+    finally:
+        channel.abort()
+        thread.join()

@@ -1,0 +1,79 @@
+"""The training tasks of a worker: their batches, the one leased ahead, their reports.
+
+Owns what the worker and the master say of them while training goes on. What is done with
+the batches is stages.py's and synchronous.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal.proto import faults, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.rpc import Connection
+from shoal.worker import pipeline
+from shoal.worker.data import JobData
+from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.model import ServedModel
+from shoal.worker.pipeline import Batch
+
+
+class TrainingTasks:
+    """As stages.Tasks describes them."""
+
+    def __init__(
+        self,
+        master: Connection,
+        worker: int,
+        incarnation: int,
+        data: JobData,
+        model: ServedModel,
+        progress: Progress,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self._master = master
+        self._identity = (worker, incarnation)
+        self._data = data
+        self._model = model
+        self._progress = progress
+        self._heartbeat = heartbeat
+        self._reductions: dict[int, int] = {}  # of the rate, by task leased ahead
+
+    def batches(self, task: pb.Task) -> Iterator[Batch]:
+        """The batches of a task."""
+        return self._data.pipeline(pipeline.TRAINING).batches(task.range)
+
+    def begin(self, task: pb.Task) -> None:
+        """The first step of a task is about to be computed."""
+        if task.id in self._reductions:
+            self._model.callbacks.rate_reductions = self._reductions.pop(task.id)
+        self._model.callbacks.begin(self._model.model, task.epoch)
+
+    def ahead(self, task: pb.Task) -> pb.Task | None:
+        """Lease the task after `task`, which is not done yet; None if there is none."""
+        worker, incarnation = self._identity
+        request = pb.GetTaskRequest(worker=worker, incarnation=incarnation, held=task.id)
+        reply = self._master.call(methods.GET_TASK, request)
+        if reply.WhichOneof("answer") != "task":
+            return None
+        self._reductions[reply.task.id] = reply.rate_reductions
+        return reply.task
+
+    def fill(self, report: pb.ReportTaskRequest, task: pb.Task) -> None:
+        """Say in a report that every push of a task is acknowledged."""
+        report.task = task.id
+        report.done = True
+        report.stop_training = self._model.callbacks.stop_reason()
+        report.records_done = task.range.end - task.range.start
+        report.version = self._model.version
+
+    def done(self, task: pb.Task, after: pb.Task) -> None:
+        """Report a task; the one `after` it, leased ahead, goes on."""
+        worker, incarnation = self._identity
+        report = pb.ReportTaskRequest(worker=worker, incarnation=incarnation)
+        self.fill(report, task)
+        if self._progress.untold:
+            self._heartbeat.beat()  # what was left out is told before the task counts as done
+        faults.point("task-done")
+        self._master.call(methods.REPORT_TASK, report)
+        self._progress.begin(after.id)
