@@ -6,9 +6,10 @@ Runs deploy/demo/run.py's part `gang` on the cluster of `make test-kubernetes`, 
 tests' image and MovieLens: the first job wants three workers, and so does the second, and
 the node has room for four. Elastic, the second begins with the one that fits, and gets more
 when the first has ended; as a gang, it waits for all three. Both in one run, REPEAT times in
-turn. Workers may use the cpu that they ask for and no more, so on a machine that does
-nothing else the cluster's room is the limit, not the machine. Writes OUTPUT/elastic.json,
-with how busy the machine was: above 0.95 it was disturbed, and the figures are not to be used.
+turn. The jobs wait for their data most of the time (elastic_zoo/slow.py), so their rate is that
+of their workers' number, and what is compared is the scheduling and not the machine. What is
+left of the machine's speed is the start of the processes. Writes OUTPUT/elastic.json, with the
+share of time for which the machine's processors were busy.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ from tests.kubernetes.image import IMAGE, PACKAGES_MOUNT, packages  # noqa: E402
 
 NAMESPACE = "bench-elastic"
 WORKERS, CPU = 3, 0.4
-DISTURBED = 0.95
-MEASURES = ("total_seconds", "second_first_step_seconds")
+MEASURES = ("total_seconds", "both_seconds", "second_first_step_seconds")
 
 
 def kubectl(*words: str) -> None:
@@ -45,11 +45,11 @@ def flags(folder: Path, epochs: int) -> list[str]:
     given = {
         "image": IMAGE,
         "image-pull-policy": "Never",
-        "model-zoo": "/model_zoo/movielens",
-        "model-def": "deepfm.custom_model",
+        "model-zoo": "/work/elastic_zoo",
+        "model-def": "slow.custom_model",
         "training-data": "/work/train.parquet",
         "num-epochs": epochs,
-        "num-minibatches-per-task": 4,
+        "num-minibatches-per-task": 1,
         "num-ps": 1,
         "checkpoint-seconds": 0,
         "master-resource-request": "cpu=0.02,memory=50Mi",
@@ -82,7 +82,7 @@ def one_run(folder: Path, epochs: int) -> dict[str, Any]:
 @click.command()
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1))
-@click.option("--epochs", default=6, show_default=True, type=click.IntRange(1))
+@click.option("--epochs", default=3, show_default=True, type=click.IntRange(1))
 def main(output: Path, repeat: int, epochs: int) -> None:
     """Measure; see the top of this file."""
     output.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,8 @@ def main(output: Path, repeat: int, epochs: int) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             folder.chmod(0o755)
-            shutil.copy(ROOT / "build/movielens/train.parquet", folder)
+            shutil.copy(ROOT / "build/movielens/validation.parquet", folder / "train.parquet")
+            shutil.copytree(ROOT / "benchmarks/elastic_zoo", folder / "elastic_zoo")
             runs = [one_run(folder, epochs) for _ in range(repeat)]
     finally:
         kubectl("delete", "-f", str(ROOT / "deploy/base/priorities.yaml"))
@@ -106,8 +107,6 @@ def main(output: Path, repeat: int, epochs: int) -> None:
     content = {"runs": runs, "median_elastic_by_gang": ratios}
     (output / "elastic.json").write_text(json.dumps(content, indent=2) + "\n")
     print(json.dumps(content, indent=2))
-    if any(run["machine_busy"] > DISTURBED for run in runs):
-        print("the machine was too busy for these figures to mean much", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,6 @@ TERMINATION_LOG = Path("/dev/termination-log")
 PATIENCE_SECONDS = 300.0
 """For the API to take a change: an upgrade of a control plane takes minutes."""
 
-
 LOCK_PATIENCE_SECONDS = 120.0
 """For a master whose pod was deleted by force to end: its node is told later."""
 

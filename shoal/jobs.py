@@ -21,7 +21,6 @@ from kubernetes.client.exceptions import ApiException
 from rich.table import Table
 from rich.text import Text
 
-from shoal.client import CALL_SECONDS
 from shoal.cluster import explain, manifests
 from shoal.cluster.api import CALL_SECONDS as API_SECONDS
 from shoal.cluster.api import UNREACHABLE, connect_from_outside
@@ -36,6 +35,9 @@ from shoal.proto.rpc import Connection
 from shoal.result import JobResult
 
 RUNNING = "Running"
+
+COMMAND_SECONDS = 30.0
+"""For a master to answer a command: nobody watches it twice a second, so it may take its time."""
 
 AUDIT_SECONDS = 600.0
 """For a master to read its whole journal."""
@@ -150,7 +152,7 @@ def master_of(handle: JobHandle) -> Iterator[Connection]:
             + f"; see shoal status {handle.name}"
         )
     try:
-        with handle.master(pod.metadata.name, handle.token(), CALL_SECONDS) as connection:
+        with handle.master(pod.metadata.name, handle.token(), COMMAND_SECONDS) as connection:
             yield connection
     except (PeerUnavailableError, WireError) as error:
         raise UserError(f"the master of job {handle.name} does not answer: {error}") from error

@@ -9,6 +9,7 @@ import contextlib
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from kubernetes import client
@@ -16,6 +17,32 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import portforward
 
 CHUNK = 1 << 16
+
+_LIBRARY = "kubernetes.stream"
+
+
+def quiet_where_connections_break(
+    hook: Callable[[threading.ExceptHookArgs], object],
+) -> Callable[[threading.ExceptHookArgs], object]:
+    """The hook, but for the library's threads that die of a broken connection.
+
+    The end of the connection is noticed here, and they would tell it on the terminal.
+    """
+
+    def said(died: threading.ExceptHookArgs) -> None:
+        frame = died.exc_traceback
+        modules = []
+        while frame is not None:
+            modules.append(str(frame.tb_frame.f_globals.get("__name__", "")))
+            frame = frame.tb_next
+        broken = isinstance(died.exc_value, OSError)
+        if not (broken and any(name.startswith(_LIBRARY) for name in modules)):
+            hook(died)
+
+    return said
+
+
+threading.excepthook = quiet_where_connections_break(threading.excepthook)
 
 
 class PortForward:

@@ -88,8 +88,12 @@ class Watched:
 
     def said(self, text, times=1):
         """Whether the master has told this, so often."""
+        return self.times(text) >= times
+
+    def times(self, text):
+        """How often the master has told this; -1 if it does not answer."""
         status = self.status()
-        return status and sum(text in message for message in status.messages) >= times
+        return sum(text in message for message in status.messages) if status else -1
 
     def goes_on(self):
         """Wait until more is trained."""
@@ -115,6 +119,7 @@ def following(shoal, *flags):
             cwd=shoal.path,
             stdout=output,
             stderr=output,
+            env=os.environ | ({"KUBECONFIG": shoal.kubeconfig} if shoal.kubeconfig else {}),
         )
     try:
         yield train, path.read_text

@@ -27,8 +27,11 @@ class Proxy:
         self._lock = threading.Lock()
         self._open = set()
         self._refusing = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+        # Where the API server itself is, which is this machine: pods reach that too.
+        self.host = self._server.hostname
+        self._listener = socket.create_server((self.host, 0))
+        self.port = self._listener.getsockname()[1]
+        self.address = f"https://{self.host}:{self.port}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self):
@@ -45,6 +48,12 @@ class Proxy:
         made = json.loads(json.dumps(self._configuration))
         made["clusters"][0]["cluster"]["server"] = self.address
         return json.dumps(made)
+
+    def pod_template(self):
+        """A Pod template by which a job's master reaches the API server by this proxy."""
+        values = {"KUBERNETES_SERVICE_HOST": self.host, "KUBERNETES_SERVICE_PORT": str(self.port)}
+        env = [{"name": name, "value": value} for name, value in values.items()]
+        return json.dumps({"master": {"spec": {"containers": [{"env": env}]}}})
 
     def api(self):
         """A client of the Kubernetes library, by way of this proxy."""

@@ -15,7 +15,7 @@ from tests.kubernetes.jobs import config_of
     [
         ({"namespace": "nowhere"}, "--namespace: there is no namespace nowhere"),
         ({"worker_priority": "gold"}, "no PriorityClass with name gold was found"),
-        ({"ps_resource_limit": "cpu=0.01"}, "must be less than or equal to cpu limit"),
+        ({"ps_resource_limit": "cpu=0.001"}, "must be less than or equal to cpu limit"),
         ({"image": "local/none:1"}, "--image: the cluster has no image local/none:1"),
         ({"service_account": "nobody"}, "--service-account:"),
     ],

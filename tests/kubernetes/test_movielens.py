@@ -23,6 +23,7 @@ from tests.kubernetes.jobs import (
     result_in,
     until,
 )
+from tests.kubernetes.proxy import Proxy
 
 NAME = "deepfm"
 
@@ -33,6 +34,12 @@ def priorities():
     kubectl("apply", "-f", path)
     yield
     kubectl("delete", "-f", path)
+
+
+@pytest.fixture
+def proxy():
+    with Proxy() as made:
+        yield made
 
 
 def rival(namespace, replicas):
@@ -60,7 +67,7 @@ def rival(namespace, replicas):
     kubectl("apply", "-f", "-", namespace=namespace, text=json.dumps(deployment))
 
 
-def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorities):
+def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorities, proxy):
     for name in ("train.parquet", "validation.parquet"):
         shutil.copy(movielens / name, shoal.path)
     shutil.copytree(ZOO, shoal.path / "zoo")
@@ -84,6 +91,12 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         worker_resource_request="cpu=0.45,memory=300Mi",
         relaunch_limit="0",
     )
+    template = shoal.path / "template.yaml"
+    template.write_text(proxy.pod_template())
+    flags += ["--pod-template", str(template)]
+    client = shoal.path / "client.json"
+    client.write_text(proxy.kubeconfig())
+    shoal.kubeconfig = str(client)
     job = Watched(NAME, namespace)
     with following(shoal, *flags) as (train, said):
         until("three workers train", lambda: train.poll() is not None or job.training_with(3))
@@ -104,9 +117,18 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         rival(namespace, 0)
         until("three workers train again", lambda: job.training_with(3))
 
-        # 4. A worker's pod is deleted by force; the wish becomes two workers.
+        # 4. The API server is away for the master and for us, while a worker's pod is deleted
+        #    by force: the others go on, and when it is back the worker is replaced.
+        before = job.times("worker-0 was started again")
+        proxy.cut()
         pod = f"{NAME}-worker-0"
         kubectl("delete", "pod", pod, "--force", "--grace-period=0", namespace=namespace)
+        until("the client says so", lambda: "API server does not answer" in said())
+        job.goes_on()
+        proxy.mend()
+        until("the worker is back", lambda: job.said("worker-0 was started again", before + 1))
+
+        # 5. The wish becomes two workers.
         scaled = shoal("scale", NAME, "--num-workers", "2", "--namespace", namespace)
         assert scaled.returncode == 0, scaled.stderr
         until("two workers train", lambda: job.training_with(2))
@@ -114,6 +136,8 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         assert train.wait(SECONDS) == 0, said()
 
     result = result_in(shoal, NAME)
+    audit = shoal("audit", f"shoal-jobs/{NAME}")
+    assert (audit.returncode, "everything is accounted for" in audit.stdout) == (0, True)
     ledger = result["ledger"]
     assert ledger["total"] == 2 * 80_367
     assert ledger["trained_once"] + ledger["repeated"] == ledger["total"], ledger
