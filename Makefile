@@ -117,7 +117,6 @@ bench-modes: build/extensions
 bench-end-to-end: build/bench/tf_keras/installed
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 10000000
-	$(BIN)/python benchmarks/end_to_end/run.py --ids 30000000 --fill
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000 --processes 2
 
 # The strategy needs Keras 2, which is of the same version as TensorFlow and lies in a

@@ -1,7 +1,7 @@
 """Samples a second of a whole job, against its compiled step, Keras and TensorFlow's strategy.
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D]
-        [--processes N] [--servers N] [--fill] [--systems shoal log ceiling keras strategy]
+        [--processes N] [--servers N] [--systems shoal log ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy). `log`
@@ -10,9 +10,7 @@ then has. The systems take turns, as this kind of machine's speed drifts; a rati
 over the rounds.
 A round of shoal is a whole `shoal train` that reads Parquet files, observed from its
 20th step on and then stopped; the peers have their data in memory. CPU seconds a
-million samples are of all processes that train (for shoal worker and server). With --fill
-shoal's server has a row for every id before it is observed, as it would after much training.
-A system that ends by itself, for want of memory, is said to.
+million samples are of all processes that train (for shoal worker and server).
 
 Prints a table and writes build/bench/end_to_end.json in the form of native.json; results
 for another number of ids or of processes that stand there are kept. With --systems it only
@@ -33,15 +31,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from shoal.config import JobConfig
 from shoal.model_zoo.criteo import prepare as stream
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
 from shoal.proto.rpc import Connection, peer_name
 
 HERE = Path(__file__).parent
@@ -56,29 +52,7 @@ WARM_STEPS = 20
 START_SECONDS = 120
 TICKS = os.sysconf("SC_CLK_TCK")
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-DIMS = 1, 16
-"""Of model.py's tables, in their order."""
-
-PIECE = 500_000
-"""Rows set by one call."""
-
 Measured = dict[str, float]
-
-
-class EndedError(Exception):
-    """A system's process has ended by itself."""
-
-
-def fill(server: Connection, ids: int) -> None:
-    """Give the ids 0 to `ids` - 1 rows in both tables of a job's only server."""
-    draw = np.random.default_rng(0)
-    for table, dim in enumerate(DIMS):
-        header = pb.AssignRowsRequest(routing_epoch=Routing.even(1).epoch, table=table)
-        for first in range(0, ids, PIECE):
-            piece = np.arange(first, min(first + PIECE, ids), dtype=np.int64)
-            rows = draw.uniform(-0.01, 0.01, (piece.size, dim)).astype(np.float32)
-            server.call(methods.ASSIGN_ROWS, frames.encode(header, [piece, rows]))
 
 
 class Peer:
@@ -100,7 +74,7 @@ class Peer:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise EndedError
+            raise SystemExit(f"Error: {' '.join(map(str, self._process.args))} ended")
         return line
 
     def measure(self, seconds: float) -> Measured:
@@ -119,16 +93,8 @@ class Shoal:
     """A `shoal train` a round."""
 
     def __init__(
-        self,
-        folder: Path,
-        depth: int,
-        workers: int,
-        servers: int,
-        flags: list[str],
-        rows: int,
+        self, folder: Path, depth: int, workers: int, servers: int, flags: list[str]
     ) -> None:
-        """rows: ids from 0 that have a row before the job is observed."""
-        self._rows = rows
         self._folder = folder
         self._depth = depth
         self._workers = workers
@@ -153,24 +119,18 @@ class Shoal:
         try:
             server = self._server(process)
             self._until(process, server, WARM_STEPS)
-            if self._rows:
-                fill(server, self._rows)
-                self._until(process, server, self._steps(server) + WARM_STEPS)
             before, began, cpu = self._steps(server), time.perf_counter(), self._cpu_seconds()
             time.sleep(seconds)
             after, ended = self._steps(server), time.perf_counter()
             spent = self._cpu_seconds() - cpu
-            worker, held = (
-                max(int(fields[21]) for fields in self._stats(module)) * PAGE / 1e6
-                for module in ("shoal.worker", "shoal.ps")
-            )
+            pages = max(int(fields[21]) for fields in self._stats("shoal.worker"))
             server.close()
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()
         samples = (after - before) * stream.BATCH
         measured = {"samples": samples, "seconds": ended - began, "cpu_seconds": spent}
-        return measured | {"resident_mb": worker, "server_mb": held}
+        return measured | {"resident_mb": pages * os.sysconf("SC_PAGE_SIZE") / 1e6}
 
     def _server(self, process: subprocess.Popen[bytes]) -> Connection:
         """A connection to the job's server, once the master tells its address."""
@@ -254,7 +214,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each system a round")
     parser.add_argument("--depth", type=int, default=1, help="shoal's --pipeline-depth")
     parser.add_argument("--processes", type=int, default=1, help="workers, and servers")
-    parser.add_argument("--fill", action="store_true", help="shoal has a row for every id")
     parser.add_argument("--systems", nargs="+", choices=(*SYSTEMS, "log"))
     parser.add_argument("--servers", type=int, default=0, help="0: as many as --processes")
     parser.add_argument("--shoal", default="", help="more flags for shoal train, in one argument")
@@ -275,40 +234,24 @@ def main() -> None:
             if kind in ("shoal", "log"):
                 flags = [*options.shoal.split(), *(LOG if kind == "log" else ())]
                 servers = options.servers or options.processes
-                rows = options.ids if options.fill else 0
-                systems[kind] = Shoal(
-                    folder, options.depth, options.processes, servers, flags, rows
-                )
-                continue
-            command = [str(HERE / "peers.py"), kind, *given]
-            if kind == "strategy":
-                command = [str(HERE / "parameter_server.py"), *given, count, count]
-            try:
-                systems[kind] = Peer(*command)
-            except EndedError:
-                print(f"{kind} ended before it trained")
+                systems[kind] = Shoal(folder, options.depth, options.processes, servers, flags)
+            elif kind == "strategy":
+                systems[kind] = Peer(str(HERE / "parameter_server.py"), *given, count, count)
+            else:
+                systems[kind] = Peer(str(HERE / "peers.py"), kind, *given)
         for number in range(options.rounds):
-            for name, system in list(systems.items()):
-                try:
-                    measured = system.measure(options.seconds)
-                except EndedError:
-                    print(f"round {number + 1}, {name}: ended by itself")
-                    systems.pop(name).close()
-                    continue
+            for name, system in systems.items():
+                measured = system.measure(options.seconds)
                 rounds[name].append(measured)
                 rate = measured["samples"] / measured["seconds"]
-                memory = "".join(
-                    f", {who} {measured[key]:,.0f} MB"
-                    for who, key in (("worker", "resident_mb"), ("server", "server_mb"))
-                    if key in measured
-                )
+                resident = measured.get("resident_mb")
+                memory = f", worker {resident:,.0f} MB" if resident else ""
                 spent = measured["cpu_seconds"] / measured["samples"] * 1e6
                 what = f"{rate:,.0f} samples/s, {spent:.1f} s of CPU a million{memory}"
                 print(f"round {number + 1}, {name}: {what}", flush=True)
     finally:
         for system in systems.values():
             system.close()
-    rounds = {name: measured for name, measured in rounds.items() if measured}
     made = results(options.ids, options.processes, rounds)
     each = f"{count} worker and server" if not several else f"{count} workers and servers"
     if options.servers:
