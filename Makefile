@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-kubernetes lint bench-server bench-micro bench-native bench-readers bench-parity \
-  bench-end-to-end bench-elastic bench-modes annotate sanitize proto clean build/tree
+  bench-end-to-end bench-elastic bench-modes soak annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -126,6 +126,13 @@ build/bench/tf_keras/installed: build/extensions
 	$(BIN)/pip install --quiet --no-deps --upgrade --target build/bench/tf_keras \
 	  "tf_keras~=$$($(BIN)/python -c 'import tensorflow as tf; print(tf.__version__)' 2>/dev/null | cut -d. -f1,2).0"
 	touch $@
+
+# Random kills until 200 were survived: build/soak.json. KILLS=30 SEED=7 for fewer and others;
+# SOAK=--continue adds to what is there.
+KILLS ?= 200
+SEED ?= 1
+soak: build/movielens/train.parquet
+	$(BIN)/python benchmarks/soak.py --kills $(KILLS) --seed $(SEED) $(SOAK)
 
 # Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
 annotate: $(VENV)/installed

@@ -355,8 +355,10 @@ class ApplyUpdateReply(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class ServerStatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("onlooker",)
+    ONLOOKER_FIELD_NUMBER: _ClassVar[int]
+    onlooker: bool
+    def __init__(self, onlooker: bool = ...) -> None: ...
 
 class Distribution(_message.Message):
     __slots__ = ("buckets", "count", "sum", "maximum")

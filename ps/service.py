@@ -320,9 +320,10 @@ class ParameterServer:
             raise WireError(pb.BAD_REQUEST, str(error)) from error
         return pb.SetRoutingReply()
 
-    def status(self, _: pb.ServerStatusRequest) -> pb.ServerStatus:
+    def status(self, request: pb.ServerStatusRequest) -> pb.ServerStatus:
         """Counters, sizes and how stale pushes were."""
-        self.asked.set()
+        if not request.onlooker:
+            self.asked.set()
         status = pb.ServerStatus(
             server=self.server,
             routing_epoch=self.routing.epoch,

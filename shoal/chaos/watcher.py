@@ -228,7 +228,8 @@ class _Looker:
         self._looks += 1
         step = self._seen.step
         for index, address in enumerate(self._servers):
-            status = self._call("ps", index, address, methods.STATUS, pb.ServerStatusRequest())
+            request = pb.ServerStatusRequest(onlooker=True)
+            status = self._call("ps", index, address, methods.STATUS, request)
             if status is not None:
                 step = max(step, status.version)
         self._seen = Seen(step, self._seen.steps, self._seen.phase)

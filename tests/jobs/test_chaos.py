@@ -1,7 +1,7 @@
-"""`shoal chaos` on whole jobs: at least 12 kills, and each record's gradient applied once."""
+"""`shoal chaos` on a whole job: 13 kills, and each record's gradient applied once."""
 
-import re
 import subprocess
+from collections import Counter
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.jobs.test_exactly_once import COUNTING, applied
 pytestmark = pytest.mark.job
 
 RECORDS = 6000
-STEPS = RECORDS // COUNTING["minibatch_size"]
+VALIDATION = range(RECORDS, RECORDS + 160)
 
 
 @pytest.fixture(scope="module")
@@ -24,81 +24,80 @@ def ids(tmp_path_factory):
         path.write_text("id\n" + "".join(f"{i}\n" for i in numbers))
         return path
 
-    return write("training.csv", range(RECORDS)), write("more.csv", range(RECORDS, RECORDS + 160))
+    return write("training.csv", range(RECORDS)), write("more.csv", VALIDATION)
 
 
-def disturbed(ids, tmp_path, name, **fields):
-    """A job of zoo/counting.py under faults, checked: all were done, nothing unaccounted for."""
+KILLS = [
+    # Two at once, and the master as it is about to write what became of them.
+    "worker:0@point=between-acknowledgements,step=60",
+    "worker:1@point=task-done,step=60",
+    "master@point=before-journal,step=70",
+    "ps:0@point=push-logged,step=200",
+    "master@point=after-journal,step=260",
+    "ps:0@point=push-applied,step=300",
+    # Two at once.
+    "ps:0@step=380",
+    "master@step=380",
+    "ps:0@point=share-half-written,step=430",
+    "master@point=checkpoint-begun,step=470",
+    "worker:0@step=500",
+    # Two at once. Before, the other server keeps the log of this one's updates.
+    "ps:1@phase=evaluating",
+    "master@phase=evaluating",
+]
+PAUSES = ["ps:1@step=120,seconds=0.5"]
+CUTS = ["worker:0-ps:1@step=140,seconds=0.5"]
+
+
+def test_thirteen_kills_leave_every_record_trained_once_and_no_update_lost(ids, tmp_path):
+    """Workers, servers and master, at named points and at steps, in one job."""
     training, validation = ids
-    given = {
-        "training_data": training,
-        "validation_data": validation,
-        "output": tmp_path / "out",
-        "num_minibatches_per_task": 5,
-        "num_workers": 2,
-        "num_ps": 2,
-        "undisturbed": f"seen=160,ids={sum(range(RECORDS, RECORDS + 160))}",
-        "tolerance": 0,
+    seen, total = len(VALIDATION), sum(VALIDATION)
+    with RunningJob(
+        "chaos",
+        tmp_path,
+        "disturbed",
+        kill=KILLS,
+        pause=PAUSES,
+        cut=CUTS,
+        training_data=training,
+        validation_data=validation,
+        output=tmp_path / "out",
+        num_minibatches_per_task=5,
+        num_workers=2,
+        num_ps=2,
+        durability="log",
+        checkpoint_steps=50,
+        undisturbed=f"seen={seen},ids={total}",
+        tolerance=0,
         **COUNTING,
-    }
-    with RunningJob("chaos", tmp_path, name, **(given | fields)) as job:
+    ) as job:
         ended = job.ended().succeeded()
     assert "PROBLEM" not in ended.out
     assert "everything is accounted for" in ended.out
-    assert re.search(r"seen: 160\.0000 disturbed, 160\.0000 undisturbed", ended.out)
-    assert f"done to the job: {sum(len(fields[kind]) for kind in ('kill',))}" in ended.out
+    assert f"seen: {seen}.0000 disturbed, {seen}.0000 undisturbed" in ended.out
+    assert f"done to the job: {len(KILLS + PAUSES + CUTS)}" in ended.out
+
     report = audited(job.folder)
-    assert report["records"]["total"] == RECORDS
-    return ended, report
+    records, repeated = report["records"], ended.ledger["repeated"]
+    assert records["once"] + records["more"] == RECORDS
+    assert records["more"] == repeated
+    assert report["updates"]["lost"] == ended.result["servers"]["lost_pushes"] == 0
+    deaths = Counter(death["who"] for death in report["deaths"])
+    # One more if the master died while it was starting one.
+    assert deaths["ps-0"] in (4, 5)
+    assert deaths["worker-0"] + deaths["worker-1"] in (3, 4)
+    assert deaths["master"] == 5
+    assert report["recoveries"]["ps"]["replaced"] == deaths["ps-0"] + deaths["ps-1"]
 
-
-def test_kills_of_workers_and_master_leave_every_record_trained_once(ids, tmp_path):
-    kills = [
-        # Two at once, and the master as it is about to write what became of them.
-        "worker:0@point=between-acknowledgements,step=60",
-        "worker:1@point=task-done,step=60",
-        "master@point=before-journal,step=70",
-        "master@point=after-journal,step=250",
-        "master@phase=evaluating",
-    ]
-    ended, report = disturbed(ids, tmp_path, "workers", kill=kills)
-    assert ended.result["workers"] == {"starts": 4, "deaths": 2}
-    assert ended.result["servers"]["deaths"] == 0
-    assert report["records"]["once"] + report["records"]["more"] == RECORDS
-    assert sum(death["who"] == "master" for death in report["deaths"]) == 3
     total, counts = applied(tmp_path / "out")
     # What one server had of a push when its worker died, the successor's push brings again.
-    repeated = ended.ledger["repeated"]
-    assert repeated in (0, 10)
-    assert min(counts.values()) == 1
-    assert set(counts) == set(range(RECORDS))
-    assert sum(total) == 2 * RECORDS + repeated
+    assert repeated in (0, 10, 20)
     assert min(total) >= RECORDS
-
-
-def test_kills_of_servers_and_master_are_accounted_for(ids, tmp_path):
-    kills = [
-        "ps:0@point=share-half-written",
-        "ps:1@point=push-applied,step=150",
-        "master@point=checkpoint-begun,step=250",
-        # Two at once.
-        "ps:0@step=350",
-        "master@step=350",
-        "ps:1@point=push-received,step=450",
-        "worker:0@step=500",
-    ]
-    ended, report = disturbed(ids, tmp_path, "servers", kill=kills, checkpoint_steps=40)
-    servers = ended.result["servers"]
-    # One more if the master died while it was starting one.
-    assert servers["deaths"] in (4, 5)
-    assert report["updates"]["lost"] == servers["lost_pushes"]
-    assert report["recoveries"]["ps"]["replaced"] == servers["deaths"]
-    assert ended.ledger["trained_once"] + ended.ledger["repeated"] == RECORDS
-    total, _ = applied(tmp_path / "out")
-    lost = COUNTING["minibatch_size"] * servers["lost_pushes"]
-    # Where there was no checkpoint yet, a worker brought back most of the dense values.
-    there = 2 * RECORDS + ended.ledger["repeated"]
-    assert there - lost <= sum(total) <= there
+    assert sum(total) == 2 * RECORDS + repeated
+    assert set(counts) == set(range(RECORDS))
+    assert min(counts.values()) == 1
+    assert sum(counts.values()) <= RECORDS + repeated
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
+from shoal.ps.service import ParameterServer
 
 SGD = OptimizerSpec("sgd").to_json()
 
@@ -368,3 +369,11 @@ def test_a_push_that_is_not_finite_changes_nothing_and_is_named(ready, bad):
     np.testing.assert_array_equal(ready.pull([4, 9])[1][0], before[1][0])
     # The number is still free: nothing of it was applied.
     assert ready.push([4, 9], ones, dense=dense).applied
+
+
+def test_an_onlooker_is_no_sign_of_a_master():
+    server = ParameterServer(0, Routing.even(1))
+    server.status(pb.ServerStatusRequest(onlooker=True))
+    assert not server.asked.is_set()
+    server.status(pb.ServerStatusRequest())
+    assert server.asked.is_set()
