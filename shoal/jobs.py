@@ -39,6 +39,10 @@ RUNNING = "Running"
 COMMAND_SECONDS = 30.0
 """For a master to answer a command: nobody watches it twice a second, so it may take its time."""
 
+REACH_SECONDS = 50.0
+"""For a command to reach a master: gRPC gives a way through the API server that hangs 20 s to
+answer, and the next may be better."""
+
 AUDIT_SECONDS = 600.0
 """For a master to read its whole journal."""
 
@@ -152,7 +156,8 @@ def master_of(handle: JobHandle) -> Iterator[Connection]:
             + f"; see shoal status {handle.name}"
         )
     try:
-        with handle.master(pod.metadata.name, handle.token(), COMMAND_SECONDS) as connection:
+        name, token = pod.metadata.name, handle.token()
+        with handle.master(name, token, COMMAND_SECONDS, REACH_SECONDS) as connection:
             yield connection
     except (PeerUnavailableError, WireError) as error:
         raise UserError(f"the master of job {handle.name} does not answer: {error}") from error

@@ -266,14 +266,16 @@ class JobHandle:
     # ------------------------------------------------------------ the master
 
     @contextmanager
-    def master(self, pod: str, token: str, deadline: float) -> Iterator[Connection]:
-        """A connection to the master in `pod`; a call that cannot reach it fails at once.
+    def master(
+        self, pod: str, token: str, deadline: float, patience: float = 0.0
+    ) -> Iterator[Connection]:
+        """A connection to the master in `pod`.
 
-        token: of the job's configuration.
+        token: of the job's configuration. patience: seconds that a call tries to reach it.
         """
         forward = PortForward(self._api, self.namespace, pod, manifests.MASTER_PORT)
         connection = Connection(
-            forward.address, deadline=deadline, patience=0, peer=peer_name(token, "master")
+            forward.address, deadline=deadline, patience=patience, peer=peer_name(token, "master")
         )
         try:
             yield connection
