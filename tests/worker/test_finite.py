@@ -11,7 +11,7 @@ from shoal.proto.errors import WireError
 from shoal.worker.finite import FiniteCheck
 from shoal.worker.heartbeat import Progress
 from shoal.worker.servers import Push
-from shoal.worker.stages import TrainingPipeline
+from tests.worker.given import train
 from tests.worker.networks import CONFIG, as_batch, batches
 
 SPEC = pb.ModelSpec(
@@ -73,7 +73,7 @@ def test_a_minibatch_is_left_out_on_all_servers(served, cluster, server_group, a
     progress = Progress()
     progress.begin(1)
     given = (as_batch(*step, done=4 * (i + 1)) for i, step in enumerate(steps))
-    TrainingPipeline(model, 0, progress).run(given, pb.Task(id=1))
+    train(model, 0, progress, given)
     beat = progress.take(0, 0)
     assert (beat.left_out, beat.left_out_records) == (1, 4)
     assert beat.left_out_why == "the loss is nan"
