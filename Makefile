@@ -49,7 +49,7 @@ test: build/extensions
 	  --benchmark-disable --rows 2000 --ids 500
 
 # On a real cluster, for which KUBE has the scripts up, down and load-image. The image is
-# built by buildah from deploy/Dockerfile. Most of the time is waiting, so three run at once.
+# built by buildah from deploy/Dockerfile. Most of the time is waiting, so two run at once.
 # The Kubernetes library leaves the socket of a port-forward whose pod has ended to the
 # garbage collector, which pytest would call an error.
 KUBE ?= ../shared/kube
