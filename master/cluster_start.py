@@ -19,6 +19,7 @@ from shoal.config import JobConfig, JobFolder
 from shoal.errors import UserError
 from shoal.master.__main__ import locked
 from shoal.master.ids import ServerId, WorkerId
+from shoal.wholefile import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ def take_folder(folder: JobFolder, config: JobConfig, *, resume: bool) -> None:
         raise UserError(
             f"--job-dir: {folder.path} is not empty and not the folder of a job; choose another"
         )
-    folder.config.write_text(config.to_json())
+    write_text(folder.config, config.to_json())
 
 
 def _token_in(folder: JobFolder) -> str | None:

@@ -34,6 +34,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.result import JobFailedError, JobResult
+from shoal.wholefile import write_json, write_text
 
 Answer = TypeVar("Answer")
 
@@ -76,8 +77,8 @@ def follow_job(
 
     folder: of this machine, claimed. resume: names a resumption.
     """
-    folder.config.write_text(config.to_json())
-    folder.templates.write_text(json.dumps(templates))
+    write_text(folder.config, config.to_json())
+    write_text(folder.templates, json.dumps(templates))
     handle.create(config, templates, resume=resume)
     try:
         with display, Interruptions() as interruptions:
@@ -259,9 +260,9 @@ def _result(
     """
     with contextlib.suppress(UserError):
         if (text := _patiently(handle.result, display)) is not None:
-            folder.result.write_text(json.dumps(json.loads(text), indent=2) + "\n")
+            write_json(folder.result, json.loads(text), allow_nan=True)
             if (audit := _patiently(handle.audit, display)) is not None:
-                folder.audit.write_text(audit)
+                write_text(folder.audit, audit)
                 if not json.loads(audit)["clean"]:
                     display.event(
                         f"warning: records are UNACCOUNTED FOR: shoal audit {folder.path}"
