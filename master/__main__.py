@@ -21,7 +21,7 @@ import click
 import grpc
 
 from shoal import log
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.errors import (
     EXIT_INTERRUPTED,
     EXIT_JOB_FAILED,
@@ -29,6 +29,7 @@ from shoal.errors import (
     EXIT_USER_ERROR,
     UserError,
 )
+from shoal.job_folder import JobFolder
 from shoal.master.events import RecordedJob
 from shoal.master.job import Job
 from shoal.master.journal import Entry, Journal

@@ -19,8 +19,8 @@ from typing import Any
 
 import click
 
-from shoal.config import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.job_folder import JobFolder
 from shoal.master import outcomes
 from shoal.master.deaths import Death, Recovery, recoveries
 from shoal.master.events import RecordedJob, decode

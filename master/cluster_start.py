@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import time
 
 from kubernetes import client
@@ -15,8 +14,9 @@ from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster.api import CALL_SECONDS
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.errors import UserError
+from shoal.job_folder import JobFolder
 from shoal.master.__main__ import locked
 from shoal.master.ids import ServerId, WorkerId
 from shoal.wholefile import write_text
@@ -46,11 +46,7 @@ def take_folder(folder: JobFolder, config: JobConfig, *, resume: bool) -> None:
             )
         with locked(folder, config.job_name):
             pass  # nobody runs it any more
-        for entry in folder.path.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+        folder.empty()
     elif token is None and any(folder.path.iterdir()):
         raise UserError(
             f"--job-dir: {folder.path} is not empty and not the folder of a job; choose another"

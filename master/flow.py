@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from shoal.config import JobConfig, flag
+from shoal.config import JobConfig
 from shoal.errors import without_secrets
+from shoal.flags import flag
 from shoal.master import outcomes, phases
 from shoal.master.evaluation import EvaluationResult, Evaluations, MetricMismatchError
 from shoal.master.failures import Failure

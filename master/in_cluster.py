@@ -37,8 +37,9 @@ from shoal.cluster.api import (
     message_of,
 )
 from shoal.cluster.manifests import Manifest
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.job_folder import JobFolder
 from shoal.master.__main__ import RunningError, run_job
 from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.ids import Start

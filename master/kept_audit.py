@@ -15,8 +15,8 @@ from pathlib import Path
 
 import click
 
-from shoal.config import JobFolder
 from shoal.errors import EXIT_USER_ERROR, UserError
+from shoal.job_folder import JobFolder
 from shoal.master.audit import audit, text_of
 
 

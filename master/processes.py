@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.config import JobFolder
+from shoal.job_folder import JobFolder
 from shoal.master.ids import Start
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started
 from shoal.proto import faults

@@ -15,8 +15,9 @@ from pathlib import Path
 import click
 
 from shoal import log
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError
+from shoal.job_folder import JobFolder
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.rpc import Connection, peer_name

@@ -14,9 +14,10 @@ import os
 from typing import Any
 
 from shoal.client import run_job
-from shoal.config import JobConfig, flag
+from shoal.config import JobConfig
 from shoal.display import Display, default_display
 from shoal.errors import UserError
+from shoal.flags import flag
 from shoal.result import JobFailedError, JobResult
 
 

@@ -12,8 +12,10 @@ import difflib
 import os
 from pathlib import Path
 
-from shoal.config import MODULE_FUNCTIONS, JobConfig, flag, missing_functions
+from shoal.config import JobConfig
 from shoal.errors import UserError
+from shoal.flags import flag
+from shoal.user_module import MODULE_FUNCTIONS, missing_functions
 
 MANIFESTS = ("manifest.json", "_manifest.json")
 """Written last into an output folder: by the exporter, and beside predictions."""

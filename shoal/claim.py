@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.checks import check_output, check_removable
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.errors import UserError
+from shoal.job_folder import JobFolder
 from shoal.processes import job_processes
 from shoal.wholefile import write_text
 
@@ -102,11 +103,7 @@ def _empty(folder: JobFolder, config: JobConfig) -> None:
         # new one is whole: the exporter replaces it.
         if config.command == "predict" and Path(config.output).is_dir():
             shutil.rmtree(config.output)
-        for entry in folder.path.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            elif entry != folder.config:  # it says that the folder is a job's
-                entry.unlink()
+        folder.empty()
         write_text(folder.config, config.to_json())
         folder.logs.mkdir()
     except OSError as error:

@@ -22,16 +22,10 @@ from shoal.cli_analyze import analyze
 from shoal.cli_chaos import chaos_options
 from shoal.cli_chaos import run as run_chaos
 from shoal.cli_checkpoints import checkpoint
-from shoal.config import (
-    CHECK_FLAGS,
-    RESUMABLE,
-    RESUMABLE_IMAGES,
-    JobConfig,
-    JobFolder,
-    flag,
-    option_fields,
-)
+from shoal.config import CHECK_FLAGS, RESUMABLE, RESUMABLE_IMAGES, JobConfig, option_fields
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.flags import flag
+from shoal.job_folder import JobFolder
 
 SETTINGS = {
     "token_normalize_func": lambda name: name.replace("_", "-"),  # --num_ps is --num-ps

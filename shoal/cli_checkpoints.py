@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.job_folder import JobFolder
 from shoal.wholefile import replacing
 
 if TYPE_CHECKING:

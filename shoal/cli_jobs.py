@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from shoal.config import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR, UserError
+from shoal.job_folder import JobFolder
 
 ROLES = ("master", "ps", "worker")
 

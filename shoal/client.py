@@ -22,9 +22,11 @@ from typing import Any
 
 from shoal.checks import check_inputs, check_output, with_checkpoint
 from shoal.claim import claimed, reclaimed
-from shoal.config import RESUMABLE_IMAGES, JobConfig, JobFolder, flag
+from shoal.config import RESUMABLE_IMAGES, JobConfig
 from shoal.display import Display
 from shoal.errors import UserError
+from shoal.flags import flag
+from shoal.job_folder import JobFolder
 from shoal.processes import kill_job
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb

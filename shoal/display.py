@@ -19,7 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
 

@@ -1,7 +1,7 @@
 """The part of a job's configuration that is about Kubernetes: its flags and their syntax.
 
 JobConfig inherits the fields; nothing here talks to a cluster. What has no flag here is
-said in --pod-template. Imports only shoal.errors.
+said in --pod-template. Imports only shoal.errors and shoal.flags.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import UserError
+from shoal.flags import flag, option
 
-COMMANDS = ("train", "evaluate", "predict")
 PATHS = (
     "model_zoo",
     "training_data",
@@ -46,7 +46,7 @@ MODEL_FOLDER = "/model_zoo"
 
 
 def _option(help_text: str, default: Any = "") -> Any:
-    return field(default=default, metadata={"help": help_text, "commands": COMMANDS})
+    return option(help_text, default)
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,9 @@ class KubernetesOptions:
             paths["checkpoint_dir"] = f"{paths['job_dir']}/checkpoints"
         for field_name, value in paths.items():
             if value and "://" not in value and not value.startswith("/"):
-                flag = "--" + field_name.replace("_", "-")
                 raise UserError(
-                    f"{flag}: with --image, paths are those inside of the pods: give an "
-                    f"absolute one, not {value!r}"
+                    f"{flag(field_name)}: with --image, paths are those inside of the pods: "
+                    f"give an absolute one, not {value!r}"
                 )
         return paths
 

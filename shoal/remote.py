@@ -26,9 +26,10 @@ from shoal.cluster.handle import JobHandle
 from shoal.cluster.losses import losses
 from shoal.cluster.manifests import ROLE_LABEL, Manifest
 from shoal.cluster.templates import read_templates
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.display import Display
 from shoal.errors import UserError
+from shoal.job_folder import JobFolder
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError

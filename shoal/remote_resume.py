@@ -17,9 +17,10 @@ from shoal.claim import reopened
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import Manifest
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.display import Display
 from shoal.errors import UserError
+from shoal.job_folder import JobFolder
 from shoal.remote import follow_job
 from shoal.result import JobResult
 

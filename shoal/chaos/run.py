@@ -17,9 +17,10 @@ from typing import Any
 from shoal.chaos.faults import Fault
 from shoal.chaos.watcher import Deed, Watcher
 from shoal.client import run_job
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.display import Display
 from shoal.errors import UserError
+from shoal.job_folder import JobFolder
 from shoal.proto import faults
 from shoal.result import JobFailedError, JobResult
 

@@ -20,7 +20,8 @@ from typing import Any
 from shoal.chaos.faults import CUT, KILL, Fault, Party
 from shoal.chaos.relay import Relay
 from shoal.chaos.schedule import Schedule, Seen
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
 from shoal.processes import kill_process, process_of, signal_process
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb

@@ -10,7 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
 

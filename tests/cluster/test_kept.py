@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli import main
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
 
 NOWHERE = {
     "apiVersion": "v1",

@@ -4,8 +4,9 @@ import threading
 
 import pytest
 
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
 from shoal.errors import UserError
+from shoal.job_folder import JobFolder
 from shoal.master.__main__ import RunningError, locked
 from shoal.master.cluster_start import take_folder
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.config import COMMANDS, flag, option_fields
+from shoal.config import option_fields
+from shoal.flags import COMMANDS, flag
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "operations.md"
 

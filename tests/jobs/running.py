@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
 from shoal.processes import job_processes, kill_job
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb

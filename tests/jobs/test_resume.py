@@ -8,7 +8,8 @@ import pytest
 
 from shoal.checkpoints.folders import newest_good
 from shoal.checkpoints.storage import LocalStorage
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
 from tests.jobs.running import RunningJob, arguments_of, audited
 from tests.jobs.test_exactly_once import COUNTING, applied
 

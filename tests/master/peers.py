@@ -24,7 +24,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shoal.config import JobConfig, JobFolder
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
 from shoal.master.ids import Start
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.config import JobFolder
+from shoal.job_folder import JobFolder
 from shoal.master.audit import Auditor, audit, text_of
 from shoal.master.deaths import Recovery
 from shoal.master.events import RecordedJob

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from shoal.config import JobFolder
+from shoal.job_folder import JobFolder
 from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.launcher import Exited, Started
 from shoal.master.processes import ProcessLauncher, shoal_command

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from shoal.config import JobFolder
+from shoal.job_folder import JobFolder
 from shoal.master.ids import ServerId, WorkerId
 from shoal.master.job import Job
 from shoal.master.launcher import Started

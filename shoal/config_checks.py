@@ -1,0 +1,119 @@
+"""Which configurations can be used: the values of each field, and which go together.
+
+Looks at nothing but the fields; what there is at their paths is checks.py's, the syntax
+of those about Kubernetes kubernetes_options.py's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from shoal.errors import UserError
+from shoal.flags import COMMANDS, flag
+from shoal.job_options import JobOptions
+
+_REQUIRED: dict[str, tuple[str, ...]] = {
+    "check": (),
+    "train": ("training_data",),
+    "evaluate": ("validation_data", "restore_from"),
+    "predict": ("prediction_data", "restore_from", "output"),
+}
+"""By command, the fields that have no default and must be given."""
+
+
+def check(options: JobOptions) -> None:
+    """Raise UserError naming the flag whose value cannot be used."""
+    if options.command not in _REQUIRED:
+        raise UserError(f"command must be one of {', '.join(COMMANDS)}, not {options.command!r}")
+    _check_values(options)
+    _check_names(options)
+    if options.num_minibatches_per_task % options.accumulate:
+        raise UserError(
+            f"--num-minibatches-per-task ({options.num_minibatches_per_task}) must be a "
+            f"multiple of --accumulate ({options.accumulate}): a push is of one task"
+        )
+    _check_synchronous(options)
+    _check_durability(options)
+    for name in ("worker_timeout_seconds", "master_timeout_seconds"):
+        if getattr(options, name) <= options.heartbeat_seconds:
+            raise UserError(
+                f"{flag(name)} ({getattr(options, name)}) must be above "
+                f"--heartbeat-seconds ({options.heartbeat_seconds})"
+            )
+    options.check_kubernetes(options.num_workers)
+    for name in _REQUIRED[options.command]:
+        if not getattr(options, name):
+            raise UserError(f"{flag(name)} is required by shoal {options.command}")
+
+
+def _check_values(options: JobOptions) -> None:
+    """Each field against what it declares."""
+    for field in dataclasses.fields(options):
+        name, value, said = field.name, getattr(options, field.name), field.metadata
+        if (choices := said.get("choices")) and value not in choices:
+            raise UserError(f"{flag(name)} must be one of {', '.join(choices)}, not {value!r}")
+        if (least := said.get("least")) is not None and value < least:
+            raise UserError(f"{flag(name)} must be at least {least}, not {value}")
+        # Not the other way round: NaN is not above anything.
+        if (above := said.get("above")) is not None and not value > above:
+            raise UserError(f"{flag(name)} must be above {above}, not {value}")
+    if not 0 <= options.seed < 2**31:
+        raise UserError(f"--seed must be from 0 to 2147483647, not {options.seed}")
+
+
+def _check_names(options: JobOptions) -> None:
+    if unknown := options.export_kinds - {"keras", "savedmodel"}:
+        raise UserError(f"--export may hold keras and savedmodel, or be none, not {min(unknown)!r}")
+    if "." not in options.model_def.replace("/", "."):
+        raise UserError(
+            f"--model-def must be file.function, such as deepfm.custom_model, "
+            f"not {options.model_def!r}"
+        )
+    characters = options.job_name.replace("-", "")
+    if options.job_name and not (characters.isalnum() and characters.isascii()):
+        raise UserError(f"--job-name may hold letters, digits and dashes, not {options.job_name!r}")
+
+
+def _given(options: JobOptions, *names: str) -> str | None:
+    """The flag of the first of these fields that is not at its default."""
+    fields = type(options).__dataclass_fields__
+    for name in names:
+        if getattr(options, name) != fields[name].default:
+            return flag(name)
+    return None
+
+
+def _check_synchronous(options: JobOptions) -> None:
+    if not options.sync:
+        if given := _given(options, "grads_to_wait", "sync_late"):
+            raise UserError(f"{given} is of synchronous training: add --sync")
+        return
+    if given := _given(
+        options, "pipeline_depth", "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
+    ):
+        raise UserError(
+            f"{given} is of asynchronous training, --sync has no use for it: leave one of them out"
+        )
+
+
+def _check_durability(options: JobOptions) -> None:
+    if options.durability != "log":
+        if given := _given(options, "log_mb", "log_fsync"):
+            raise UserError(f"{given} is of the log of updates: add --durability=log")
+        return
+    if options.sync:
+        raise UserError(
+            "--durability=log does not cover the gradients that wait for their update with "
+            "--sync: leave one of them out"
+        )
+    if options.log_fsync and options.num_ps > 1:
+        raise UserError(
+            "--log-fsync is of a log in a file, which is that of a job with one server; with "
+            f"--num-ps {options.num_ps} it is in another server's memory"
+        )
+    if options.command == "train" and not (options.checkpoint_steps or options.checkpoint_seconds):
+        raise UserError(
+            "--durability=log needs checkpoints, beyond which its log is let go of: "
+            "set --checkpoint-seconds or --checkpoint-steps above 0"
+            + (", and --checkpoint-dir to a place that all pods share" if options.image else "")
+        )

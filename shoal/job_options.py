@@ -1,0 +1,275 @@
+"""What one job can be told: the fields of its configuration, each with its flag and values.
+
+Owns their declaration, and what follows from them alone. Which values go together is
+config_checks.py's; where a job runs, kubernetes_options.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.flags import option
+from shoal.kubernetes_options import KubernetesOptions
+
+
+@dataclass(frozen=True)
+class JobOptions(KubernetesOptions):
+    """The fields of JobConfig. command, token: set by whoever makes it, and no flags."""
+
+    model_def: str = option(
+        "The user's module and model: file.function or file.ClassName, where file is a "
+        "path below --model-zoo without .py, with dots or slashes between folders."
+    )
+    command: str = field(default="train")
+    token: str = field(default="")
+    model_zoo: str = option("Folder that --model-def is looked up in.", ".")
+    job_name: str = option(
+        "Name of the job: letters, digits and dashes. Default: the model's file, followed by "
+        "-evaluate or -predict for those commands.",
+        "",
+    )
+    job_dir: str = option(
+        "Folder for the job's configuration, logs and result. Default: shoal-jobs/JOB_NAME.", ""
+    )
+    training_data: str = option(
+        "File, folder or glob pattern of training records.", "", commands="train"
+    )
+    validation_data: str = option(
+        "File, folder or glob pattern of validation records.", "", commands="train evaluate"
+    )
+    prediction_data: str = option(
+        "File, folder or glob pattern of records to predict.", "", commands="predict"
+    )
+    restore_from: str = option(
+        "Output folder of an earlier training job, a checkpoint, or a folder of checkpoints (the "
+        "newest), whose values the job starts from.",
+        "",
+    )
+    output: str = option(
+        "Folder for what the job makes: the exported model (train) or the predictions "
+        "(predict). Must not exist, or be empty.",
+        "",
+        commands="train predict",
+    )
+    export: str = option(
+        "What is exported to --output beside tables and dense values: keras, savedmodel, both "
+        "with a comma between, or none.",
+        "keras,savedmodel",
+        commands="train",
+    )
+    export_max_table_mb: int = option(
+        "A table whose ids and rows take more than so many million bytes is not put into the "
+        "exported models: the SavedModel then takes its vectors as inputs.",
+        512,
+        commands="train",
+        least=0,
+    )
+    in_order: bool = option(
+        "Write the predictions as one Parquet file in the order of the input, instead of a "
+        "file per task.",
+        False,
+        commands="predict",
+    )
+    overwrite: bool = option(
+        "Replace an ended job of the same name and a non-empty --output.", False
+    )
+    num_epochs: int = option("Passes over the training data.", 1, commands="train", least=1)
+    minibatch_size: int = option("Records per training step.", 256, least=1)
+    num_minibatches_per_task: int = option(
+        "Minibatches in one task, the unit that workers lease. Smaller tasks spread "
+        "better, larger ones cost fewer calls to the master.",
+        16,
+        least=1,
+    )
+    num_workers: int = option("Worker processes.", 1, least=1)
+    num_ps: int = option("Parameter server processes.", 1, least=1)
+    embedding_threshold: int = option(
+        "Bytes of float32 values above which a plain keras.layers.Embedding is held by the "
+        "parameter servers; below, it is a dense variable.",
+        2_000_000,
+        least=0,
+    )
+    pipeline_depth: int = option(
+        "How many of the worker's own pushes a row may lack, so that the rows of later steps are "
+        "pulled and gradients of earlier ones pushed while a step computes. 0: pull, compute, "
+        "push, one after the other.",
+        0,
+        commands="train",
+        least=0,
+    )
+    wire_dtype: str = option(
+        "How rows and their gradients travel between workers and servers: float32, bfloat16 or "
+        "float16. The 16-bit types halve the bytes and round each value; servers always hold "
+        "float32.",
+        "float32",
+        choices=("float32", "bfloat16", "float16"),
+    )
+    row_cache_mb: int = option(
+        "Megabytes in which a worker keeps rows that it pulled, to use them again. 0: none.",
+        0,
+        commands="train",
+        least=0,
+    )
+    row_cache_staleness: int = option(
+        "A row of --row-cache-mb is pulled again when its server has applied more than this "
+        "many pushes since. It lacks them, the worker's own included.",
+        8,
+        commands="train",
+        least=0,
+    )
+    staleness_bound: int = option(
+        "A worker more than this many training steps ahead of the slowest one that trains "
+        "waits for it. 0: all go step by step together. -1: nobody waits.",
+        -1,
+        commands="train",
+        least=-1,
+    )
+    lr_staleness_modulation: bool = option(
+        "Divide the learning rate of each push by its staleness, the number of other pushes "
+        "that the server applied since the values were pulled, where that is above 1.",
+        False,
+        commands="train",
+    )
+    accumulate: int = option(
+        "Minibatches whose gradients a worker averages into one push, as Keras's "
+        "gradient_accumulation_steps does. --num-minibatches-per-task must be a multiple.",
+        1,
+        commands="train",
+        least=1,
+    )
+    sync: bool = option(
+        "Synchronous training: gradients of --grads-to-wait minibatches, all computed from the "
+        "same values, are averaged into one update of the model.",
+        False,
+        commands="train",
+    )
+    grads_to_wait: int = option(
+        "With --sync, gradients in an update. With fewer workers, each gives several; of more, "
+        "the first to come count. 0: as many as --num-workers.",
+        0,
+        commands="train",
+        least=0,
+    )
+    sync_late: str = option(
+        "With --sync, what becomes of a gradient whose update was made without it. drop: its "
+        "minibatch is trained again, from newer values. fold: it counts for the next update.",
+        "drop",
+        commands="train",
+        choices=("drop", "fold"),
+    )
+    step_losses: bool = option(
+        "Write the loss of every training step to losses.csv in the job's folder.",
+        False,
+        commands="train",
+    )
+    evaluation_steps: int = option(
+        "Evaluate on --validation-data every this many model versions (pushes per "
+        "server); 0 evaluates only at the end.",
+        0,
+        commands="train",
+        least=0,
+    )
+    checkpoint_dir: str = option(
+        "Folder for checkpoints: a path, or a URL such as gs://bucket/folder. Default: "
+        "checkpoints in the job folder.",
+        "",
+        commands="train",
+    )
+    checkpoint_steps: int = option(
+        "Take a checkpoint every this many model versions (pushes per server). 0: not by steps.",
+        0,
+        commands="train",
+        least=0,
+    )
+    checkpoint_seconds: float = option(
+        "Take a checkpoint every this many seconds of training, and one at its end. 0: not by "
+        "time; with --checkpoint-steps 0 too there are none at all.",
+        300.0,
+        commands="train",
+        least=0.0,
+    )
+    keep_checkpoint_max: int = option(
+        "How many checkpoints are kept; older ones are removed.", 3, commands="train", least=1
+    )
+    durability: str = option(
+        "What a parameter server's death costs. checkpoint: the updates since its last checkpoint. "
+        "log: none; each update is also kept by the next server, or in a file if there is one "
+        "server, before the worker is answered.",
+        "checkpoint",
+        commands="train",
+        choices=("checkpoint", "log"),
+    )
+    log_mb: int = option(
+        "With --durability=log, megabytes that the log of one server may take, where it is kept. "
+        "At half of it a checkpoint is taken; at all of it pushes wait for that.",
+        1024,
+        commands="train",
+        least=1,
+    )
+    log_fsync: bool = option(
+        "With --durability=log and one server, have each update on disk before the worker is "
+        "answered, so that none is lost when the machine dies, either.",
+        False,
+        commands="train",
+    )
+    seed: int = option("Seed of initial values and of the order of tasks.", 0)
+    relaunch_limit: int = option(
+        "How often one worker or server is started again after a failure before the job fails.",
+        3,
+        least=0,
+    )
+    max_bad_records: int = option(
+        "How many records may be given up at which feed, the model or the reader fails, before "
+        "the job fails.",
+        0,
+        least=0,
+    )
+    nonfinite_gradients: str = option(
+        "What becomes of a minibatch whose loss or gradients are NaN or infinite. fail: the same "
+        "as of one at which the model raises. skip: it is left out on all servers, and counted. "
+        "allow: nothing is checked.",
+        "fail",
+        commands="train",
+        choices=("fail", "skip", "allow"),
+    )
+    heartbeat_seconds: float = option("Time between a worker's heartbeats.", 1.0, above=0)
+    worker_timeout_seconds: float = option(
+        "A worker silent for this long is taken for dead and its task given to another.",
+        30.0,
+        above=0,
+    )
+    master_timeout_seconds: float = option(
+        "A worker or parameter server that has not heard of the master for about this long ends.",
+        120.0,
+        above=0,
+    )
+    server_patience_seconds: float = option(
+        "How long a worker waits for a parameter server that is away before it gives up.",
+        120.0,
+        above=0,
+    )
+    server_timeout_seconds: float = option(
+        "A parameter server that has not answered the master for this long is taken for hung, "
+        "killed and started again.",
+        60.0,
+        above=0,
+    )
+    log_level: str = option(
+        "One of debug, info, warning, error.", "info", choices=("debug", "info", "warning", "error")
+    )
+
+    @property
+    def gradients_per_update(self) -> int:
+        """With --sync, how many gradients are averaged into one update."""
+        return self.grads_to_wait or self.num_workers
+
+    @property
+    def export_kinds(self) -> frozenset[str]:
+        """What --export names."""
+        kinds = frozenset(kind.strip().lower() for kind in self.export.split(","))
+        return kinds - {"none", ""}
+
+    @property
+    def records_per_task(self) -> int:
+        """Length of a whole task, in records."""
+        return self.minibatch_size * self.num_minibatches_per_task
