@@ -155,7 +155,7 @@ class Auditor:
         **_: Any,
     ) -> None:
         del entry
-        task = self._job.leased(worker, task_id)
+        task = self._job.leases.of(worker, task_id)
         if task is None:
             return
         if isinstance(outcome, outcomes.DataDescribed) and self._job.config.command == "train":
@@ -177,12 +177,11 @@ class Auditor:
     def _fenced(self, entry: Entry, worker: Any, incarnation: int, pushes: Any, **_: Any) -> None:
         del entry
         slot = self._job.members.workers[worker]
-        task = self._job.held(worker)
+        task = self._job.leases.held(worker)
         if slot.incarnation != incarnation or slot.fenced or task is None:
             return
         if task.kind == pb.TRAIN:
-            if self._job.flow.updates is not None:
-                pushes = [self._job.flow.updates.last(worker)]
+            pushes = self._job.flow.updates.counted(worker, pushes)
             by_all, by_any = applied_heads(task, pushes, self._job.flow.done(task))
             by_all, by_any = min(by_all, task.records), min(by_any, task.records)
             self._add("trained", task, 0, by_all)
@@ -206,7 +205,7 @@ class Auditor:
     def _close(self) -> None:
         """Count what is known of the leases that have not ended."""
         for worker in self._job.members.workers:
-            task = self._job.held(worker)
+            task = self._job.leases.held(worker)
             if task is not None and task.kind == pb.TRAIN:
                 self._add("trained", task, 0, self._job.flow.done(task))
 

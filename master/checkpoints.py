@@ -97,14 +97,13 @@ class Checkpoints:
         self._wanted = self._mark or (first and not self.count)
         self._version = None
 
-    def resumed(self, members: Membership, restored: Taken | None, given_up: Sequence[int]) -> None:
+    def resumed(self, restored: Taken | None, given_up: Sequence[int]) -> None:
         """The job goes on from this checkpoint.
 
         given_up: numbers of others that are there, which are damaged, or of a past that is
         not this job's any more.
         """
         self._given_up.update(given_up)
-        self._members = members
         self._under_way = False
         self.hand_overs = HandOvers()
         self._version = None

@@ -18,6 +18,12 @@ class Clocks:
         self._training: set[WorkerId] = set()
         self._slowest = 0
 
+    def clear(self) -> None:
+        """All workers are new, of a job that was resumed."""
+        self._clocks.clear()
+        self._training.clear()
+        self._slowest = 0
+
     @property
     def slowest(self) -> int:
         """The least clock of those who train; the last known one while nobody does.

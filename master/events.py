@@ -169,7 +169,7 @@ class RecordedJob(Job):
         heard: dict[str, Any] = {}
         if self.flow.version != self._told_version:
             heard["version"] = self.flow.version
-        held = (self.held(worker) for worker in self._progressed)
+        held = (self.leases.held(worker) for worker in self._progressed)
         records = {str(task.id): self.flow.done(task) for task in held if task is not None}
         if any(records.values()):
             heard["records"] = records
@@ -240,8 +240,7 @@ class RecordedJob(Job):
         self.clocks.allowed(event.heard.get("slowest", 0))
         for worker in event.heard.get("waiting", ()):
             self.clocks.leave(WorkerId(worker))
-            if self.flow.updates is not None:
-                self.flow.updates.leave(WorkerId(worker))
+            self.flow.updates.leave(WorkerId(worker))
 
     def _replay(self, event: Event) -> None:
         if event.method not in _RECORDED:

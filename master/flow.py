@@ -1,7 +1,7 @@
 """The course of a job: its phase, the work of that phase, and what an outcome leads to.
 
-Knows tasks, not who holds them: holders, deaths and processes are job.py's. No I/O,
-no clock.
+Knows tasks, not who holds them: holders are leases.py's, deaths and processes
+worker_lifecycle.py's and server_lifecycle.py's. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal.master.record import JobRecord
 from shoal.master.rules import Rules, UnknownMetricError
 from shoal.master.spans import Interval
 from shoal.master.tasks import AppliedPush, Ledger, TaskBoard, applied_heads
-from shoal.master.updates import Updates
+from shoal.master.updates import updates_of
 from shoal.master.work import Asker, Source, Task, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
 
@@ -72,11 +72,7 @@ class Flow:
         self._predictions: TaskQueue | None = None
         self._board: TaskBoard | None = None
         self._evaluations: Evaluations | None = None
-        self.updates = (
-            Updates(config.gradients_per_update, fold=config.sync_late == "fold")
-            if config.sync
-            else None
-        )
+        self.updates = updates_of(config)
         self.follow_ups = FollowUps(self._next_id)
         self.failures = RangeFailures(config.max_bad_records, record)
         self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
@@ -170,9 +166,8 @@ class Flow:
 
     def _work_done(self) -> bool:
         if self.phase == Phase.TRAINING:
-            applied = self.updates is None or self.updates.idle
             trained = self._board is not None and self._board.finished
-            return trained and applied and self.follow_ups.idle
+            return trained and self.updates.idle and self.follow_ups.idle
         if self.phase == Phase.SAVING:
             return self._saved
         if self.phase == Phase.EVALUATING:
@@ -214,7 +209,7 @@ class Flow:
 
     def advance(self, now: float) -> None:
         """Go on to the next phases while the work of this one is done."""
-        if self.updates is not None and self._board is not None and self._board.finished:
+        if self._board is not None and self._board.finished:
             self.updates.flush()
         while not (self.phase.ended or self.phase == Phase.STARTING) and self._work_done():
             self._go(self._plan[self._plan.index(self.phase) + 1], now)

@@ -1,6 +1,6 @@
 """What a job says: instructions to whoever runs it, and answers to its workers.
 
-Values only. When each is given is job.py's.
+Values only. When each is given is for the parts of job.py to decide.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the master asks of whatever runs its processes, and what it hears back.
 
 The interface only: processes.py implements it with processes of this machine,
-pod_launcher.py with pods.
-When to start or kill is decided by job.py and supervisor.py.
+pod_launcher.py with pods. When to start or kill is decided by worker_lifecycle.py,
+server_lifecycle.py and supervisor.py.
 """
 
 from __future__ import annotations

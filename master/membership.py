@@ -1,7 +1,8 @@
 """Who belongs to the job: the workers' and servers' slots, and who may speak for them.
 
-Owns states, incarnations, addresses and when a worker was last heard of. What
-follows from a death is supervisor.py's and job.py's to decide. No I/O.
+Owns states, incarnations, addresses and when a worker was last heard of. What follows
+from a death is for worker_lifecycle.py, server_lifecycle.py and supervisor.py to decide.
+No I/O.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from shoal.config import JobConfig
 from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.launcher import Exited
@@ -129,26 +131,29 @@ class ServerSlot:
 
 
 class Membership:
-    """The slots of a job.
+    """The slots of the job that `config` describes.
 
     workers_wanted: those of a lower index are started again when they end.
-    worker_timeout_seconds: a registered worker silent for longer is taken for dead.
-    server_timeout_seconds: a registered server that answers nothing for longer is hung.
     """
 
-    def __init__(
-        self,
-        workers: int,
-        servers: int,
-        worker_timeout_seconds: float,
-        server_timeout_seconds: float,
-    ) -> None:
-        self._timeout = worker_timeout_seconds
-        self._server_timeout = server_timeout_seconds
-        self.workers_wanted = workers
+    def __init__(self, config: JobConfig) -> None:
+        self._timeout = config.worker_timeout_seconds
+        self._server_timeout = config.server_timeout_seconds
         self._before = FIRST_INCARNATION - 1  # of a slot that was never started
-        self.workers = {WorkerId(i): WorkerSlot(WorkerId(i)) for i in range(workers)}
-        self.servers = {ServerId(i): ServerSlot(ServerId(i)) for i in range(servers)}
+        self._plan(config)
+
+    def _plan(self, config: JobConfig) -> None:
+        self.workers_wanted = config.num_workers
+        workers = [WorkerId(index) for index in range(config.num_workers)]
+        servers = [ServerId(index) for index in range(config.num_ps)]
+        self.workers = {each: WorkerSlot(each, incarnation=self._before) for each in workers}
+        self.servers = {each: ServerSlot(each, incarnation=self._before) for each in servers}
+
+    def resume(self, config: JobConfig) -> None:
+        """Make slots for the job resumed, all planned; incarnations go on above any there was."""
+        slots: list[WorkerSlot | ServerSlot] = [*self.workers.values(), *self.servers.values()]
+        self._before = max(slot.incarnation for slot in slots)
+        self._plan(config)
 
     def wanted(self, slot: WorkerSlot) -> bool:
         """Whether the worker is to work, or to end and not to come back."""
@@ -182,18 +187,6 @@ class Membership:
                 server.running, server.started = True, now
         elif self.workers[process].incarnation == start.incarnation:
             self.workers[process].running, self.workers[process].last_seen = True, now
-
-    def successor(self, workers: int, servers: int) -> Membership:
-        """Slots for the job resumed, all planned; incarnations go on above any there was."""
-        members = Membership(workers, servers, self._timeout, self._server_timeout)
-        before: list[WorkerSlot | ServerSlot] = [*self.workers.values(), *self.servers.values()]
-        highest = max(slot.incarnation for slot in before)
-        members._before = highest
-        for worker in members.workers.values():
-            worker.incarnation = highest
-        for server in members.servers.values():
-            server.incarnation = highest
-        return members
 
     @property
     def servers_ready(self) -> bool:

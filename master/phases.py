@@ -6,7 +6,7 @@
     and from each of these, in the end, -> succeeded
 
 From every phase before the end a job may go to failed or stopped. What happens on
-entering a phase is job.py's.
+entering a phase is flow.py's.
 """
 
 from __future__ import annotations

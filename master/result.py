@@ -65,7 +65,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         },
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
         "log": _log_of(job) if job.config.durability == "log" else None,
-        "sync": flow.updates and flow.updates.counts.to_json(),
+        "sync": flow.updates.to_json(),
         "stage_seconds": record.stage_seconds(
             [slot.stage_seconds for slot in job.members.workers.values()]
         ),

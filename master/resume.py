@@ -57,11 +57,11 @@ class _Leases:
         arguments = {name: decode(value) for name, value in event.arguments.items()}
         self._job.hear(event)
         worker = arguments.get("worker")
-        held = self._job.held(worker) if isinstance(worker, WorkerId) else None
-        ahead = self._job.held_ahead(worker) if isinstance(worker, WorkerId) else None
+        held = self._job.leases.held(worker) if isinstance(worker, WorkerId) else None
+        ahead = self._job.leases.ahead(worker) if isinstance(worker, WorkerId) else None
         if event.method in ("task_wanted", "task_ahead_wanted"):
             self._job.replay([event])
-            task = self._job.leased(arguments["worker"], event.task)
+            task = self._job.leases.of(arguments["worker"], event.task)
             known = (held, ahead)
             if task is not None and task not in known and task.kind == pb.TRAIN:
                 lease = _Lease(task, arguments["worker"], arguments["incarnation"], number)

@@ -19,7 +19,7 @@ def position(job: Job, now: float) -> dict[str, Any]:
     del now  # a checkpoint has a time of its own
     held = {}
     for worker in job.members.workers:
-        task = job.held(worker)
+        task = job.leases.held(worker)
         if task is not None and (span := task.span) is not None and task.kind == pb.TRAIN:
             acknowledged = job.flow.done(task)
             held[str(worker)] = asdict(span) | {"task": task.id, "acknowledged": acknowledged}

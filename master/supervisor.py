@@ -1,7 +1,8 @@
 """What follows from the end of a process: pure decisions.
 
 Counts against the relaunch limit whatever ended a worker, be it a crash or a
-signal, but not what the cluster took away. Who is dead is job.py's to establish.
+signal, but not what the cluster took away. Who is dead is established in
+worker_lifecycle.py and server_lifecycle.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The training tasks of a job and the ledger of its records.
 
 Cuts the data, shuffles each epoch, leases spans, takes back what a dead worker
-left, and accounts for every record of every epoch. Which worker holds a task, and
-when a worker is dead, is job.py's to know. No I/O and no clock.
+left, and accounts for every record of every epoch. Which worker holds a task is
+leases.py's to know, when a worker is dead worker_lifecycle.py's. No I/O and no clock.
 
 The ledger is kept by ranges. Of a task's span, a head of `trained_before` records
 may have been trained by an earlier lease; what is acknowledged inside that head

@@ -11,10 +11,14 @@ whatever becomes of its worker; of a gradient that is not, nothing is applied an
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from shoal.config import JobConfig
 from shoal.master.ids import WorkerId
 from shoal.master.tasks import AppliedPush
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,6 @@ class Counts:
     gradients: int = 0
     folded: int = 0
     dropped: int = 0
-
-    def to_json(self) -> dict[str, int]:
-        """As in result.json."""
-        return asdict(self)
 
 
 class Updates:
@@ -198,13 +198,67 @@ class Updates:
             if each.worker == worker and each.incarnation == incarnation
         )
 
-    def last(self, worker: WorkerId) -> AppliedPush:
-        """The last gradient admitted of a worker's present incarnation."""
-        return self._last.get(worker, AppliedPush(0, 0, 0))
+    def counted(
+        self, worker: WorkerId, pushes: Sequence[AppliedPush | None]
+    ) -> Sequence[AppliedPush | None]:
+        """What counts of a worker's last pushes, one of each server.
 
-    def forget(self, worker: WorkerId) -> AppliedPush:
-        """The last gradient admitted of a dead worker, which has a successor now."""
-        last = self.last(worker)
+        What the servers hold counts for nothing: only what was admitted is applied.
+        """
+        del pushes
+        return [self._last.get(worker, AppliedPush(0, 0, 0))]
+
+    def forget(self, worker: WorkerId) -> None:
+        """A worker is dead and fenced."""
         self._answers.pop(worker, None)
         self._last.pop(worker, None)
-        return last
+
+    def to_json(self) -> dict[str, int] | None:
+        """What came of the gradients, as in result.json."""
+        return asdict(self.counts)
+
+
+class NoUpdates(Updates):
+    """Those of a job without --sync, whose servers apply each push as it comes: there are none."""
+
+    def __init__(self) -> None:
+        super().__init__(0, fold=False)
+
+    def join(self, worker: WorkerId) -> int | None:
+        """Raises WireError."""
+        del worker
+        raise _not_synchronous()
+
+    def offer(
+        self, gradient: Gradient, joined: int, task: int, records_done: int, *, leased: bool
+    ) -> bool:
+        """Raises WireError."""
+        del gradient, joined, task, records_done, leased
+        raise _not_synchronous()
+
+    def applied(self, number: int) -> None:
+        """Raises WireError."""
+        del number
+        raise _not_synchronous()
+
+    def counted(
+        self, worker: WorkerId, pushes: Sequence[AppliedPush | None]
+    ) -> Sequence[AppliedPush | None]:
+        """All of them."""
+        del worker
+        return pushes
+
+    def to_json(self) -> None:
+        """As in result.json."""
+        return
+
+
+def updates_of(config: JobConfig) -> Updates:
+    """The updates of the job that `config` describes."""
+    if not config.sync:
+        return NoUpdates()
+    return Updates(config.gradients_per_update, fold=config.sync_late == "fold")
+
+
+def _not_synchronous() -> WireError:
+    return WireError(pb.BAD_REQUEST, "the job does not train with --sync")

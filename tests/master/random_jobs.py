@@ -33,34 +33,52 @@ HEARD_AGAIN = {
 """What a new master learns by itself, by the names of the fields."""
 
 
-def state(value: Any, *, skip: frozenset[str] = frozenset()) -> Any:
-    """All that `value` is made of, as plain values to be compared."""
+def state(
+    value: Any, *, skip: frozenset[str] = frozenset(), known: dict[int, Any] | None = None
+) -> Any:
+    """All that `value` is made of, as plain values to be compared.
+
+    known: by id, what an object was found to be: parts of a job know each other.
+    """
+    known = {} if known is None else known
+
+    def inner(part: Any) -> Any:
+        return state(part, skip=skip, known=known)
+
     if isinstance(value, Message):
         return value.SerializeToString(deterministic=True)
     if isinstance(value, dict):
-        return {str(key): state(each, skip=skip) for key, each in value.items()}
+        return {str(key): inner(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, deque)):
-        return [state(each, skip=skip) for each in value]
+        return [inner(each) for each in value]
     if isinstance(value, (set, frozenset)):
         return sorted(str(each) for each in value)
     if hasattr(value, "__dict__") and not isinstance(value, enum.Enum) and not callable(value):
-        return {
-            name: state(each, skip=skip)
-            for name, each in vars(value).items()
-            if name not in HEARD_AGAIN | skip
-        }
+        if id(value) not in known:
+            known[id(value)] = {
+                name: inner(each)
+                for name, each in vars(value).items()
+                if name not in HEARD_AGAIN | skip
+            }
+        return known[id(value)]
     return repr(value)
 
 
-def differences(left: Any, right: Any, path: str = "job") -> list[str]:
+def differences(
+    left: Any, right: Any, path: str = "job", compared: set[tuple[int, int]] | None = None
+) -> list[str]:
     """Where two values of `state` differ."""
+    compared = set() if compared is None else compared
+    if (id(left), id(right)) in compared:
+        return []  # said where it was met first
+    compared.add((id(left), id(right)))
     if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
         pairs = [(f"{path}.{key}", left[key], right[key]) for key in left]
     elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         pairs = [(f"{path}[{i}]", a, b) for i, (a, b) in enumerate(zip(left, right, strict=True))]
     else:
         return [] if left == right else [f"{path}: {left} is not {right}"]
-    return [each for name, a, b in pairs for each in differences(a, b, name)]
+    return [each for name, a, b in pairs for each in differences(a, b, name, compared)]
 
 
 class RandomJob:
@@ -120,14 +138,14 @@ class RandomJob:
 
     def _ask_ahead(self) -> None:
         worker, incarnation = self._any_worker()
-        task = self.job.held(worker)
+        task = self.job.leases.held(worker)
         if not self.job.config.sync:
             self.job.task_ahead_wanted(worker, incarnation, task.id if task else 1, self.now)
 
     def _beat(self) -> None:
         worker, incarnation = self._any_worker()
         self.version += self.draw.randrange(3)
-        task = self.job.held(worker)
+        task = self.job.leases.held(worker)
         if task is not None:
             self.done[worker] = self.draw.randint(self.done.get(worker, 0), task.records)
         self.clock[worker] = self.clock.get(worker, 0) + self.draw.randrange(3)
@@ -139,7 +157,7 @@ class RandomJob:
 
     def _offer(self) -> None:
         worker, incarnation = self._any_worker()
-        task = self.job.held(worker)
+        task = self.job.leases.held(worker)
         if not self.job.config.sync or task is None or task.kind != pb.TRAIN:
             return
         update = self.job.update_wanted(worker, incarnation, self.now)
@@ -157,7 +175,7 @@ class RandomJob:
 
     def _report(self) -> None:
         worker, incarnation = self._any_worker()
-        task = self.job.held(worker)
+        task = self.job.leases.held(worker)
         outcome: outcomes.Outcome = outcomes.Done()
         if task is not None and task.kind == pb.DESCRIBE_DATA:
             best = pb.BestRule(monitor="m", maximize=True)
@@ -205,7 +223,7 @@ class RandomJob:
         if not self.fences:
             return
         fence = self.fences.pop(0)
-        task = self.job.held(fence.worker)
+        task = self.job.leases.held(fence.worker)
         pushes = [
             None
             if self.draw.random() < 0.1

@@ -36,7 +36,7 @@ def test_it_goes_on_with_it_once_the_one_before_is_reported():
         report(job, w(0), second)
     report(job, w(0), first)
     assert job.task_ahead_wanted(w(0), 0, first.id, 1.0) == Finished()
-    assert job.held(w(0)) == take(job, w(0)) == second
+    assert job.leases.held(w(0)) == take(job, w(0)) == second
     job.heartbeat(w(0), 0, Heartbeat(second.id, 5), 1.0)
     assert job.flow.ledger.trained_once == 15
     third = ahead(job, w(0), second)
@@ -68,7 +68,7 @@ def test_the_last_tasks_go_to_who_is_free_first():
     second = ahead(job, w(0), first)
     take(job, w(1))
     # One task is left, for two workers.
-    assert job.task_ahead_wanted(w(1), 0, job.held(w(1)).id, 1.0) == Finished()
+    assert job.task_ahead_wanted(w(1), 0, job.leases.held(w(1)).id, 1.0) == Finished()
     report(job, w(0), first)
     assert job.task_ahead_wanted(w(0), 0, second.id, 1.0) == Finished()
 
@@ -92,10 +92,10 @@ def test_an_error_at_the_task_at_work_leaves_the_one_ahead_to_the_same_worker():
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     report(job, w(0), first, Failure(pb.INTERNAL, "oops", ""))
-    assert job.held(w(0)) == first  # until it is fenced: the worker is taken for dead
+    assert job.leases.held(w(0)) == first  # until it is fenced: the worker is taken for dead
     job = begun(FOUR, num_workers=1, max_bad_records=40)
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     report(job, w(0), first, Failure(pb.USER_CODE, "oops", "", first.span))
     assert job.flow.phase == Phase.TRAINING
-    assert job.held(w(0)) == take(job, w(0)) == second
+    assert job.leases.held(w(0)) == take(job, w(0)) == second

@@ -1,0 +1,157 @@
+"""Which worker gets which task, and what its word of it leads to.
+
+Owns when a worker is given work, and that only the holder of a task speaks for it. What
+work there is, and what an outcome leads to, is flow.py's; a worker that broke at its task
+is worker_lifecycle.py's. No I/O.
+"""
+
+from __future__ import annotations
+
+from shoal.master import outcomes
+from shoal.master.clocks import Clocks
+from shoal.master.failures import Failure
+from shoal.master.flow import Flow
+from shoal.master.instructions import Finished, Wait
+from shoal.master.leases import Leases
+from shoal.master.membership import Membership, WorkerSlot
+from shoal.master.phases import Phase
+from shoal.master.range_failures import Trouble
+from shoal.master.updates import Gradient
+from shoal.master.work import Asker, Task
+from shoal.master.worker_lifecycle import WorkerLifecycle
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+WAIT_SECONDS = 0.2
+"""How long a worker that finds no task waits: a call without work costs 0.3 ms."""
+
+
+class Assignments:
+    """The tasks that a job's workers hold.
+
+    min_workers: training does not begin before so many are ready.
+    """
+
+    def __init__(
+        self,
+        min_workers: int,
+        flow: Flow,
+        members: Membership,
+        clocks: Clocks,
+        leases: Leases,
+        workers: WorkerLifecycle,
+    ) -> None:
+        self._min_workers = min_workers
+        self._flow = flow
+        self._members = members
+        self._clocks = clocks
+        self._leases = leases
+        self._workers = workers
+        self._begun = False
+
+    def wanted(self, slot: WorkerSlot) -> Task | Wait | Finished:
+        """A worker asks for work."""
+        worker = slot.id
+        if self._flow.phase.ended:
+            return Finished()
+        if self._flow.phase == Phase.TRAINING and not self._enough_workers():
+            return Wait(WAIT_SECONDS)
+        # Asking while holding a task means that the answer before was lost.
+        task = self._leases.held(worker) or self._flow.take(self._asker(slot))
+        # Not when a task ends: between two of them a worker goes on counting, or the
+        # others could slip ahead of it there.
+        for each in (self._clocks, self._flow.updates):
+            (each.enter if task and task.kind == pb.TRAIN else each.leave)(worker)
+        if task is None:
+            return Wait(WAIT_SECONDS)
+        self._leases.hold(worker, task)
+        return task
+
+    def wanted_ahead(self, slot: WorkerSlot, held: int) -> Task | Finished:
+        """A worker at training task `held` asks for the one after it; Finished: none yet."""
+        worker = slot.id
+        present = self._leases.held(worker)
+        ended = self._flow.phase.ended
+        if ended or present is None or present.id != held or present.kind != pb.TRAIN:
+            return Finished()
+        if (ahead := self._leases.ahead(worker)) is not None:
+            return ahead  # the answer before was lost
+        # Where few tasks are left, each goes to who is free first.
+        task = self._flow.take_ahead(self._asker(slot), self._members.workers_alive)
+        if task is None:
+            return Finished()
+        self._leases.hold_ahead(worker, task)
+        return task
+
+    def _asker(self, slot: WorkerSlot) -> Asker:
+        # A task that failed on this worker is for another to try, if one will ask soon.
+        return Asker(slot.id.index, others=self._leases.others_than(slot.id))
+
+    def _enough_workers(self) -> bool:
+        least = min(self._min_workers, self._members.workers_wanted)
+        self._begun = self._begun or self._members.workers_alive >= least
+        return self._begun
+
+    def progressed(self, slot: WorkerSlot, task_id: int, records_done: int) -> bool:
+        """A worker says how far it is with a task (0: with none); whether it is to leave it."""
+        task = self._leases.held(slot.id)
+        if task is not None and task.id == task_id:
+            self._flow.progress(task, records_done)
+            return False
+        # A heartbeat overtaken by the report of its task asks for nothing.
+        return task_id not in (0, slot.last_finished_task)
+
+    def gradient_offered(
+        self, gradient: Gradient, update: int, task_id: int, records_done: int
+    ) -> bool:
+        """As `Job.gradient_offered`."""
+        task = self._leases.held(gradient.worker)
+        leased = task is not None and task.id == task_id
+        updates = self._flow.updates
+        admitted = updates.offer(gradient, update, task_id, records_done, leased=leased)
+        if admitted and task is not None:
+            self._flow.progress(task, records_done)
+        return admitted
+
+    def reported(
+        self,
+        slot: WorkerSlot,
+        task_id: int,
+        outcome: outcomes.Outcome,
+        version: int,
+        trained: outcomes.Trained,
+        now: float,
+    ) -> bool:
+        """As `Job.task_reported`; whether the task is done with success now."""
+        if task_id == slot.last_finished_task:
+            return False
+        task = self._leases.held(slot.id)
+        if task is None or task.id != task_id:
+            raise WireError(pb.UNKNOWN_TASK, f"{slot.id} does not hold task {task_id}")
+        if isinstance(outcome, Failure):
+            self._failed(slot, task, outcome, trained, now)
+            return False
+        if not isinstance(outcome, outcomes.EXPECTED[task.kind]):
+            kind = pb.TaskKind.Name(task.kind)
+            raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
+        self._end(slot, task)
+        # First: if this is the end of training, the last round begins at this version.
+        self._flow.version_seen(version)
+        self._flow.settle(task, outcome, str(slot.id), now)
+        return True
+
+    def _failed(
+        self, slot: WorkerSlot, task: Task, failure: Failure, trained: outcomes.Trained, now: float
+    ) -> None:
+        self._flow.progress(task, trained.done)
+        if failure.kind == pb.INTERNAL:
+            self._flow.task_broke(task, failure, now)
+            self._workers.crashed(slot, failure, now)
+        else:
+            self._end(slot, task)
+            trouble = Trouble(failure, crash=False, worker=slot.id)
+            self._flow.task_failed(task, trouble, trained, now)
+
+    def _end(self, slot: WorkerSlot, task: Task) -> None:
+        slot.last_finished_task = task.id
+        self._leases.end(slot.id)

@@ -1,0 +1,140 @@
+"""The lives of parameter servers: their start, what they say of themselves, their end.
+
+Owns what each of these leads to. Who is a member is membership.py's, whether a dead
+server is started again supervisor.py's; what the servers hold is their own. No I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shoal.config import JobConfig
+from shoal.master import supervisor
+from shoal.master.failures import Failure
+from shoal.master.flow import Flow
+from shoal.master.ids import ServerId, Start
+from shoal.master.instructions import AdoptProcess, Instruction, KillProcess, StartProcess
+from shoal.master.launcher import Exited
+from shoal.master.membership import Membership, ProcessState
+from shoal.master.record import JobRecord
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+
+class ServerLifecycle:
+    """The servers of a job. What is to be done is appended to `instructions`."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        flow: Flow,
+        record: JobRecord,
+        members: Membership,
+        instructions: list[Instruction],
+    ) -> None:
+        self._config = config
+        self._flow = flow
+        self._record = record
+        self._members = members
+        self._instructions = instructions
+
+    def resumed(self, config: JobConfig) -> None:
+        """The job goes on with this configuration."""
+        self._config = config
+
+    def start_all(self, now: float) -> None:
+        """Start all servers."""
+        for slot in self._members.servers.values():
+            self._instructions.append(StartProcess(Start(slot.id, slot.start(now))))
+
+    def adopt_all(self, now: float) -> None:
+        """Have those that another master started be found again."""
+        for slot in self._members.servers.values():
+            if slot.state in (ProcessState.STARTING, ProcessState.ALIVE):
+                slot.started = slot.answered = now
+                self._instructions.append(AdoptProcess(Start(slot.id, slot.incarnation)))
+
+    def registered(
+        self,
+        server: ServerId,
+        incarnation: int,
+        address: str,
+        restored: str,
+        replayed: int,
+        now: float,
+    ) -> None:
+        """As `Job.server_registered`."""
+        slot = self._members.register_server(server, incarnation, address)
+        slot.replayed += replayed
+        slot.answered = now
+        if restored:
+            self._record.note(now, f"{server} is back: {restored}")
+        if self._members.servers_ready:
+            self._flow.servers_ready(now)
+
+    def addresses(self) -> list[str]:
+        """The servers' addresses by index.
+
+        Raises WireError (NOT_READY) until all of them have registered.
+        """
+        if not self._members.servers_ready:
+            raise WireError(pb.NOT_READY, "not all parameter servers have started yet")
+        return [slot.address for slot in self._members.servers.values()]
+
+    def said(self, server: ServerId, status: pb.ServerStatus) -> None:
+        """What a server said of itself."""
+        slot = self._members.servers[server]
+        slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
+        slot.wants_checkpoint = status.wants_checkpoint
+
+    def hung(self, server: ServerId, incarnation: int, now: float) -> None:
+        """A server has answered nothing for too long; its process is to end."""
+        slot = self._members.servers[server]
+        if slot.incarnation != incarnation or slot.state != ProcessState.ALIVE:
+            return
+        seconds = self._config.server_timeout_seconds
+        self._record.note(now, f"{server} has not answered for {seconds:g} s, and is killed")
+        slot.answered = now  # or it would be killed again before it is gone
+        self._instructions.append(KillProcess(Start(server, incarnation)))
+
+    def updates_lost(self, server: ServerId, lost: int, now: float) -> None:
+        """A server's incarnations have lost so many acknowledged updates in all."""
+        slot = self._members.servers[server]
+        self._record.note(now, f"{server} has lost {lost - slot.lost} acknowledged updates")
+        slot.lost = lost
+
+    def protection_changed(
+        self, server: ServerId, absences: int, seconds: float, why: str, now: float
+    ) -> None:
+        """As `Job.protection_changed`."""
+        slot = self._members.servers[server]
+        if why and (absences > slot.absences or not slot.unprotected):
+            self._record.note(now, f"warning: the updates of {server} are NOT PROTECTED: {why}")
+        elif not why:
+            seconds_now = seconds - slot.absent_seconds
+            self._record.note(
+                now, f"the updates of {server} are protected again, after {seconds_now:.1f} s"
+            )
+        slot.absences, slot.absent_seconds, slot.unprotected = absences, seconds, why
+
+    def failed(self, server: ServerId, failure: Failure, now: float) -> None:
+        """A server said that it cannot go on."""
+        message = f"parameter server {server}: {failure.message}"
+        self._flow.fail(replace(failure, message=message), now)
+
+    def exited(self, server: ServerId, exited: Exited, now: float) -> None:
+        """A server's process is gone."""
+        slot = self._members.servers[server]
+        if slot.incarnation != exited.start.incarnation or slot.state == ProcessState.DEAD:
+            return
+        slot.state = ProcessState.DEAD
+        slot.deaths += 1
+        slot.forgiven += not exited.counted
+        if self._flow.phase.ended:
+            return
+        self._record.note(now, f"{slot.id} died ({exited.cause})")
+        decision = supervisor.after_server_death(slot, exited, self._config, self._flow.phase)
+        if isinstance(decision, supervisor.GiveUp):
+            self._flow.fail(decision.failure, now)
+            return
+        self._instructions.append(StartProcess(Start(slot.id, slot.start(now))))
