@@ -24,7 +24,11 @@ from shoal.errors import UserError
 
 BLOCK_BYTES = 1 << 18
 """Least bytes in a block but the last: what a range decodes in vain at either end stays
-small, and a block is long enough for the calls not to count."""
+small."""
+
+RUN_BYTES = 2 << 20
+"""Most bytes of blocks that are read and decoded at once, unless one block has more: enough
+for the calls not to count."""
 
 READ_BYTES = 4 << 20
 """Bytes read at a time when a file is indexed."""
@@ -66,19 +70,22 @@ class BlockIndex:
         return int(self.records[-1])
 
     def covering(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """(first record, records, first byte, last byte + 1) of the blocks of a range."""
+        """Runs of neighbouring blocks that hold a range, in order.
+
+        Gives (first record, records, first byte, last byte + 1) of each.
+        """
         if start == end:
             return
         block = int(np.searchsorted(self.records, start, "right")) - 1
-        while block < len(self.records) - 1 and self.records[block] < end:
+        last = int(np.searchsorted(self.records, end))  # its first record is behind the range
+        while block < last:
+            most = int(np.searchsorted(self.offsets, self.offsets[block] + RUN_BYTES, "right")) - 1
+            stop = min(max(most, block + 1), last)
             first = int(self.records[block])
-            yield (
-                first,
-                int(self.records[block + 1]) - first,
-                int(self.offsets[block]),
-                int(self.offsets[block + 1]),
-            )
-            block += 1
+            count = int(self.records[stop]) - first
+            if count:  # blocks may hold blank lines only
+                yield first, count, int(self.offsets[block]), int(self.offsets[stop])
+            block = stop
 
 
 class BlockReader(FileReader):
@@ -96,7 +103,7 @@ class BlockReader(FileReader):
         return self._index(path).count
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield a RecordBatch per block."""
+        """Yield a RecordBatch for each run of blocks."""
         schema = self.schema()
         index = self._index(source)
         check_range(Source(source, index.count), start, end)
@@ -106,7 +113,7 @@ class BlockReader(FileReader):
                 if len(data) != stop - begin:
                     raise UserError(f"{source}: the file became shorter while it was read")
                 low, high = max(start, first) - first, min(end, first + count) - first
-                batch = self._decode(data, first, low, high, schema)
+                batch = self._decode(data, first, count, low, high, schema)
             yield batch
 
     def place(self, source: str, record: int) -> str:
@@ -124,11 +131,12 @@ class BlockReader(FileReader):
 
     @abstractmethod
     def _decode(
-        self, data: bytes, first: int, low: int, high: int, schema: pa.Schema, /
+        self, data: bytes, first: int, count: int, low: int, high: int, schema: pa.Schema, /
     ) -> pa.RecordBatch:
-        """The records [low, high) of a block.
+        """The records [low, high) of a run of blocks.
 
-        data: the block. first: the position in the file of its first record.
+        data: the blocks, which hold `count` records. first: the position in the file of the
+            first of them.
         Raises DamagedError.
         """
 

@@ -14,7 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from shoal.data.blocks import BLOCK_BYTES, READ_BYTES, BlockReader, DamagedError, reporting_rows
+from shoal.data.blocks import (
+    BLOCK_BYTES,
+    READ_BYTES,
+    BlockReader,
+    DamagedError,
+    Int64,
+    reporting_rows,
+)
 from shoal.data.schemas import merged_schema
 from shoal.errors import UserError
 
@@ -22,6 +29,9 @@ TEXT_SCHEMA = pa.schema([("line", pa.binary())])
 
 SAMPLE_BYTES = 1 << 20
 """Bytes at the beginning of a file from which the types of JSON lines are guessed."""
+
+WINDOW_BYTES = 1 << 17
+"""Bytes in which the ends of lines are looked for at a time, from either end of what is read."""
 
 _LINE_FEED = ord("\n")
 
@@ -72,7 +82,7 @@ class TextLineReader(_LineReader):
         return lines
 
     def _decode(
-        self, data: bytes, _first: int, low: int, high: int, schema: pa.Schema
+        self, data: bytes, _first: int, _count: int, low: int, high: int, schema: pa.Schema
     ) -> pa.RecordBatch:
         return pa.record_batch([pa.array(_lines(data)[low:high], pa.binary())], schema=schema)
 
@@ -114,10 +124,10 @@ class JsonLinesReader(_LineReader):
         return {field.name: _guessed(field.type) for field in schema}
 
     def _decode(
-        self, data: bytes, first: int, low: int, high: int, schema: pa.Schema
+        self, data: bytes, first: int, count: int, low: int, high: int, schema: pa.Schema
     ) -> pa.RecordBatch:
-        # Whole blocks, most of all, go to Arrow as they are; it skips blank lines too.
-        begin, end = _bounds(data, low, high)
+        # What is not cut off at either end goes to Arrow as it is; it skips blank lines too.
+        begin, end = _behind(data, low), _before(data, count - high)
         try:
             table = _parsed(memoryview(data)[begin:end], high - low, schema)
         except pa.ArrowInvalid as error:
@@ -127,21 +137,45 @@ class JsonLinesReader(_LineReader):
         return table.combine_chunks().to_batches()[0]
 
 
-def _bounds(data: bytes, low: int, high: int) -> tuple[int, int]:
-    """The bytes [begin, end) of the lines [low, high) of a block, not counting blank ones."""
-    if low == 0 and data.endswith(b"\n") and data.count(b"\n") == high:
-        return 0, len(data)  # all of it, and no line is blank
-    text = np.frombuffer(data, np.uint8)
+def _behind(data: bytes, records: int) -> int:
+    """The byte at which the first so many records of some lines have ended."""
+    position = 0
+    while records:
+        stop = data.find(b"\n", position + WINDOW_BYTES) + 1 or len(data)
+        _, ends = _full_lines(data, position, stop)
+        if len(ends) >= records:
+            return int(ends[records - 1])
+        records, position = records - len(ends), stop
+    return position
+
+
+def _before(data: bytes, records: int) -> int:
+    """The byte at which the last so many records of some lines begin."""
+    position = len(data)
+    while records:
+        start = data.rfind(b"\n", 0, max(position - WINDOW_BYTES, 0)) + 1
+        begins, _ = _full_lines(data, start, position)
+        if len(begins) >= records:
+            return int(begins[-records])
+        records, position = records - len(begins), start
+    return position
+
+
+def _full_lines(data: bytes, start: int, stop: int) -> tuple[Int64, Int64]:
+    """Where the lines between two bytes begin and end, without the blank ones.
+
+    start: where a line begins. stop: where one ends.
+    """
+    text = np.frombuffer(data, np.uint8, stop - start, start)
     ends = np.flatnonzero(text == _LINE_FEED) + 1
-    if not len(ends) or ends[-1] < len(data):
-        ends = np.append(ends, len(data))
+    if not len(ends) or ends[-1] < len(text):
+        ends = np.append(ends, len(text))
     begins = np.concatenate(([0], ends[:-1]))
     # An object's line begins with a brace, but for blanks; those are looked at one by one.
     full = text[begins] > ord(" ")
     for line in np.flatnonzero(~full):
-        full[line] = not data[begins[line] : ends[line]].isspace()
-    begins, ends = begins[full], ends[full]
-    return int(begins[low]), int(ends[high - 1])
+        full[line] = not data[start + begins[line] : start + ends[line]].isspace()
+    return begins[full] + start, ends[full] + start
 
 
 def _guessed(kind: pa.DataType) -> pa.DataType | None:

@@ -54,7 +54,7 @@ class RecordIOReader(BlockReader):
             yield count, offset
 
     def _decode(
-        self, data: bytes, first: int, low: int, high: int, schema: pa.Schema
+        self, data: bytes, first: int, _count: int, low: int, high: int, schema: pa.Schema
     ) -> pa.RecordBatch:
         records: list[bytes] = []
         offset = chunk_first = 0

@@ -200,6 +200,11 @@ class SqlReader(DataReader):
             return list(self._table.columns)
         return [self._table.columns[name] for name in self._columns]
 
+    def _key_place(self) -> int:
+        """At which place of a row the key stands: behind the columns if it is none of them."""
+        names = [column.name for column in self._wanted()]
+        return names.index(self._key.name) if self._key.name in names else len(names)
+
     def _kind(self, column: Any) -> pa.DataType:
         try:
             kind = column.type.python_type
@@ -264,10 +269,13 @@ class SqlReader(DataReader):
                 yield self._batch(rows[low:high], first + low, schema)
 
     def _rows(self, connection: Any, keys: list[Any], block: int, count: int) -> list[Any]:
-        """The rows of a block: the key, then the columns."""
+        """The rows of a block: the columns, then the key if it is none of them."""
         from sqlalchemy import select
 
-        query = select(self._key, *self._wanted()).where(self._key >= keys[block])
+        columns = self._wanted()
+        if self._key_place() == len(columns):
+            columns.append(self._key)
+        query = select(*columns).where(self._key >= keys[block])
         if block + 1 < len(keys):
             query = query.where(self._key < keys[block + 1])
         else:
@@ -290,15 +298,16 @@ class SqlReader(DataReader):
             raise UserError(f"{self._name}: row {row}: {error}") from error
 
     def _batch(self, rows: list[Any], first: int, schema: pa.Schema) -> pa.RecordBatch:
-        keys, *columns = zip(*rows, strict=True)
+        columns = list(zip(*rows, strict=True))
         arrays = []
-        for field, values in zip(schema, columns, strict=True):
+        for field, values in zip(schema, columns[: len(schema)], strict=True):
             try:
                 arrays.append(_array(values, field.type))
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 at = _first_bad(values, field.type)
+                key = columns[self._key_place()][at]
                 raise UserError(
-                    f"{self._name}: row {first + at + 1} ({self._key.name} = {keys[at]!r}): column "
+                    f"{self._name}: row {first + at + 1} ({self._key.name} = {key!r}): column "
                     f"{field.name!r}: {values[at]!r} is no {field.type}"
                 ) from error
         return pa.record_batch(arrays, schema=schema)

@@ -52,7 +52,7 @@ class TFRecordReader(BlockReader):
             yield 1, offset
 
     def _decode(
-        self, data: bytes, first: int, low: int, high: int, schema: pa.Schema
+        self, data: bytes, first: int, _count: int, low: int, high: int, schema: pa.Schema
     ) -> pa.RecordBatch:
         offset = 0
         unpack = _LENGTH.unpack_from

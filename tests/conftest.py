@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -13,6 +14,16 @@ from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
+
+# No property fails because the machine is slow, and the same examples are tried each time, as
+# in any other test. --hypothesis-profile=search looks for new ones.
+settings.register_profile(
+    "search",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("repeatable", parent=settings.get_profile("search"), derandomize=True)
+settings.load_profile("repeatable")
 
 
 def pytest_configure():

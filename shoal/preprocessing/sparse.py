@@ -11,50 +11,38 @@ import keras
 import tensorflow as tf
 
 from shoal.bags import COMBINERS, look_up
-from shoal.preprocessing.base import PreprocessingLayer, as_tensor
-from shoal.preprocessing.text import ToRagged
+from shoal.preprocessing.base import as_tensor
+from shoal.preprocessing.text import ListLayer
 
 
 @keras.saving.register_keras_serializable(package="shoal")
-class ToSparse(PreprocessingLayer):
+class ToSparse(ListLayer):
     """Lists as a sparse tensor: padded ones, ragged ones, or those that strings spell.
 
-    separator: splits each string, which adds an axis; empty elements are dropped.
-    padding: elements equal to it are dropped; needed for dense input without a separator.
+    separator, padding: see ListLayer; padding is needed for dense input without a separator.
 
     Input: as of ToRagged, or a ragged tensor. Output: a tf.SparseTensor of the same shape,
     with one more axis where strings are split. Elements of padded lists keep their places.
     """
 
-    def __init__(
-        self,
-        separator: str | None = None,
-        padding: str | float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if separator == "":
-            raise ValueError("separator must not be empty; None means that nothing is split")
-        super().__init__(**kwargs)
-        self.separator = separator
-        self.padding = padding
-
     def call(self, inputs: Any) -> Any:
         """Split, then drop."""
         values = as_tensor(inputs)
-        if self.separator is not None:
-            values = ToRagged(self.separator, self.padding)(values)
-        elif isinstance(values, tf.RaggedTensor):
-            if self.padding is not None:
-                values = ToRagged(padding=self.padding)(values)
-        elif self.padding is None:
-            raise ValueError(f"{self.name}: give padding, to drop it from dense lists")
-        elif values.shape.rank == 0:
-            raise ValueError(f"{self.name}: without a separator the input needs an axis")
+        if self.separator is None and not isinstance(values, tf.RaggedTensor):
+            return self._in_place(values)
+        values = self.lists(values)
         if isinstance(values, tf.RaggedTensor):
             return values.to_sparse()
-        if self.separator is not None:  # a single string has become a vector
-            places = tf.range(tf.size(values, tf.int64))[:, None]
-            return tf.SparseTensor(places, values, tf.shape(values, tf.int64))
+        # A single string has become a vector.
+        places = tf.range(tf.size(values, tf.int64))[:, None]
+        return tf.SparseTensor(places, values, tf.shape(values, tf.int64))
+
+    def _in_place(self, values: Any) -> tf.SparseTensor:
+        """The elements of a dense tensor that are no padding, where they stand."""
+        if self.padding is None:
+            raise ValueError(f"{self.name}: give padding, to drop it from dense lists")
+        if values.shape.rank == 0:
+            raise ValueError(f"{self.name}: without a separator the input needs an axis")
         places = tf.where(tf.not_equal(values, tf.constant(self.padding, values.dtype)))
         return tf.SparseTensor(places, tf.gather_nd(values, places), tf.shape(values, tf.int64))
 
@@ -63,10 +51,6 @@ class ToSparse(PreprocessingLayer):
         split = self.separator is not None
         shape = (*inputs.shape, None) if split else inputs.shape
         return keras.KerasTensor(shape, dtype=inputs.dtype, sparse=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "separator": self.separator, "padding": self.padding}
 
 
 @keras.saving.register_keras_serializable(package="shoal")

@@ -66,18 +66,12 @@ class ToNumber(ElementwiseLayer):
         }
 
 
-@keras.saving.register_keras_serializable(package="shoal")
-class ToRagged(PreprocessingLayer):
-    """Lists without their padding, or the lists that strings spell.
+class ListLayer(PreprocessingLayer):
+    """A layer that makes lists: of strings by a separator, of padded ones by dropping padding.
 
     separator: splits each string, which adds an axis; empty elements are dropped. None:
         the input has the elements on its last axis.
-    padding: elements equal to it are dropped, wherever they stand; needed if there is
-        no separator.
-
-    Input: with a separator, strings of any shape; without, a tensor of any type with one
-    axis or more. Output: a ragged tensor; for a single record in `feed` (one string, or
-    one axis) a vector. The elements keep their type: ToNumber makes numbers of strings.
+    padding: elements equal to it are dropped, wherever they stand.
     """
 
     def __init__(
@@ -88,15 +82,12 @@ class ToRagged(PreprocessingLayer):
     ) -> None:
         if separator == "":
             raise ValueError("separator must not be empty; None means that nothing is split")
-        if separator is None and padding is None:
-            raise ValueError("give a separator, to split strings, or padding, to drop it")
         super().__init__(**kwargs)
         self.separator = separator
         self.padding = padding
 
-    def call(self, inputs: Any) -> Any:
-        """Split, then drop."""
-        values = as_tensor(inputs)
+    def lists(self, values: Any) -> Any:
+        """What a dense or ragged tensor holds or spells: ragged, a vector for a single list."""
         if self.separator is not None:
             if values.dtype != tf.string:
                 raise ValueError(f"{self.name}: strings can be split, not {values.dtype.name}")
@@ -109,12 +100,38 @@ class ToRagged(PreprocessingLayer):
         padding = tf.constant(self.padding, values.dtype)
         return elements_where(lambda element: tf.not_equal(element, padding), values)
 
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "separator": self.separator, "padding": self.padding}
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class ToRagged(ListLayer):
+    """Lists without their padding, or the lists that strings spell; see ListLayer.
+
+    padding: needed if there is no separator.
+
+    Input: with a separator, strings of any shape; without, a tensor of any type with one
+    axis or more. Output: a ragged tensor; for a single record in `feed` (one string, or
+    one axis) a vector. The elements keep their type: ToNumber makes numbers of strings.
+    """
+
+    def __init__(
+        self,
+        separator: str | None = None,
+        padding: str | float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(separator, padding, **kwargs)
+        if separator is None and padding is None:
+            raise ValueError("give a separator, to split strings, or padding, to drop it")
+
+    def call(self, inputs: Any) -> Any:
+        """Split, then drop."""
+        return self.lists(as_tensor(inputs))
+
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Shape and dtype of the lists."""
         split = self.separator is not None
         shape = (*inputs.shape, None) if split else (*inputs.shape[:-1], None)
         return symbolic(shape, inputs.dtype, ragged=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "separator": self.separator, "padding": self.padding}

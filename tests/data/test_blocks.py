@@ -10,7 +10,7 @@ import cramjam
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.data import RecordIOWriter, Source, blocks, lines, open_reader
@@ -61,7 +61,11 @@ def values(reader, source, start, end):
 
 
 def check_partition(path, records, cuts, monkeypatch, block):
-    """Ranges between any cuts, one after the other, are the whole file in order."""
+    """Ranges between any cuts, one after the other, are the whole file in order.
+
+    block: least bytes of a block; up to four make a run.
+    """
+    monkeypatch.setattr(blocks, "RUN_BYTES", 4 * block)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
     monkeypatch.setattr(lines, "BLOCK_BYTES", block)
     reader = open_reader(str(path), FLAG)
@@ -76,9 +80,7 @@ def check_partition(path, records, cuts, monkeypatch, block):
     assert read == records
 
 
-PROPERTY = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+PROPERTY = settings(max_examples=60)
 CUTS = st.lists(st.integers(0, 1000), max_size=5)
 
 
@@ -112,11 +114,23 @@ def test_ranges_of_text(tmp_path, monkeypatch, records, cuts, block, read):
 
 
 @PROPERTY
-@given(records=OBJECTS, cuts=CUTS, block=st.integers(1, 200))
-def test_ranges_of_json_lines(tmp_path, monkeypatch, records, cuts, block):
+@given(
+    records=OBJECTS,
+    cuts=CUTS,
+    block=st.integers(1, 200),
+    window=st.integers(1, 200),
+    blanks=st.lists(st.sampled_from([b"", b" ", b"\t\r"]), max_size=30),
+    ended=st.booleans(),
+)
+def test_ranges_of_json_lines(tmp_path, monkeypatch, records, cuts, block, window, blanks, ended):
     # Lists that are empty all over have no type; a value in the first object gives one.
     records = [{**records[0], "ids": [1]}, *records]
-    write_lines(tmp_path / "a.jsonl", [json.dumps(record).encode() for record in records])
+    written = [json.dumps(record).encode() for record in records]
+    for place, blank in enumerate(blanks):  # anywhere, several in a row too
+        written.insert(place * place % (len(written) + 1), blank)
+    text = b"\n".join(written) + b"\n" * ended
+    (tmp_path / "a.jsonl").write_bytes(text)
+    monkeypatch.setattr(lines, "WINDOW_BYTES", window)
     check_partition(tmp_path / "a.jsonl", records, cuts, monkeypatch, block)
 
 

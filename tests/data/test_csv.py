@@ -6,7 +6,7 @@ import io
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.data import CsvReader, Source, csv_index, open_reader
@@ -42,7 +42,7 @@ def refused(path, text):
     return str(caught.value)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     records=RECORDS,
     data=st.data(),

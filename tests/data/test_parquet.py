@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.data import Source, open_reader
@@ -17,7 +17,6 @@ def rows(batches):
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=RECORDS, group=st.integers(1, 20), data=st.data())
 def test_ranges_over_row_groups_equal_slices(tmp_path, records, group, data):
     path = tmp_path / "records.parquet"

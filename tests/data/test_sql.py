@@ -120,6 +120,12 @@ def test_refusals_name_flag_table_and_row(database, table, message):
         read()
 
 
+def test_an_error_names_the_key_where_it_is_no_column_to_be_read(database):
+    reader = open_reader(f"{database}#wrong", FLAG, columns=["number"])
+    with pytest.raises(UserError, match=r"row 2 \(id = 7\): column 'number': 'many' is no int64"):
+        rows_of(reader, 0, 2)
+
+
 def test_a_value_that_its_type_cannot_parse_names_its_row(database):
     with sqlite3.connect(database.removeprefix("sqlite:///")) as connection:
         connection.execute("UPDATE wrong SET number = 2, day = 'monday' WHERE id = 7")
