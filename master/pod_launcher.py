@@ -126,10 +126,17 @@ class PodLauncher(Launcher):
 
     def _list(self) -> str:
         """See all pods; returns the version of the list, from which a watch goes on."""
-        listed = self._core.list_namespaced_pod(**self._selection, _request_timeout=CALL_SECONDS)
-        views = [PodView.of(plain(self._api, pod)) for pod in listed.items]
-        self._feed(lambda pods: pods.listed([view for view in views if view is not None]))
-        return str(listed.metadata.resource_version)
+        while True:
+            with self._changed:
+                self._pods.listing()
+            listed = self._core.list_namespaced_pod(
+                **self._selection, _request_timeout=CALL_SECONDS
+            )
+            views = [PodView.of(plain(self._api, pod)) for pod in listed.items]
+            self._feed(lambda pods: pods.listed([view for view in views if view is not None]))
+            with self._changed:
+                if not self._pods.unsure:
+                    return str(listed.metadata.resource_version)
 
     def _watch_on(self) -> None:
         """See what changes after the version seen last, for a while."""

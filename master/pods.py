@@ -147,6 +147,7 @@ class Pods:
         self._there: dict[ProcessId, PodView] = {}
         self._growth: Counter[ProcessId] = Counter()
         self._listed = False
+        self._created_since: set[Start] = set()  # the last listing began
 
     @property
     def alive(self) -> frozenset[Start]:
@@ -196,6 +197,7 @@ class Pods:
         if tracked is None:
             return [DeletePod(start, at_once=True)]  # ended while it was being created
         tracked.created = True
+        self._created_since.add(start)
         return []
 
     def refused(self, start: Start, message: str) -> list[Action]:
@@ -254,21 +256,40 @@ class Pods:
                     actions.append(self._creation(waiting))
         return actions
 
+    def listing(self) -> None:
+        """All pods are about to be asked for."""
+        self._created_since.clear()
+
     def listed(self, views: Sequence[PodView]) -> list[Action]:
-        """All pods that there are: at the beginning, and after a watch was interrupted."""
+        """All pods that there are: at the beginning, and after a watch was interrupted.
+
+        One that was created since `listing` may be younger than the answer: nothing is
+        concluded from its absence, and `unsure` asks for another list.
+        """
         self._listed = True
         shown = {view.start for view in views}
+        self._created_since -= shown
         actions: list[Action] = []
         for view in list(self._there.values()):
             if view.start not in shown:
                 actions += self.gone(view.start)
+        known = shown | self._created_since
         for start, tracked in list(self._tracked.items()):
             # Came and went while nobody watched.
-            if tracked.created and start not in shown and start in self._tracked:
+            if tracked.created and start not in known and start in self._tracked:
                 actions += self.gone(start)
         for view in views:
             actions += self.seen(view)
         return actions
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a pod is not in the list although it may have been there before.
+
+        It may also have come and gone meanwhile, which a watch that begins at the list
+        would not tell.
+        """
+        return not self._created_since.isdisjoint(self._tracked)
 
     def _over(self, view: PodView, tracked: _Tracked) -> list[Action]:
         if view.reason in LOST_PLACE or view.disrupted:

@@ -154,9 +154,33 @@ def test_what_was_missed_is_seen_in_the_list(pods):
     other = Start(ServerId(1), 0)
     running(pods)
     running(pods, other)
+    pods.listing()
     actions = pods.listed([pod(other)])
     assert exit_of(actions).exited.start == FIRST
     assert pods.alive == {other}
+    assert not pods.unsure
+
+
+def test_a_pod_that_is_younger_than_the_list_is_not_taken_for_gone(pods):
+    pods.start(FIRST)
+    pods.listing()  # answered before, and heard of after, the pod is created
+    pods.created(FIRST)
+    assert pods.listed([]) == []
+    assert pods.alive == {FIRST}
+    assert pods.unsure
+
+    # It may as well have gone before the answer: the next list tells.
+    pods.listing()
+    assert exit_of(pods.listed([])).exited.start == FIRST
+    assert not pods.unsure
+
+
+def test_a_pod_that_is_created_while_all_are_listed_is_seen_in_the_list(pods):
+    pods.start(FIRST)
+    pods.listing()
+    pods.created(FIRST)
+    assert pods.listed([pod()]) == [Started(FIRST, None)]
+    assert not pods.unsure
 
 
 def test_a_refused_creation_is_the_end_and_counts(pods):
