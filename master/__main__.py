@@ -34,7 +34,7 @@ from shoal.master.events import RecordedJob
 from shoal.master.job import Job
 from shoal.master.journal import Entry, Journal
 from shoal.master.kept_audit import audit_apart
-from shoal.master.launcher import Launcher, LauncherEvent
+from shoal.master.launcher import Launcher
 from shoal.master.losses import StepLosses
 from shoal.master.phases import Phase
 from shoal.master.processes import ProcessLauncher, shoal_command
@@ -120,8 +120,8 @@ def serve(
     return rpc.serve(handlers, f"{host}:{port}", RPC_THREADS, name)
 
 
-MakeLauncher = Callable[[Callable[[LauncherEvent], None], str], Launcher]
-"""The launcher that posts to a function, for a master at an address (host:port)."""
+MakeLauncher = Callable[[Runner, str], Launcher]
+"""The launcher that posts to a runner, for a master at an address (host:port)."""
 
 
 def run_job(
@@ -134,7 +134,6 @@ def run_job(
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     resume: str = "",
     patience: float = 0.0,
-    on_runner: Callable[[Runner], None] | None = None,
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -144,7 +143,6 @@ def run_job(
     stop_signals: those that stop the job.
     resume: names a resumption, of a job whose processes have all ended; done once.
     patience: seconds for an earlier master to end.
-    on_runner: is given what runs the job, before it does.
 
     Raises UserError if the job runs already, or the journal is damaged; OSError if the
     port is taken.
@@ -162,8 +160,6 @@ def run_job(
         if resume and resume not in job.resumptions:
             resume_job(job, config, journal, resume, clock())
         runner = Runner(job, clock=clock, commit=journal.commit)
-        if on_runner is not None:
-            on_runner(runner)
         for number in stop_signals:
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
@@ -181,7 +177,7 @@ def run_job(
                 command = shoal_command(folder, address)
                 launcher: Launcher = ProcessLauncher(runner.post, folder, command)
             else:
-                launcher = make_launcher(runner.post, address)
+                launcher = make_launcher(runner, address)
             runner.run(launcher, again=bool(journal.entries))
             write_json(folder.result, runner.apply(result_of))
         finally:

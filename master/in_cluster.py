@@ -131,6 +131,13 @@ def _run(
             growth=growth,
         )
 
+    def make_launcher(runner: Runner, _: str) -> PodLauncher:
+        steps = manifests.memory_steps(config.oom_memory_factor)
+        launcher = PodLauncher(runner.post, api, namespace, name, make_pod, steps)
+        if config.shared(config.job_dir):
+            linger_when_told_to_end(runner, launcher)
+        return launcher
+
     # A master is made to be killed at any time: a pod that is taken away must not stop the
     # job. As the first process of a container it has no default handlers.
     signal.signal(signal.SIGTERM, lambda *_: leave())
@@ -142,10 +149,7 @@ def _run(
         stop_signals=(),
         resume=resume,
         patience=LOCK_PATIENCE_SECONDS,
-        on_runner=lingering if config.shared(config.job_dir) else None,
-        make_launcher=lambda post, _: PodLauncher(
-            post, api, namespace, name, make_pod, manifests.memory_steps(config.oom_memory_factor)
-        ),
+        make_launcher=make_launcher,
     )
     data = {manifests.RESULT_FILE: folder.result.read_text()}
     try:
@@ -163,10 +167,11 @@ def leave() -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def lingering(runner: Runner) -> None:
+def linger_when_told_to_end(runner: Runner, launcher: PodLauncher) -> None:
     """Have SIGTERM end this process only when no server waits for a checkpoint any more.
 
-    A drained node tells master and servers to end at the same time.
+    A drained node tells master and servers to end at the same time. New pods are left to
+    the master that comes next, if one does: the job may be about to be deleted.
     """
 
     def linger() -> None:
@@ -177,6 +182,7 @@ def lingering(runner: Runner) -> None:
         leave()
 
     def told(*_: object) -> None:
+        launcher.create_no_more()
         late = threading.Timer(LINGER_AT_MOST_SECONDS, leave)
         late.daemon = True
         late.start()

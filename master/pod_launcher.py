@@ -58,6 +58,7 @@ class PodLauncher(Launcher):
         self._namespace, self._job_name = namespace, job_name
         self._make_pod = make_pod
         self._pods = Pods(memory_steps)
+        self._creates = True
         self._version = ""  # of the watch; empty: all pods are to be listed
         self._changed = threading.Condition()
         self._actions: queue.SimpleQueue[tuple[Action, int]] = queue.SimpleQueue()
@@ -89,6 +90,13 @@ class PodLauncher(Launcher):
     def kill(self, start: Start) -> None:
         """Delete the pod without grace."""
         self._feed(lambda pods: pods.end(start, at_once=True))
+
+    def create_no_more(self) -> None:
+        """Leave the pods that are still to be created to another master.
+
+        Takes no lock, so that it may be called by a signal handler.
+        """
+        self._creates = False
 
     def running(self) -> frozenset[Start]:
         """The processes that have not ended."""
@@ -129,14 +137,16 @@ class PodLauncher(Launcher):
         while True:
             with self._changed:
                 self._pods.listing()
-            listed = self._core.list_namespaced_pod(
-                **self._selection, _request_timeout=CALL_SECONDS
-            )
-            views = [PodView.of(plain(self._api, pod)) for pod in listed.items]
-            self._feed(lambda pods: pods.listed([view for view in views if view is not None]))
+            version = self._see_all()
             with self._changed:
                 if not self._pods.unsure:
-                    return str(listed.metadata.resource_version)
+                    return version
+
+    def _see_all(self) -> str:
+        listed = self._core.list_namespaced_pod(**self._selection, _request_timeout=CALL_SECONDS)
+        views = [PodView.of(plain(self._api, pod)) for pod in listed.items]
+        self._feed(lambda pods: pods.listed([view for view in views if view is not None]))
+        return str(listed.metadata.resource_version)
 
     def _watch_on(self) -> None:
         """See what changes after the version seen last, for a while."""
@@ -208,7 +218,7 @@ class PodLauncher(Launcher):
 
     def _create(self, start: Start, growth: int) -> None:
         with self._changed:
-            if not self._pods.wanted(start):
+            if not (self._creates and self._pods.wanted(start)):
                 return  # ended meanwhile, or an earlier attempt had succeeded after all
         self._core.create_namespaced_pod(
             self._namespace, self._make_pod(start, growth), _request_timeout=CALL_SECONDS

@@ -52,8 +52,7 @@ class PortForward:
     """
 
     def __init__(self, api: client.ApiClient, namespace: str, pod: str, port: int) -> None:
-        # An ApiClient of its own: the library's stream call replaces its request method.
-        self._core = client.CoreV1Api(client.ApiClient(api.configuration))
+        self._configuration = api.configuration
         self._namespace, self._pod, self._port = namespace, pod, port
         self._folder = tempfile.TemporaryDirectory(prefix="shoal-")
         path = Path(self._folder.name) / "master"
@@ -76,29 +75,32 @@ class PortForward:
                 local, _ = self._listener.accept()
             except OSError:
                 return
-            try:
-                forward = portforward(
-                    self._core.connect_get_namespaced_pod_portforward,
-                    self._pod,
-                    self._namespace,
-                    ports=str(self._port),
-                )
-                remote = forward.socket(self._port)
-            except (ApiException, OSError):
-                local.close()  # the caller tries again
-                continue
-            threading.Thread(target=_join, args=(local, remote), daemon=True).start()
+            # Each in a thread of its own from the beginning: the API server may take one and
+            # not answer, and the caller's next try must not wait behind it.
+            threading.Thread(target=self._carry, args=(local,), daemon=True).start()
 
-
-def _join(local: socket.socket, remote: socket.socket) -> None:
-    """Carry what comes in at either end to the other, until both have ended."""
-    back = threading.Thread(target=_pump, args=(remote, local), daemon=True)
-    back.start()
-    _pump(local, remote)
-    back.join()
-    for end in (local, remote):
-        with contextlib.suppress(OSError):
-            end.close()
+    def _carry(self, local: socket.socket) -> None:
+        """Make a way for a connection, and carry what comes until both ends have ended."""
+        # A client of its own: the library's stream call replaces its request method.
+        core = client.CoreV1Api(client.ApiClient(self._configuration))
+        try:
+            forward = portforward(
+                core.connect_get_namespaced_pod_portforward,
+                self._pod,
+                self._namespace,
+                ports=str(self._port),
+            )
+            remote = forward.socket(self._port)
+        except (ApiException, OSError):
+            local.close()  # the caller tries again
+            return
+        back = threading.Thread(target=_pump, args=(remote, local), daemon=True)
+        back.start()
+        _pump(local, remote)
+        back.join()
+        for end in (local, remote):
+            with contextlib.suppress(OSError):
+                end.close()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

@@ -1,8 +1,11 @@
 """A connection that breaks says nothing on the terminal; what else goes wrong does."""
 
+import socket
 import threading
 
-from shoal.cluster.portforward import quiet_where_connections_break
+from kubernetes import client
+
+from shoal.cluster.portforward import PortForward, quiet_where_connections_break
 
 
 def test_only_the_librarys_broken_connections_are_passed_over(monkeypatch):
@@ -22,3 +25,18 @@ def test_only_the_librarys_broken_connections_are_passed_over(monkeypatch):
     run("def work():\n    raise ValueError('a bug')", "kubernetes.stream.ws_client")
     run("def work():\n    raise ConnectionResetError('ours')", "shoal.own")
     assert told == ["a bug", "ours"]
+
+
+def test_an_api_server_that_does_not_answer_once_does_not_hold_up_the_next_try():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        configuration = client.Configuration()
+        configuration.host = f"http://127.0.0.1:{server.getsockname()[1]}"
+        forward = PortForward(client.ApiClient(configuration), "space", "pod", 1)
+        tries = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+        taken = []
+        for each in tries:
+            each.connect(forward.address.removeprefix("unix:"))
+            taken.append(server.accept()[0])  # and never answered
+        forward.close()
+        for each in (*taken, *tries):
+            each.close()
