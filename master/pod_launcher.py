@@ -58,7 +58,7 @@ class PodLauncher(Launcher):
         self._namespace, self._job_name = namespace, job_name
         self._make_pod = make_pod
         self._pods = Pods(memory_steps)
-        self._creates = True
+        self._creates, self._closed = True, threading.Event()
         self._version = ""  # of the watch; empty: all pods are to be listed
         self._changed = threading.Condition()
         self._actions: queue.SimpleQueue[tuple[Action, int]] = queue.SimpleQueue()
@@ -98,6 +98,10 @@ class PodLauncher(Launcher):
         """
         self._creates = False
 
+    def close(self) -> None:
+        """Look at the cluster no more."""
+        self._closed.set()
+
     def running(self) -> frozenset[Start]:
         """The processes that have not ended."""
         with self._changed:
@@ -112,12 +116,14 @@ class PodLauncher(Launcher):
 
     def _watch(self) -> None:
         failures = 0
-        while True:
+        while not self._closed.is_set():
             try:
                 self._version = self._version or self._list()
                 self._watch_on()
                 failures = 0
             except (ApiException, *UNREACHABLE) as error:
+                if self._closed.is_set():
+                    return
                 # A watch goes on where it broke off, unless what was missed is too old.
                 if isinstance(error, ApiException) and error.status == GONE:
                     self._version = ""

@@ -1,0 +1,74 @@
+"""The launcher of pods, where a real API server cannot be had to do what is needed.
+
+Over HTTP, from a server that has no pod and no past; tests/kubernetes has the real one.
+"""
+
+import json
+import queue
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from kubernetes import client
+
+from shoal.master.ids import Start, WorkerId
+from shoal.master.launcher import Exited
+from shoal.master.pod_launcher import GONE, PodLauncher
+
+STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired"}
+STATUS |= {"code": GONE, "message": "too old resource version: 7 (9)"}
+
+
+@pytest.fixture(params=["answer", "event"])
+def forgetful(request):
+    """An API server by its address, and a queue of what it was asked for.
+
+    It has forgotten all that a watch could go on from, and says so in one of two ways.
+    """
+    asked = queue.SimpleQueue()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            watched = "watch=true" in self.path
+            asked.put("watch" if watched else "list")
+            refused = watched and request.param == "answer"
+            if watched:
+                content = STATUS if refused else {"type": "ERROR", "object": STATUS}
+            else:
+                content = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}
+            body = json.dumps(content).encode() + b"\n"
+            self.send_response(GONE if refused else 200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+
+
+@pytest.fixture
+def launcher(forgetful):
+    """A launcher, and a queue of what it tells."""
+    configuration = client.Configuration()
+    configuration.host, _ = forgetful
+    events = queue.SimpleQueue()
+    made = PodLauncher(events.put, client.ApiClient(configuration), "space", "job", lambda *_: {})
+    yield made, events
+    made.close()
+
+
+def test_after_410_all_pods_are_listed(forgetful, launcher):
+    (_, asked), (launcher, events) = forgetful, launcher
+    adopted = Start(WorkerId(0), 0)
+    while asked.get(timeout=60) != "watch":
+        pass
+    assert asked.get(timeout=60) == "list"
+    launcher.adopt(adopted)  # whose pod is not there
+    assert isinstance(exited := events.get(timeout=60), Exited)
+    assert (exited.start, exited.counted) == (adopted, False)
