@@ -42,7 +42,7 @@ from shoal.master.result import result_of
 from shoal.master.resume import resume_job
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
-from shoal.proto import rpc
+from shoal.proto import serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.wholefile import write_json
@@ -108,7 +108,7 @@ def job_clock(entries: Sequence[Entry]) -> Callable[[], float]:
 
 
 def serve(
-    handlers: rpc.Handlers, name: str, folder: JobFolder, host: str, port: int
+    handlers: serving.Handlers, name: str, folder: JobFolder, host: str, port: int
 ) -> tuple[grpc.Server, int]:
     """Serve on `port`; if that is 0, on the port of the master before, if it is free.
 
@@ -116,8 +116,8 @@ def serve(
     """
     if not port and (before := folder.master_address()) is not None:
         with contextlib.suppress(OSError):
-            return rpc.serve(handlers, before, RPC_THREADS, name)
-    return rpc.serve(handlers, f"{host}:{port}", RPC_THREADS, name)
+            return serving.serve(handlers, before, RPC_THREADS, name)
+    return serving.serve(handlers, f"{host}:{port}", RPC_THREADS, name)
 
 
 MakeLauncher = Callable[[Runner, str], Launcher]
@@ -167,7 +167,7 @@ def run_job(
         service = MasterService(
             runner, Routing.even(config.num_ps), losses, partial(audit_apart, folder)
         )
-        name = rpc.peer_name(config.token, "master")
+        name = transport.peer_name(config.token, "master")
         server, bound = serve(service.handlers(), name, folder, host, port)
         address = f"{host}:{bound}"
         try:

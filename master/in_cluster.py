@@ -46,7 +46,7 @@ from shoal.master.ids import Start
 from shoal.master.kept_audit import audit_apart
 from shoal.master.pod_launcher import PodLauncher
 from shoal.master.runner import Runner
-from shoal.proto.rpc import backoff_seconds
+from shoal.proto.backoff import backoff_seconds
 from shoal.result import JobResult
 
 logger = logging.getLogger(__name__)

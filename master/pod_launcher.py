@@ -22,7 +22,7 @@ from shoal.cluster.manifests import JOB_LABEL, Manifest, pod_name
 from shoal.master.ids import Start
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.pods import Action, CreatePod, DeletePod, Pods, PodView, Report
-from shoal.proto.rpc import backoff_seconds
+from shoal.proto.backoff import backoff_seconds
 
 logger = logging.getLogger(__name__)
 

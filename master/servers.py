@@ -18,7 +18,8 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.methods import Method, Reply, Request
-from shoal.proto.rpc import Connection, peer_name
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
 
 logger = logging.getLogger(__name__)
 

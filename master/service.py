@@ -43,7 +43,7 @@ class MasterService:
         self._routing = routing.to_message()
 
     def handlers(self) -> dict[Method[Any, Any], Callable[[Any], Any]]:
-        """The table for rpc.serve."""
+        """The table for serving.serve."""
         return {
             methods.GET_RESTORE: self._get_restore,
             methods.REGISTER_SERVER: self._register_server,

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Generic
 
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.backoff import backoff_seconds
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
 from shoal.proto.methods import Method, Reply, Request
-from shoal.proto.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection, backoff_seconds
+from shoal.proto.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The errors that cross the wire, as one exception type with a kind.
 
-A handler raises `WireError`; proto/rpc.py carries it to the caller, where the same
+A handler raises `WireError`; serving.py and rpc.py carry it to the caller, where the same
 exception is raised again. Callers branch on `kind`, never on the text.
 """
 

@@ -1,6 +1,6 @@
 """The calls of both services as typed values, one each.
 
-`rpc.serve` and `rpc.Connection.call` take these instead of generated stubs: the
+`serving.serve` and `rpc.Connection.call` take these instead of generated stubs: the
 types of request and reply follow from the value, and a method whose bytes are a
 frame (proto/frames.py) is simply one of `bytes`. A test holds this table against
 shoal.proto.

@@ -1,8 +1,8 @@
 """Large requests travel in parts, as a stream of messages, and are one request again.
 
-Owns cutting and joining; which calls do it is rpc.py's. The first part begins with the
-length of the whole. Answers are not cut here: who asks for many rows asks in several calls
-(worker/requests.py), so that one is gathered while another one travels.
+Owns cutting and joining; which calls do it is rpc.py's and serving.py's. The first part
+begins with the length of the whole. Answers are not cut here: who asks for many rows asks
+in several calls (worker/requests.py), so that one is gathered while another one travels.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from shoal import log
 from shoal.config import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
-from shoal.proto import methods, rpc
+from shoal.proto import methods, rpc, serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.memory import keep_freed_memory
@@ -87,7 +87,7 @@ def main(
             master,
             patience=patience,
             cancelled=server.stopped,
-            peer=rpc.peer_name(job.token, "master"),
+            peer=transport.peer_name(job.token, "master"),
             address_now=JobFolder(Path(config).parent).master_address,
         )
 
@@ -101,8 +101,8 @@ def main(
                 sink = sink_of(job, index, incarnation, connection)
                 server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
             restored = _restore(server, index, incarnation, connection)
-        name = rpc.peer_name(job.token, "ps", index)
-        grpc_server, port = rpc.serve(server.handlers(), address, threads, name)
+        name = transport.peer_name(job.token, "ps", index)
+        grpc_server, port = serving.serve(server.handlers(), address, threads, name)
         logger.info("listening on %s:%d", host, port)
         if connection is not None:
             request = pb.RegisterServerRequest(

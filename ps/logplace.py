@@ -11,7 +11,8 @@ from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.rpc import Connection, peer_name
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
 from shoal.ps.logfile import FileSink
 from shoal.ps.logpeer import PeerSink
 from shoal.ps.logs import Sink

@@ -20,7 +20,7 @@ from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.proto.rpc import Handlers
+from shoal.proto.serving import Handlers
 from shoal.ps.comeback import Meetings, newest_share
 from shoal.ps.finite import check_finite
 from shoal.ps.held import HeldGradients, ReadersOrWriter
@@ -87,7 +87,7 @@ class ParameterServer:
             threading.Thread(target=self._log.keep, args=(self.stopped,), daemon=True).start()
 
     def handlers(self) -> Handlers:
-        """The table of calls for `rpc.serve`."""
+        """The table of calls for `serving.serve`."""
         return {
             methods.REGISTER: self._when_ready(self.register),
             methods.INITIALIZE_DENSE: self.initialize_dense,

@@ -31,7 +31,8 @@ from shoal.processes import kill_job
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection, peer_name
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
 
 POLL_SECONDS = 0.25

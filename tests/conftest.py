@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from shoal.proto import methods, rpc
+from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
@@ -68,7 +68,7 @@ class Cluster:
 
 
 def _start(handlers):
-    return rpc.serve(handlers, "127.0.0.1:0", threads=8)
+    return serving.serve(handlers, "127.0.0.1:0", threads=8)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
-from shoal.proto.rpc import DEFAULT_PATIENCE, Connection, peer_name
+from shoal.proto.rpc import DEFAULT_PATIENCE, Connection
+from shoal.proto.transport import peer_name
 from shoal.worker.cache import RowCache
 from shoal.worker.ids import TableIds, group_tables
 from shoal.worker.requests import PullPlan, push_frame

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from shoal.config import JobConfig
-from shoal.proto import methods, rpc
+from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
@@ -94,7 +94,7 @@ def _prepared(config: JobConfig, address: str, batches: list[Any]) -> tuple[list
     def registered(_: Any) -> pb.RegisterWorkerReply:
         return pb.RegisterWorkerReply(routing=Routing.even(1).to_message(), servers=[address])
 
-    master, port = rpc.serve({methods.REGISTER_WORKER: registered}, "127.0.0.1:0", 1)
+    master, port = serving.serve({methods.REGISTER_WORKER: registered}, "127.0.0.1:0", 1)
     progress = Progress()
     group = ServerGroup(rpc.Connection(f"127.0.0.1:{port}"), 0, 0, progress.stopped)
     module = load_module(str(Path(__file__).parent), "model.custom_model")

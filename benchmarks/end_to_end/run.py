@@ -38,7 +38,8 @@ from shoal.config import JobConfig
 from shoal.model_zoo.criteo import prepare as stream
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.rpc import Connection, peer_name
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
 
 HERE = Path(__file__).parent
 BENCH = Path("build/bench")

@@ -22,7 +22,7 @@ from shoal.config import JobConfig
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
-from shoal.proto import methods, rpc
+from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
@@ -84,7 +84,7 @@ def start_server(folder: Path) -> tuple[subprocess.Popen[str], str]:
 def master_of(address: str) -> tuple[grpc.Server, int]:
     """Answers workers as the master of a job with that one server would; and its port."""
     reply = pb.RegisterWorkerReply(routing=Routing.even(1).to_message(), servers=[address])
-    return rpc.serve({methods.REGISTER_WORKER: lambda _: reply}, LOCAL, 1)
+    return serving.serve({methods.REGISTER_WORKER: lambda _: reply}, LOCAL, 1)
 
 
 class Server:

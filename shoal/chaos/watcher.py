@@ -26,7 +26,8 @@ from shoal.processes import kill_process, process_of, signal_process
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection, peer_name
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
 
 LOOK_SECONDS = 0.02
 """Between two looks at the servers: some steps of a small model."""

@@ -22,7 +22,8 @@ from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.portforward import PortForward
 from shoal.config import JobConfig
 from shoal.errors import UserError
-from shoal.proto.rpc import Connection, peer_name
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
 
 DELETE_SECONDS = 60.0
 """For the cluster to remove a job: its pods' grace, and some."""

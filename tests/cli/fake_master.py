@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
-from shoal.proto import methods, rpc
+from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 
 behaviour, _, config_path = sys.argv[1:]
@@ -60,7 +60,7 @@ if behaviour == "orphan":
     print("RuntimeError: the last words", flush=True)
     os._exit(3)
 
-server, port = rpc.serve(
+server, port = serving.serve(
     {methods.GET_JOB_STATUS: status, methods.STOP_JOB: stop}, "127.0.0.1:0", threads=2
 )
 folder.master.write_text(json.dumps({"address": f"127.0.0.1:{port}", "pid": os.getpid()}))

@@ -16,7 +16,8 @@ from shoal.processes import job_processes, kill_job
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection, peer_name
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
 
 ZOO = Path(__file__).with_name("zoo")
 PATIENCE = 120.0

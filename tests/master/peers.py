@@ -27,7 +27,7 @@ from pathlib import Path
 from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
 from shoal.master.ids import Start
-from shoal.proto import methods, rpc
+from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -77,7 +77,7 @@ class Server:
             methods.STATUS: self.status,
             methods.SHUTDOWN: self.shutdown,
         }
-        server, port = rpc.serve(handlers, "127.0.0.1:0", 4)
+        server, port = serving.serve(handlers, "127.0.0.1:0", 4)
         request = pb.RegisterServerRequest(
             server=self.index, incarnation=incarnation, address=f"127.0.0.1:{port}"
         )

@@ -21,7 +21,7 @@ from shoal.master.processes import ProcessLauncher
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
-from shoal.proto import methods, rpc
+from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
@@ -43,7 +43,7 @@ class RunningJob:
         self.runner = Runner(self.job)
         self.started = queue.SimpleQueue()
         service = MasterService(self.runner, Routing.even(self.config.num_ps))
-        self.server, port = rpc.serve(service.handlers(), "127.0.0.1:0", 8)
+        self.server, port = serving.serve(service.handlers(), "127.0.0.1:0", 8)
         self.address = f"127.0.0.1:{port}"
         self.master = rpc.Connection(self.address, patience=0.0)
         self.launcher = ProcessLauncher(self.post, self.folder, command(self.folder, self.address))

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from shoal.proto import methods, rpc
+from shoal.proto import methods, serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Circuit
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
@@ -20,7 +20,7 @@ class Server:
 
     def start(self, port=0, name="", handlers=None):
         handlers = handlers or {methods.PULL: lambda frame: self.handler(frame)}
-        self._server, port = rpc.serve(handlers, f"127.0.0.1:{port}", 16, name)
+        self._server, port = serving.serve(handlers, f"127.0.0.1:{port}", 16, name)
         self.address = f"127.0.0.1:{port}"
         return port
 
@@ -163,7 +163,7 @@ def test_a_refusal_of_a_server_that_is_there_is_raised_at_once(server, circuit):
 def test_another_job_on_the_port_is_not_taken_for_the_server(server, circuit, connect):
     """1. the server ends; 2. another job's takes its port; 3. it applies nothing of ours;
     4. the server comes back elsewhere and answers."""
-    name, other = rpc.peer_name("ours", "ps", 3), rpc.peer_name("theirs", "ps", 3)
+    name, other = transport.peer_name("ours", "ps", 3), transport.peer_name("theirs", "ps", 3)
     port = server.start(name=name)
     one = circuit(server, peer=name)
     assert one.call(methods.PULL, b"x") == b"answer to x"

@@ -2,11 +2,11 @@
 
 import grpc
 
-from shoal.proto import rpc
+from shoal.proto import serving, transport
 
 
 def test_a_server_says_that_it_serves_without_a_token():
-    server, port = rpc.serve({}, "127.0.0.1:0", 1, rpc.peer_name("token", "ps", 1))
+    server, port = serving.serve({}, "127.0.0.1:0", 1, transport.peer_name("token", "ps", 1))
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             check = channel.unary_unary("/grpc.health.v1.Health/Check")

@@ -1,12 +1,14 @@
 """A network that is cut between a caller and a server, and one whose other end has vanished."""
 
 import socket
+import struct
 import threading
+import time
 
 import pytest
 
 from shoal.chaos.relay import Relay
-from shoal.proto import methods, rpc
+from shoal.proto import methods, rpc, serving, transport
 from shoal.proto.circuit import Circuit
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError
 from shoal.proto.faults import target_file
@@ -23,7 +25,7 @@ def server():
         calls.append(bytes(frame))
         return b"answer"
 
-    grpc_server, port = rpc.serve({methods.PULL: pull}, "127.0.0.1:0", 16)
+    grpc_server, port = serving.serve({methods.PULL: pull}, "127.0.0.1:0", 16)
     yield f"127.0.0.1:{port}", calls
     grpc_server.stop(None).wait()
 
@@ -154,3 +156,36 @@ def test_a_half_open_connection_is_found_by_pings_long_before_the_deadline(
     through.cut()
     with pytest.raises(PeerUnavailableError, match="ping timeout"):
         connection.call(methods.PULL, b"")
+
+
+def test_pings_of_a_peer_without_a_call_are_not_taken_for_abuse(monkeypatch):
+    """The real times are 20 seconds between a client's pings, and 5 that a server permits."""
+    options = dict(transport.SERVER_OPTIONS)
+    permitted = "grpc.http2.min_ping_interval_without_data_ms"
+    assert options[permitted] < dict(transport.CHANNEL_OPTIONS)["grpc.keepalive_time_ms"]
+    options[permitted] = 50
+    monkeypatch.setattr(serving, "SERVER_OPTIONS", list(options.items()))
+    grpc_server, port = serving.serve({}, "127.0.0.1:0", 1)
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as peer:
+        stream = peer.makefile("rb")
+        peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _http2_frame(4))
+        for number in range(5):  # a server forgives two that come too soon
+            peer.sendall(_http2_frame(6, struct.pack(">Q", number)))
+            kind, payload = _http2_answer(stream)
+            assert (kind, payload) == (6, struct.pack(">Q", number))
+            time.sleep(2 * options[permitted] / 1000)
+    grpc_server.stop(None).wait()
+
+
+def _http2_frame(kind, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, 0, 0) + payload
+
+
+def _http2_answer(stream):
+    """Kind and payload of the next PING that answers ours (6), or GOAWAY (7)."""
+    while True:
+        head = stream.read(9)
+        length, kind, flags = int.from_bytes(head[:3]), head[3], head[4]
+        payload = stream.read(length)
+        if kind == 7 or (kind == 6 and flags & 1):
+            return kind, payload

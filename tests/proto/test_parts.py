@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.proto import methods, parts, rpc
+from shoal.proto import methods, parts, serving
 from shoal.proto.errors import WireError
 
 
@@ -41,7 +41,7 @@ def test_a_large_request_arrives_whole_and_its_refusal_comes_back(connect, monke
             raise WireError(6, "because")
         return frame[::-1]
 
-    server, port = rpc.serve({methods.PUSH: handler}, "127.0.0.1:0", 2, "job/ps-0")
+    server, port = serving.serve({methods.PUSH: handler}, "127.0.0.1:0", 2, "job/ps-0")
     connection = connect(f"127.0.0.1:{port}", peer="job/ps-0")
     request = bytes(range(256)) * 4
     assert connection.call(methods.PUSH, request) == request[::-1]

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from shoal.proto import methods, rpc
+from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 
@@ -14,7 +14,7 @@ def serve():
     servers = []
 
     def start(handlers):
-        server, port = rpc.serve(handlers, "127.0.0.1:0", threads=4)
+        server, port = serving.serve(handlers, "127.0.0.1:0", threads=4)
         servers.append(server)
         return f"127.0.0.1:{port}"
 
@@ -124,13 +124,13 @@ def test_a_bug_in_a_handler_is_an_error_of_its_own(serve, connect):
 
 
 def test_a_peer_that_is_away_is_waited_for(serve, connect):
-    server, port = rpc.serve({}, "127.0.0.1:0", 1)
+    server, port = serving.serve({}, "127.0.0.1:0", 1)
     server.stop(None).wait()
     connection = connect(f"127.0.0.1:{port}")
     answers = []
     caller = threading.Thread(target=lambda: answers.append(connection.call(methods.PULL, b"x")))
     caller.start()
-    server, again = rpc.serve({methods.PULL: lambda frame: b"back"}, f"127.0.0.1:{port}", 1)
+    server, again = serving.serve({methods.PULL: lambda frame: b"back"}, f"127.0.0.1:{port}", 1)
     assert again == port
     caller.join(30)
     server.stop(None).wait()
@@ -138,7 +138,7 @@ def test_a_peer_that_is_away_is_waited_for(serve, connect):
 
 
 def test_a_peer_that_stays_away_is_given_up(serve, connect):
-    server, port = rpc.serve({}, "127.0.0.1:0", 1)
+    server, port = serving.serve({}, "127.0.0.1:0", 1)
     server.stop(None).wait()
     connection = connect(f"127.0.0.1:{port}", patience=0.3)
     with pytest.raises(PeerUnavailableError, match="Pull at"):
@@ -146,7 +146,7 @@ def test_a_peer_that_stays_away_is_given_up(serve, connect):
 
 
 def test_cancelling_ends_the_waiting(connect):
-    server, port = rpc.serve({}, "127.0.0.1:0", 1)
+    server, port = serving.serve({}, "127.0.0.1:0", 1)
     server.stop(None).wait()
     cancelled = threading.Event()
     cancelled.set()
@@ -158,11 +158,11 @@ def test_cancelling_ends_the_waiting(connect):
 def test_a_port_in_use_is_an_os_error(serve):
     address = serve({})
     with pytest.raises(OSError, match="cannot listen on"):
-        rpc.serve({}, address, 1)
+        serving.serve({}, address, 1)
 
 
 def test_a_peer_that_came_back_elsewhere_is_found(serve, connect):
-    gone = rpc.serve({}, "127.0.0.1:0", threads=1)
+    gone = serving.serve({}, "127.0.0.1:0", threads=1)
     gone[0].stop(None).wait()
     new = serve({methods.STATUS: lambda request: pb.ServerStatus(version=7)})
     connection = connect(f"127.0.0.1:{gone[1]}", address_now=lambda: new)

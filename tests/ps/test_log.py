@@ -19,7 +19,7 @@ from shoal.checkpoints.storage import LocalStorage
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import faults, frames, methods, rpc
+from shoal.proto import faults, frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.routing import Routing, slice_of
@@ -91,7 +91,7 @@ class World:
         self.sequences = {}
         self.kept = []
         self.number = 0
-        self.master, port = rpc.serve({methods.GET_ROUTING: self._located}, "127.0.0.1:0", 4)
+        self.master, port = serving.serve({methods.GET_ROUTING: self._located}, "127.0.0.1:0", 4)
         self.to_master = rpc.Connection(f"127.0.0.1:{port}")
         for index in range(count):
             self.start(index)
@@ -155,7 +155,7 @@ class World:
                 server.begin_anew()
             server.ready.set()
             self.servers[index], self.logs[index] = server, log
-            self.grpc[index], port = rpc.serve(server.handlers(), "127.0.0.1:0", 8)
+            self.grpc[index], port = serving.serve(server.handlers(), "127.0.0.1:0", 8)
             self.addresses[index] = f"127.0.0.1:{port}"
             self.connections[index] = rpc.Connection(self.addresses[index])
 

@@ -9,7 +9,7 @@ from shoal.master.outcomes import DataDescribed
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
 from shoal.master.work import Source
-from shoal.proto import rpc
+from shoal.proto import serving
 from shoal.proto.routing import Routing
 from shoal.worker.heartbeat import Progress
 from shoal.worker.pace import Pace
@@ -29,7 +29,7 @@ def race(connect):
         for index in range(2):
             take(job, w(index))
         runner = Runner(job)
-        server, port = rpc.serve(
+        server, port = serving.serve(
             MasterService(runner, Routing.even(1)).handlers(), "127.0.0.1:0", 4
         )
         servers.append(server)

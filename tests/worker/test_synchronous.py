@@ -13,7 +13,7 @@ from shoal.master.runner import Runner
 from shoal.master.service import MasterService
 from shoal.master.updates import Gradient
 from shoal.master.work import Source
-from shoal.proto import methods, rpc
+from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.worker.heartbeat import Progress
@@ -182,7 +182,7 @@ def race(connect, cluster, server_group, served):
         tasks = [take(job, w(index)).to_message() for index in range(2)]
         runner = Runner(job)
         service = MasterService(runner, Routing.even(2))
-        server, port = rpc.serve(service.handlers(), "127.0.0.1:0", 4)
+        server, port = serving.serve(service.handlers(), "127.0.0.1:0", 4)
         running.append(server)
         ending = threading.Event()
         connections = [connect(address) for address in made.addresses]

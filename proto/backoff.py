@@ -1,0 +1,18 @@
+"""How long to wait before something that failed is tried again. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import random
+
+BACKOFF_FIRST = 0.05
+BACKOFF_LIMIT = 2.0
+
+
+def backoff_seconds(attempt: int) -> float:
+    """Seconds to wait before attempt number `attempt` (from 1), with jitter.
+
+    Exponential, so that many callers do not return to a struggling peer at once
+    (M. Brooker, "Exponential Backoff And Jitter", 2015).
+    """
+    pause: float = min(BACKOFF_LIMIT, BACKOFF_FIRST * 2 ** (attempt - 1))
+    return random.uniform(0.5, 1.0) * pause

@@ -1,0 +1,166 @@
+"""Serving: a gRPC server of handlers, and how their errors go back.
+
+Owns threads, and refusing calls that were meant for another process. Does not know what
+any call means.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from shoal.proto import parts
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import STATUS_CODES, WireError
+from shoal.proto.health import health_handler
+from shoal.proto.methods import Method
+from shoal.proto.transport import (
+    ERROR_METADATA,
+    LABEL_METADATA,
+    MAXIMUM_MESSAGE_BYTES,
+    PARTS_SUFFIX,
+    PEER_METADATA,
+    SERVER_OPTIONS,
+    deserializer,
+    serialize,
+)
+
+logger = logging.getLogger(__name__)
+
+APART_THREADS = 2
+"""Of the methods that are handled apart, whose handlers never wait."""
+
+Handlers = Mapping[Method[Any, Any], Callable[[Any], Any]]
+
+
+def _abort(context: grpc.ServicerContext, error: WireError) -> None:
+    detail = pb.ErrorDetail(kind=error.kind, message=error.message)
+    context.set_trailing_metadata(((ERROR_METADATA, detail.SerializeToString()),))
+    context.abort(STATUS_CODES[error.kind], error.message)
+
+
+def _check_peer(name: str, context: grpc.ServicerContext) -> None:
+    """Raises WireError(WRONG_PEER) for a call that was meant for another than `name`."""
+    if not name:
+        return
+    meant = next(
+        (value for key, value in context.invocation_metadata() if key == PEER_METADATA), None
+    )
+    if meant != name:
+        meant_for = f"for {meant}" if meant else "without a job's token"
+        raise WireError(pb.WRONG_PEER, f"this is {name}, the call was {meant_for}")
+
+
+def _label(kind: type[Message], context: grpc.ServicerContext) -> Message:
+    """The label of a call. Raises WireError(BAD_REQUEST) if it has none."""
+    for key, value in context.invocation_metadata():
+        if key == LABEL_METADATA:
+            try:
+                return kind.FromString(value)
+            except DecodeError as error:
+                raise WireError(pb.BAD_REQUEST, f"label: {error}") from error
+    raise WireError(pb.BAD_REQUEST, f"the call has no label, which is to be a {kind.__name__}")
+
+
+def _guard(
+    method: Method[Any, Any], handler: Callable[[Any], Any], name: str
+) -> Callable[..., Any]:
+    """The gRPC-facing form of a handler: errors translated, bugs logged whole."""
+
+    def unary(request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            _check_peer(name, context)
+            if method.label is not None:
+                return handler((_label(method.label, context), request))
+            return handler(request)
+        except WireError as error:
+            _abort(context, error)
+        except Exception:
+            logger.exception("%s failed", method.path)
+            raise
+
+    def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            _check_peer(name, context)
+            yield from handler(request)
+        except WireError as error:
+            _abort(context, error)
+        except Exception:
+            logger.exception("%s failed", method.path)
+            raise
+
+    return stream if method.streaming else unary
+
+
+def _joined(handler: Callable[[bytes, grpc.ServicerContext], bytes]) -> Callable[..., bytes]:
+    """The form of a guarded handler that takes its request in parts."""
+
+    def joined(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        try:
+            request = parts.join(requests, MAXIMUM_MESSAGE_BYTES)
+        except WireError as error:
+            _abort(context, error)
+        return handler(request, context)
+
+    return joined
+
+
+def serve(
+    handlers: Handlers, address: str, threads: int, name: str = ""
+) -> tuple[grpc.Server, int]:
+    """Start a server for `handlers` on `address` and return it with its port.
+
+    handlers: method -> function of the request. A method of bytes gets and returns
+        bytes. Raise `WireError` to refuse a call.
+    address: "host:port"; port 0 takes a free one.
+    threads: calls handled at the same time; further ones wait.
+    name: as `peer_name` gives it; calls meant for another are refused. "": none are.
+
+    Raises OSError if the address cannot be bound.
+    """
+    services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
+    guarded: Callable[..., Any]
+    joined: Callable[..., Any]
+    apart: dict[str, ThreadPoolExecutor] = {}
+    if any(method.apart for method in handlers):
+        # gRPC looks for this name among the attributes of a handler.
+        pool = ThreadPoolExecutor(APART_THREADS, thread_name_prefix="rpc-apart")
+        apart = {"experimental_thread_pool": pool}
+    for method, handler in handlers.items():
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if method.streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        own = services.setdefault(method.service, {})
+        guarded = _guard(method, handler, name)
+        joined = _joined(guarded)
+        if method.apart:
+            vars(guarded).update(apart)
+            vars(joined).update(apart)
+        own[method.name] = make(
+            guarded,
+            request_deserializer=deserializer(method.request),
+            response_serializer=serialize,
+        )
+        if method.request is bytes and not method.streaming:
+            own[method.name + PARTS_SUFFIX] = grpc.stream_unary_rpc_method_handler(
+                joined, response_serializer=serialize
+            )
+    server = grpc.server(
+        ThreadPoolExecutor(threads, thread_name_prefix="rpc"), options=SERVER_OPTIONS
+    )
+    for service, methods in services.items():
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    server.add_generic_rpc_handlers((health_handler(),))
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: {error}") from error
+    server.start()
+    return server, port

@@ -1,0 +1,77 @@
+"""What the two ends of a connection agree on: gRPC's options, limits, names, and bytes.
+
+The one place where gRPC's options are set. Owns how a call looks on the way; sending it is
+rpc.py's, handling it serving.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from google.protobuf.message import Message
+
+MAXIMUM_MESSAGE_BYTES = 1 << 30
+"""Largest frame, bytes: far above a batch's rows, far below protobuf's own 2 GiB."""
+
+PARTS_SUFFIX = "Parts"
+"""Of the name of a method whose request comes in parts (proto/parts.py)."""
+
+ERROR_METADATA = "shoal-error-bin"
+
+PEER_METADATA = "shoal-peer"
+"""Whom a call is meant for, as `peer_name` gives it."""
+
+LABEL_METADATA = "shoal-label-bin"
+"""A method's label (methods.py)."""
+
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_send_message_length", MAXIMUM_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAXIMUM_MESSAGE_BYTES),
+    # A peer whose machine vanished sends no reset: without pings a call would wait
+    # for its whole deadline.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # Without it a ping is waited for for a minute, whatever keepalive_timeout says.
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Reconnecting must be quick: a restarted process is back within seconds, gRPC's
+    # default backoff grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A job's processes talk directly; a proxy from the environment only breaks that.
+    ("grpc.enable_http_proxy", 0),
+    # A pod that was replaced has another address at the same name: gRPC would not ask
+    # for it for 30 seconds.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+]
+
+SERVER_OPTIONS: list[tuple[str, int]] = [
+    *CHANNEL_OPTIONS[:7],
+    # gRPC by itself permits a peer without a call one ping in five minutes, and closes the
+    # connection of one that sends more (too_many_pings).
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # Without it two servers could share one port by mistake and split its calls.
+    ("grpc.so_reuseport", 0),
+]
+
+
+def peer_name(token: str, role: str, index: int = 0) -> str:
+    """The name of one process of one job, "" without a token.
+
+    Ports are used again: without it a worker could train another job's server, or the
+    wrong one of its own. It is no secret and protects from mistakes only.
+    """
+    return f"{token}/{role}-{index}" if token else ""
+
+
+def serialize(message: Message | bytes) -> bytes:
+    """A message as it travels; bytes travel as they are."""
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+def deserializer(kind: type) -> Callable[[bytes], Any] | None:
+    """What makes a `kind` of what came; None for bytes, which are left as they are."""
+    return None if kind is bytes else cast(type[Message], kind).FromString
