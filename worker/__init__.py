@@ -6,13 +6,16 @@
     module.py      the user's module
     pipeline.py    records to batches of tensors
     lookups.py     embedding layers to ids, rows to embedding layers
+    id_trace.py    which ids a batch looks up
     flat.py        dense variables to one flat vector and back
     specs.py       Keras optimizers and initializers to the servers' specifications
     servers.py     pull and push
     steps.py       the compiled training step and prediction
     model.py       the built model: registered with the servers, a step's sequence
     pace.py        bounded staleness: wait while too far ahead
+    training_steps.py  steps, from their batches to their pushes
     stages.py      the training pipeline: pull ahead, compute, push behind
+    synchronous.py with --sync: steps whose gradients wait for their update
     evaluation.py  metric states
     prediction.py  predictions to files
     export.py      the trained model to files that need no shoal

@@ -1,7 +1,7 @@
 """The user's model, registered with the servers, and the sequence of a step.
 
-Owns the traced function that gives the ids, and one step's sequence: ids, pull,
-compute, push. What is computed is steps.py's, which batches to run loop.py's affair.
+Owns one step's sequence: ids, pull, compute, push. Which ids is id_trace.py's, what is
+computed steps.py's, which batches to run loop.py's affair.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker import accumulation, dependencies, specs
+from shoal.worker import accumulation, specs
 from shoal.worker.callbacks import Callbacks
 from shoal.worker.finite import FiniteCheck
 from shoal.worker.flat import FlatVariables
 from shoal.worker.heartbeat import Progress
+from shoal.worker.id_trace import IdTrace
 from shoal.worker.initial_rows import assign_given_rows, initializer_spec, table_seed
-from shoal.worker.keras_embeddings import out_of_range, tables_above, vocabulary
-from shoal.worker.lookups import RecordLookup, Refusals, sharing_refused
+from shoal.worker.keras_embeddings import tables_above, vocabulary
+from shoal.worker.lookups import RecordLookup, Refusals
 from shoal.worker.losses import Losses
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import Batch
@@ -37,8 +38,6 @@ from shoal.worker.steps import CompiledSteps, StepInputs
 from shoal.worker.supported import check_model, check_text, check_variables
 
 logger = logging.getLogger(__name__)
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -95,17 +94,15 @@ class ServedModel:
         self.accumulated = accumulation.minibatches_to_push(config, self.optimizer.accumulated)
         self.loss = Losses(module.loss, module.loss_weights, self.file, self._refusals.refuse)
         self.callbacks = Callbacks(module, self.optimizer)
-        self._ids = tf.function(self._trace_ids, input_signature=[features_spec])
-        self._calls: list[str] = []
-        self.tables: dict[str, Any] = {}
-        self._frozen: set[str] = set()
+        self._ids = IdTrace(self.model, features_spec, self._refusals, self.file)
         with (
             tables_above(config.embedding_threshold),
             self._calling(f"calling the model of {module.path.name}"),
         ):
-            traced = self._ids.get_concrete_function()
+            self._ids.trace()
+        self.tables = self._ids.tables
         check_variables(self.model, self.file)
-        self._check_ids(traced.graph)
+        self._ids.check()
         self._reseed(worker)
         self.trainable = FlatVariables(self.model.trainable_variables)
         self.state = FlatVariables(
@@ -124,7 +121,7 @@ class ServedModel:
             self.trainable,
             self.state,
             {name: layer.output_dim for name, layer in self.tables.items()},
-            self._calls,
+            self._ids.calls,
             self._refusals,
             features_spec,
             labels_spec,
@@ -144,39 +141,6 @@ class ServedModel:
 
     # ------------------------------------------------------------ set-up
 
-    def _trace_ids(self, features: Any) -> list[tf.Tensor]:
-        if not self.model.built:
-            # Keras builds a model by tracing its layers in graphs of its own, whose
-            # tensors cannot be returned from here.
-            with lookup_with(RecordLookup(self._refusals)):
-                self.model(features, training=False)
-        record = RecordLookup(self._refusals)
-        # Not in training mode: batch statistics and dropout seeds must not move here,
-        # and TensorFlow prunes all that remains but the ids.
-        with lookup_with(record):
-            self.model(features, training=False)
-        self._calls = [layer.table for layer in record.layers]
-        self._record = record
-        for layer in record.layers:
-            known = self.tables.setdefault(layer.table, layer)
-            reason = sharing_refused(known, layer)  # no :=, which AutoGraph does not know
-            if reason is not None:
-                self._refusals.refuse(reason)
-        self._frozen = set(self.tables) - {each.table for each in record.layers if each.trainable}
-        return record.ids
-
-    def _check_ids(self, graph: Any) -> None:
-        """Raises UserError if ids cannot be known from the features alone."""
-        reason = dependencies.refused(
-            graph,
-            self._record.ids,
-            [layer.name for layer in self._record.layers],
-            {rows.name: table for rows, table in zip(self._record.rows, self._calls, strict=True)},
-            self.model.trainable_variables,
-        )
-        if reason is not None:
-            raise UserError(f"{self.file}: {reason}")
-
     def _reseed(self, worker: int) -> None:
         """Give each worker dropout masks of its own; worker 0 keeps the seed's."""
         for layer in self.model._flatten_layers():
@@ -195,7 +159,7 @@ class ServedModel:
                     initializer=initializer_spec(layer).to_json(),
                     optimizer=optimizer,
                     seed=table_seed(layer, config.seed),
-                    frozen=name in self._frozen,
+                    frozen=name in self._ids.frozen,
                     vocabulary=vocabulary(layer),
                 )
                 for name, layer in self.tables.items()
@@ -236,29 +200,19 @@ class ServedModel:
 
     def pull(self, features: Any, *, training: bool) -> Pulled:
         """The rows that `features` need, and newer dense values."""
-        position = {name: i for i, name in enumerate(self.tables)}
-        calls: list[list[Int64]] = [[] for _ in self.tables]
         what = f"reading the ids from what {self._module.describe(self._module.feed_name)} gave"
         with self._stage("ids"), self._calling(what):
-            for name, ids in zip(self._calls, self._ids(features), strict=True):
-                numbers = ids.numpy()
-                if (reason := out_of_range(self.tables[name], numbers)) is not None:
-                    self._refusals.refuse(f"{self.file}: {reason}")
-                calls[position[name]].append(numbers)
+            calls = self._ids.by_table(features)
         with self._stage("pull"):
             return self._servers.pull(calls, training=training)
 
     def _inputs(self, pulled: Pulled) -> StepInputs:
         """Dense vectors, rows of each table, inverse of each call, for a step."""
-        position = {name: i for i, name in enumerate(self.tables)}
-        remaining = [list(each.inverses) for each in pulled.ids]
-        inverses = [tf.constant(remaining[position[name]].pop(0)) for name in self._calls]
-        rows = [tf.constant(each) for each in pulled.rows]
         return (
             tf.constant(pulled.trainable),
             tf.constant(pulled.state),
-            rows,
-            inverses,
+            [tf.constant(each) for each in pulled.rows],
+            self._ids.inverses(pulled.ids),
         )
 
     # ------------------------------------------------------------ training
@@ -300,7 +254,7 @@ class ServedModel:
             tables={
                 table: (pulled.ids[table].unique, gradient.numpy())
                 for table, (name, gradient) in enumerate(zip(self.tables, tables, strict=True))
-                if pulled.ids[table].unique.size and name not in self._frozen
+                if pulled.ids[table].unique.size and name not in self._ids.frozen
             },
             dense=(dense.numpy(), change.numpy()),
             learning_rate=self.callbacks.learning_rate(max(pulled.versions), self.accumulated),

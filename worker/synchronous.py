@@ -18,7 +18,7 @@ from shoal.worker.channel import read_ahead
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.pipeline import Batch
-from shoal.worker.stages import Step, Tasks, prepare, steps
+from shoal.worker.training_steps import Step, Tasks, prepare, steps
 
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.05

@@ -19,7 +19,7 @@ from shoal.worker.pipeline import Batch
 
 
 class TrainingTasks:
-    """As stages.Tasks describes them."""
+    """As training_steps.Tasks describes them."""
 
     def __init__(
         self,
