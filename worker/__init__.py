@@ -9,7 +9,7 @@
     id_trace.py    which ids a batch looks up
     flat.py        dense variables to one flat vector and back
     specs.py       Keras optimizers and initializers to the servers' specifications
-    servers.py     pull and push
+    servers.py     the parameter servers, with server_calls.py, pulling.py and pushing.py
     steps.py       the compiled training step and prediction
     model.py       the built model: registered with the servers, a step's sequence
     pace.py        bounded staleness: wait while too far ahead

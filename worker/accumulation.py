@@ -15,7 +15,7 @@ import tensorflow as tf
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.native import averaging
-from shoal.worker.servers import Push
+from shoal.worker.pushing import Push
 
 Clip = Callable[[tf.Tensor, list[tf.Tensor]], tuple[tf.Tensor, list[tf.Tensor]]]
 """Clips the gradient of the flat trainable vector and those of all tables."""

@@ -58,7 +58,7 @@ class LocalServers:
     def pull(self, calls: Sequence[Sequence[npt.NDArray[np.int64]]], *, training: bool) -> Any:
         """As ServerGroup.pull."""
         from shoal.worker.ids import group_ids
-        from shoal.worker.servers import Pulled
+        from shoal.worker.pulling import Pulled
 
         ids = [group_ids(each, self._routing) for each in calls]
         missing = "initial" if training else "default"

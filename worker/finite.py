@@ -16,7 +16,7 @@ import numpy.typing as npt
 from shoal.errors import UserError
 from shoal.native.finite import first_not_finite
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.servers import Push
+from shoal.worker.pushing import Push
 
 Float32 = npt.NDArray[np.float32]
 

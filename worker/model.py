@@ -33,7 +33,9 @@ from shoal.worker.lookups import RecordLookup, Refusals
 from shoal.worker.losses import Losses
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import Batch
-from shoal.worker.servers import Pulled, Push, ServerGroup
+from shoal.worker.pulling import Pulled
+from shoal.worker.pushing import Push
+from shoal.worker.servers import ServerGroup
 from shoal.worker.steps import CompiledSteps, StepInputs
 from shoal.worker.supported import check_model, check_text, check_variables
 

@@ -1,7 +1,7 @@
 """The frames of pulls and pushes: what goes to which server, and rows from the answers.
 
 Owns the layout of both hot calls on the worker's side, and how a pull is split so that no
-answer is larger than a limit. Sending them is servers.py's.
+answer is larger than a limit. Sending them is pulling.py's and pushing.py's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native import ids as native_ids
 from shoal.native import values
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
 from shoal.worker.ids import TableIds
 
 Float32 = npt.NDArray[np.float32]
@@ -181,3 +183,38 @@ def push_frame(
     for part in dense or ():
         np.copyto(next(targets), part)
     return writer.frame
+
+
+def split_by_owner(
+    tables: dict[int, tuple[Int64, Float32]], routing: Routing, servers: int
+) -> tuple[list[dict[int, tuple[Int64, Float32]]], dict[int, Int64]]:
+    """The parts of each server, and the owner of each id of each table.
+
+    tables: position -> (ids, what belongs to them), as the parts.
+    """
+    if servers == 1:
+        return [tables], {table: np.zeros(ids.size, np.int64) for table, (ids, _) in tables.items()}
+    parts: list[dict[int, tuple[Int64, Float32]]] = [{} for _ in range(servers)]
+    owners: dict[int, Int64] = {}
+    places: list[slice | Int64] = []
+    cut: list[Int64] = []
+    last: Int64 | None = None
+    for table, (ids, gradients) in tables.items():
+        if ids is not last:  # tables that share ids share their parts, too
+            last = ids
+            owner = routing.owners[native_ids.slot_of(ids)].astype(np.int64)
+            places = _places(owner, servers)
+            cut = [ids[place] for place in places]
+        owners[table] = owner
+        for server, place in enumerate(places):
+            parts[server][table] = cut[server], gradients[place]
+    return parts, owners
+
+
+def _places(owner: Int64, servers: int) -> list[slice | Int64]:
+    """Where the ids of each server are, of which `owner` says whose they are."""
+    # Ids of a pull are grouped by server already: then each part is a view.
+    if (np.diff(owner) >= 0).all():
+        ends = np.searchsorted(owner, np.arange(servers + 1))
+        return [slice(ends[server], ends[server + 1]) for server in range(servers)]
+    return [np.flatnonzero(owner == server) for server in range(servers)]

@@ -19,7 +19,7 @@ from shoal.worker.heartbeat import Progress
 from shoal.worker.model import Prepared, ServedModel
 from shoal.worker.pace import Pace
 from shoal.worker.pipeline import Batch
-from shoal.worker.servers import Push
+from shoal.worker.pushing import Push
 
 
 class Tasks(Protocol):

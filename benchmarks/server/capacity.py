@@ -37,7 +37,8 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
-from shoal.worker.servers import Push, ServerGroup
+from shoal.worker.pushing import Push
+from shoal.worker.servers import ServerGroup
 
 BATCH = 4096
 BATCHES = 32
@@ -99,7 +100,7 @@ def client(master: str, number: int, ids: int, seconds: float, staleness: int) -
         step(batches[done % len(batches)])
         done += 1
     unique = float(np.mean([np.unique(batch).size for batch in batches]))
-    hits = cache.hits / cache.asked if (cache := group.cache) else 0.0
+    hits = cache.hits / cache.asked if (cache := group.pulls.cache) else 0.0
     print(json.dumps({"steps": done, "unique": unique, "hits": hits}), flush=True)
 
 

@@ -27,7 +27,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
 from shoal.worker.ids import TableIds
-from shoal.worker.servers import Push, ServerGroup
+from shoal.worker.pushing import Push
+from shoal.worker.servers import ServerGroup
 
 ROWS = 1_000_000
 IDS = 65_536
@@ -124,7 +125,9 @@ class Server:
     def pull(self, ids: np.ndarray) -> np.ndarray:
         """Rows of distinct ids, as a worker gets them."""
         grouped = TableIds(ids, np.array([0, ids.size]), [])
-        rows: np.ndarray = self.group.fetch([grouped], self.group.routing, training=True).rows[0]
+        rows: np.ndarray = self.group.pulls.fetch(
+            [grouped], self.group.routing, training=True
+        ).rows[0]
         return rows
 
     def push(self, ids: np.ndarray, gradients: np.ndarray, dense: np.ndarray | None = None) -> None:

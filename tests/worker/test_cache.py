@@ -9,7 +9,8 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.cache import RowCache
-from shoal.worker.servers import Push, ServerGroup
+from shoal.worker.pushing import Push
+from shoal.worker.servers import ServerGroup
 
 IDS = np.arange(40)
 NONE = np.zeros(0, np.float32)
@@ -108,7 +109,7 @@ def test_only_what_is_missing_is_pulled(cluster_of_two, connect, monkeypatch):
     worker = Worker(cluster_of_two, connect, 0, staleness=100)
     worker.pull()
     worker.pull(ids=np.arange(20, 60))
-    cache = worker.group.cache
+    cache = worker.group.pulls.cache
     assert (cache.asked, cache.hits) == (50 + 50, 20)
     close(worker)
 
@@ -116,7 +117,7 @@ def test_only_what_is_missing_is_pulled(cluster_of_two, connect, monkeypatch):
 def test_a_full_cache_gives_right_rows(cluster_of_two, connect):
     """More ids than places: rows take the place of others, none is mistaken for another."""
     worker = Worker(cluster_of_two, connect, 0, staleness=10**6)
-    worker.group.cache = RowCache(2000, 10**6, [2, 3], 2)
+    worker.group.pulls.cache = RowCache(2000, 10**6, [2, 3], 2)
     ids = np.arange(5000)
     rows = np.stack([ids, -ids], axis=1).astype(np.float32)
     worker.group.assign_rows(0, ids, rows)
@@ -125,7 +126,7 @@ def test_a_full_cache_gives_right_rows(cluster_of_two, connect):
         some = rng.integers(0, 5000, 200)
         pulled = worker.group.pull([[some], [some[:5]]], training=True)
         np.testing.assert_array_equal(pulled.rows[0][pulled.ids[0].inverses[0]], rows[some])
-    assert worker.group.cache.hits
+    assert worker.group.pulls.cache.hits
     close(worker)
 
 

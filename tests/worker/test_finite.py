@@ -10,7 +10,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.worker.finite import FiniteCheck
 from shoal.worker.heartbeat import Progress
-from shoal.worker.servers import Push
+from shoal.worker.pushing import Push
 from tests.worker.given import train
 from tests.worker.networks import CONFIG, as_batch, batches
 

@@ -15,8 +15,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.worker.ids import group_ids, group_tables
+from shoal.worker.pushing import Push
 from shoal.worker.requests import PullPlan
-from shoal.worker.servers import Push
 
 SGD = OptimizerSpec("sgd").to_json()
 IDS = np.arange(-50, 50)

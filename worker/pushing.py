@@ -1,0 +1,130 @@
+"""Pushing: a step's gradients, to each server its part, each applied once.
+
+Owns the numbers of pushes, and sending again what a server refused because the routing
+had changed. Frames are requests.py's, calls server_calls.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.proto import faults, frames, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.worker.requests import push_frame, split_by_owner
+from shoal.worker.server_calls import ROUTING_ERRORS, ServerCalls
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Push:
+    """One step's gradients.
+
+    tables: position -> (ids int64 [u], gradients float32 [u, dim]).
+    dense: gradient of the flat trainable vector and change of the flat
+        non-trainable one.
+    hold: as PushRequest's; ServerGroup.hold gives it.
+    left_out: why it is to go to no server at all, in words; "" if it is to.
+    """
+
+    tables: dict[int, tuple[Int64, Float32]]
+    dense: tuple[Float32, Float32]
+    learning_rate: float
+    versions: list[int]
+    times: list[float]
+    task: int
+    records_done: int
+    modulate_rate: bool = False
+    hold: int = 0
+    left_out: str = ""
+
+
+class Pusher:
+    """Pushes, for one thread. value_type: as ServerGroup's."""
+
+    def __init__(self, calls: ServerCalls, value_type: pb.DataType) -> None:
+        self._calls = calls
+        self._value_type = value_type
+        self._sequence = 0
+
+    def hold(self, push: Push) -> int:
+        """As ServerGroup.hold."""
+        number = self._sequence + 1
+        self.push(replace(push, hold=number))
+        return number
+
+    def push(self, push: Push) -> int:
+        """As ServerGroup.push."""
+        calls = self._calls
+        servers = range(len(calls))
+        dense = {server: calls.dense.slices(*push.dense, server) for server in servers}
+        tables = push.tables
+        staleness = 0
+        while True:
+            routing = calls.routing
+            parts, owners = split_by_owner(tables, routing, len(calls))
+            self._sequence += 1
+            requests = {
+                server: self._frame(push, server, routing.epoch, parts[server], dense.get(server))
+                for server in servers
+                if server in dense or any(ids.size for ids, _ in parts[server].values())
+            }
+            faults.point("before-push")
+            answers = {
+                server: calls.start(server, methods.PUSH, request)
+                for server, request in requests.items()
+            }
+            refusals: dict[int, WireError] = {}
+            for server, answer in answers.items():
+                try:
+                    frame = calls.finish(server, methods.PUSH, requests[server], answer)
+                except WireError as error:
+                    if error.kind not in ROUTING_ERRORS:
+                        raise
+                    refusals[server] = error
+                    continue
+                reply, _ = frames.decode(frame, pb.PushReply)
+                staleness = max(staleness, reply.staleness)
+                calls.acknowledged(server, self._sequence)
+                calls.see(server, reply.version)
+                if server != max(answers):
+                    faults.point("between-acknowledgements")
+            if not refusals:
+                return staleness
+            # A refusal changes nothing on that server: what it was to get goes out
+            # again under a new number, routed by the new table.
+            calls.follow_routing(next(iter(refusals.values())), routing)
+            dense = {server: dense[server] for server in refusals if server in dense}
+            refused = {table: np.isin(owners[table], list(refusals)) for table in tables}
+            tables = {
+                table: (ids[refused[table]], gradients[refused[table]])
+                for table, (ids, gradients) in tables.items()
+            }
+
+    def _frame(
+        self,
+        push: Push,
+        server: int,
+        epoch: int,
+        part: dict[int, tuple[Int64, Float32]],
+        dense: tuple[Float32, Float32] | None,
+    ) -> bytes:
+        identity = pb.PushIdentity(sequence=self._sequence)
+        identity.MergeFrom(self._calls.caller)
+        header = pb.PushRequest(
+            identity=identity,
+            routing_epoch=epoch,
+            learning_rate=push.learning_rate,
+            pulled_version=push.versions[server],
+            pulled_time=push.times[server],
+            modulate_rate=push.modulate_rate,
+            hold=push.hold,
+            task=push.task,
+            records_done=push.records_done,
+        )
+        return push_frame(header, part, dense, self._value_type)

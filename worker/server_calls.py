@@ -1,0 +1,162 @@
+"""The worker's calls to the parameter servers, whoever makes them and whatever they carry.
+
+Owns the connections, registering (again with a server that was started again), and
+following the routing table. Waiting for a server that is away is proto/circuit.py's; what
+is called is pulling.py's, pushing.py's and servers.py's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from shoal.proto import frames, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.circuit import Attempt, Circuit
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
+from shoal.worker.dense_values import DenseValues
+
+ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
+
+
+class ServerCalls:
+    """Calls to all parameter servers of the job, for several threads.
+
+    dense: the values that a server without any gets. routing: as last fetched. version:
+    the highest seen of any server. caller: who calls.
+    """
+
+    def __init__(
+        self,
+        master: Connection,
+        worker: int,
+        incarnation: int,
+        cancelled: threading.Event,
+        *,
+        token: str,
+        patience: float,
+    ) -> None:
+        """Register with the master. token: of the job. patience: as ServerGroup's."""
+        self._master = master
+        reply = master.call(
+            methods.REGISTER_WORKER,
+            pb.RegisterWorkerRequest(worker=worker, incarnation=incarnation),
+        )
+        self.routing = Routing.from_message(reply.routing)
+        self._routing_lock = threading.Lock()
+        self._circuits = [
+            Circuit(
+                f"parameter server {server}",
+                partial(self._locate, server),
+                address,
+                peer=peer_name(token, "ps", server),
+                patience=patience,
+                cancelled=cancelled,
+                flag="--server-patience-seconds",
+            )
+            for server, address in enumerate(reply.servers)
+        ]
+        self._spec = pb.ModelSpec()
+        self.dense = DenseValues(len(self))
+        self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
+        self._acknowledged = [0] * len(self)
+        self._known_versions = [0] * len(self)
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._circuits)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for circuit in self._circuits:
+            circuit.close()
+
+    def _locate(self, server: int) -> str:
+        """Where a server is now. Without a retry: who waits for the server asks again."""
+        reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest(), patience=0.0)
+        return reply.servers[server]
+
+    # ------------------------------------------------------------ registering
+
+    def register(self, spec: pb.ModelSpec) -> None:
+        """Register the model with all servers; those without dense values get `dense`."""
+        self._spec = spec
+        for server in range(len(self)):
+            self._join(server)
+
+    def _join(self, server: int) -> None:
+        """Register with one server; again if it was started again, which then knows nobody."""
+        caller = pb.PushIdentity(sequence=self._acknowledged[server])
+        caller.MergeFrom(self.caller)
+        request = pb.RegisterRequest(
+            model=self._spec, caller=caller, known_version=self._known_versions[server]
+        )
+        reply = self._circuits[server].call(methods.REGISTER, request)
+        self.see(server, reply.version)
+        if not reply.dense_initialized:
+            frame = frames.encode(pb.InitializeDenseRequest(), self.dense.of(server))
+            self._circuits[server].call(methods.INITIALIZE_DENSE, frame)
+
+    def see(self, server: int, version: int) -> None:
+        """A server said that it is at this version."""
+        self._known_versions[server] = max(self._known_versions[server], version)
+        self.version = max(self.version, version)
+
+    def acknowledged(self, server: int, sequence: int) -> None:
+        """A server has applied the push of this number, and all before."""
+        self._acknowledged[server] = sequence
+
+    # ------------------------------------------------------------ calling
+
+    def start(
+        self, server: int, method: methods.Method[bytes, bytes], frame: bytes
+    ) -> Attempt[bytes]:
+        """Begin a call, for `finish` to wait for."""
+        return self._circuits[server].start(method, frame)
+
+    def finish(
+        self,
+        server: int,
+        method: methods.Method[bytes, bytes],
+        frame: bytes,
+        answer: Attempt[bytes],
+    ) -> bytes:
+        """Wait for a call's answer; meet the server again where it was started again."""
+        while True:
+            try:
+                return self._circuits[server].finish(method, frame, answer)
+            except WireError as error:
+                if error.kind not in (pb.NOT_REGISTERED, pb.DENSE_NOT_INITIALIZED):
+                    raise
+                self._join(server)
+            answer = self._circuits[server].start(method, frame)
+
+    def all(
+        self, method: methods.Method[bytes, bytes], requests: Sequence[tuple[int, bytes]]
+    ) -> Iterator[bytes]:
+        """Make calls, each (server, frame), at the same time; the answers in their order."""
+        answers = [self.start(server, method, frame) for server, frame in requests]
+        for (server, frame), answer in zip(requests, answers, strict=True):
+            yield self.finish(server, method, frame, answer)
+
+    def read_table(self, table: int) -> Iterator[bytes]:
+        """The frames of a table's rows, server after server."""
+        for circuit in self._circuits:
+            yield from circuit.stream(methods.READ_TABLE, pb.ReadTableRequest(table=table))
+
+    def follow_routing(self, error: WireError, used: Routing) -> None:
+        """Fetch the routing table if `error` says that `used` is old; else raise it."""
+        if error.kind not in ROUTING_ERRORS:
+            raise error
+        with self._routing_lock:
+            if self.routing is not used:
+                return  # another thread has fetched it
+            reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
+            routing = Routing.from_message(reply.routing)
+            if routing.epoch <= used.epoch:
+                raise error
+            self.routing = routing
