@@ -2,7 +2,7 @@
 
 Decisions are plain objects that do no I/O and are told the time. job.py is told all that
 happens, and tells worker_lifecycle.py, server_lifecycle.py, assignments.py, flow.py and
-checkpoints.py, which stand on membership.py, tasks.py, evaluation.py and others. The shell
-around them: runner.py executes their instructions, service.py answers calls, launcher.py
-and processes.py start processes, servers.py calls the parameter servers.
+checkpoints.py, which stand on membership.py, workload.py, tasks.py, evaluation.py and
+others. The shell around them: runner.py executes their instructions, service.py answers
+calls, launcher.py and processes.py start processes, servers.py calls the parameter servers.
 """

@@ -96,7 +96,7 @@ class Assignments:
         """A worker says how far it is with a task (0: with none); whether it is to leave it."""
         task = self._leases.held(slot.id)
         if task is not None and task.id == task_id:
-            self._flow.progress(task, records_done)
+            self._flow.work.progress(task, records_done)
             return False
         # A heartbeat overtaken by the report of its task asks for nothing.
         return task_id not in (0, slot.last_finished_task)
@@ -110,7 +110,7 @@ class Assignments:
         updates = self._flow.updates
         admitted = updates.offer(gradient, update, task_id, records_done, leased=leased)
         if admitted and task is not None:
-            self._flow.progress(task, records_done)
+            self._flow.work.progress(task, records_done)
         return admitted
 
     def reported(
@@ -143,7 +143,7 @@ class Assignments:
     def _failed(
         self, slot: WorkerSlot, task: Task, failure: Failure, trained: outcomes.Trained, now: float
     ) -> None:
-        self._flow.progress(task, trained.done)
+        self._flow.work.progress(task, trained.done)
         if failure.kind == pb.INTERNAL:
             self._flow.task_broke(task, failure, now)
             self._workers.crashed(slot, failure, now)

@@ -140,7 +140,7 @@ class Auditor:
 
     def _note_given_up(self) -> None:
         """Note the records that the event just done has given up."""
-        given_up = self._job.flow.given_up
+        given_up = self._job.flow.work.given_up
         for interval in given_up[self._given_up :]:
             self._coverage.add(interval)
         self._given_up = len(given_up)
@@ -168,7 +168,7 @@ class Auditor:
             and isinstance(outcome, Failure)
             and outcome.kind != pb.INTERNAL  # which another worker is to try again
         ):
-            done = max(trained.done, self._job.flow.done(task))
+            done = max(trained.done, self._job.flow.work.done(task))
             self._add("trained", task, 0, done)
             self._add("touched", task, done, trained.touched)
             if outcome.span is None:  # else it was cut, or given up by itself
@@ -182,7 +182,7 @@ class Auditor:
             return
         if task.kind == pb.TRAIN:
             pushes = self._job.flow.updates.counted(worker, pushes)
-            by_all, by_any = applied_heads(task, pushes, self._job.flow.done(task))
+            by_all, by_any = applied_heads(task, pushes, self._job.flow.work.done(task))
             by_all, by_any = min(by_all, task.records), min(by_any, task.records)
             self._add("trained", task, 0, by_all)
             self._add("touched", task, by_all, by_any)
@@ -207,7 +207,7 @@ class Auditor:
         for worker in self._job.members.workers:
             task = self._job.leases.held(worker)
             if task is not None and task.kind == pb.TRAIN:
-                self._add("trained", task, 0, self._job.flow.done(task))
+                self._add("trained", task, 0, self._job.flow.work.done(task))
 
     def _counts(self) -> Counter[str]:
         counts: Counter[str] = Counter(once=0, more=0, never=0, failed=0)
@@ -234,7 +234,7 @@ class Auditor:
         phase = job.flow.phase
         self._close()
         counts = self._counts()
-        ledger = job.flow.ledger
+        ledger = job.flow.work.ledger
         # A rule of callbacks() may end training early: the rest was not to be trained.
         left_out = self._coverage.total - ledger.total
         complete = phase == Phase.SUCCEEDED and not left_out and not ledger.pending
@@ -258,7 +258,7 @@ class Auditor:
             records,
             {**self.updates, "left_out": job.left_out.minibatches},
             self.deaths,
-            job.flow.failures.bad.to_json(),
+            job.flow.work.failures.bad.to_json(),
             recoveries(self.deaths),
             self.unprotected,
             problems,

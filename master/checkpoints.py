@@ -93,7 +93,7 @@ class Checkpoints:
         """What was under way is not any more, and the time since the last is not known."""
         self._under_way = False
         self.hand_overs = HandOvers()  # who still waits asks again
-        first = self._needs_first or self._flow.needs_first_checkpoint
+        first = self._needs_first or self._flow.work.rules.first_checkpoint
         self._wanted = self._mark or (first and not self.count)
         self._version = None
 
@@ -126,7 +126,7 @@ class Checkpoints:
 
     def _follow_evaluations(self) -> None:
         """Take up what the evaluations led to."""
-        follow = self._flow.follow_ups
+        follow = self._flow.work.follow_ups
         if self._under_way:
             return  # what is under way may have begun before the evaluation's values
         if follow.checkpoint_wanted:

@@ -170,7 +170,7 @@ class RecordedJob(Job):
         if self.flow.version != self._told_version:
             heard["version"] = self.flow.version
         held = (self.leases.held(worker) for worker in self._progressed)
-        records = {str(task.id): self.flow.done(task) for task in held if task is not None}
+        records = {str(task.id): self.flow.work.done(task) for task in held if task is not None}
         if any(records.values()):
             heard["records"] = records
         if self._stepped:
@@ -234,7 +234,7 @@ class RecordedJob(Job):
         """Take what was heard before an event that is to be done again."""
         self.flow.version = event.heard.get("version", self.flow.version)
         for task, done in event.heard.get("records", {}).items():
-            self.flow.progress_of(int(task), done)
+            self.flow.work.progress_of(int(task), done)
         for worker, clock in event.heard.get("clocks", {}).items():
             self.clocks.advance(WorkerId(int(worker)), clock)
         self.clocks.allowed(event.heard.get("slowest", 0))

@@ -8,7 +8,7 @@ and arguments that they have here.
 
 Owns who may speak, and the order in which the parts are told. What an event leads to is
 theirs: worker_lifecycle.py, server_lifecycle.py, assignments.py (who is given which task),
-flow.py (what work there is) and checkpoints.py.
+flow.py (phases, and what an outcome leads to) and checkpoints.py.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Job:
 
     def tick(self, now: float) -> None:
         """Time has passed: look for silent processes."""
-        self.record.throughput.sample(now, self.flow.records[0])
+        self.record.throughput.sample(now, self.flow.work.records[0])
         if self.ended:
             return
         # By the methods of this object: what they do is written down, a tick is not.

@@ -36,8 +36,8 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     ledger: also has `pending`, what a failed or stopped job did not come to.
     """
     flow, record = job.flow, job.record
-    results = flow.evaluation_results
-    ledger = flow.ledger
+    results = flow.work.evaluation_results
+    ledger = flow.work.ledger
     training_seconds = record.training_seconds(now)
     return {
         "job_name": job.config.job_name,
@@ -49,8 +49,8 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         ],
         "ledger": dataclasses.asdict(ledger),
         "left_out": job.left_out.to_json(),
-        "bad_records": flow.failures.bad.to_json(),
-        "records": flow.records[0],
+        "bad_records": flow.work.failures.bad.to_json(),
+        "records": flow.work.records[0],
         "seconds": record.seconds(now),
         "training_seconds": training_seconds,
         "samples_per_second": ledger.trained / training_seconds if training_seconds else 0.0,

@@ -76,10 +76,10 @@ class _Leases:
                     self._end(held, number, held.records, held.records)
                 elif arguments["outcome"].kind != pb.INTERNAL:  # else a fence follows
                     trained = arguments.get("trained", outcomes.Trained())
-                    done = max(trained.done, self._job.flow.done(held))
+                    done = max(trained.done, self._job.flow.work.done(held))
                     self._end(held, number, done, max(trained.touched, done))
             elif event.method == "fenced":
-                done = self._job.flow.done(held)
+                done = self._job.flow.work.done(held)
                 heads = applied_heads(held, arguments["pushes"], done)
                 lease = self._end(held, number, *heads)
                 lease.fenced = arguments["pushes"]

@@ -126,7 +126,7 @@ class MasterService:
                 if request.held
                 else job.task_wanted(worker, request.incarnation, now),
                 job.clocks.of(worker),
-                job.flow.follow_ups.rate_reductions,
+                job.flow.work.follow_ups.rate_reductions,
             )
         )
         match answer:

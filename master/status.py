@@ -21,13 +21,13 @@ def position(job: Job, now: float) -> dict[str, Any]:
     for worker in job.members.workers:
         task = job.leases.held(worker)
         if task is not None and (span := task.span) is not None and task.kind == pb.TRAIN:
-            acknowledged = job.flow.done(task)
+            acknowledged = job.flow.work.done(task)
             held[str(worker)] = asdict(span) | {"task": task.id, "acknowledged": acknowledged}
     return {
         "phase": job.flow.phase.state,
-        "epoch": job.flow.epoch,
+        "epoch": job.flow.work.epoch,
         "version": job.flow.version,
-        "records": asdict(job.flow.ledger),
+        "records": asdict(job.flow.work.ledger),
         "held": held,
     }
 
@@ -45,14 +45,14 @@ def age(job: Job) -> Distribution:
 def status_message(job: Job, now: float) -> pb.JobStatus:
     """The job's state at the time `now`."""
     flow, members, record = job.flow, job.members, job.record
-    ledger = flow.ledger
-    tasks_done, tasks_total = flow.tasks
-    records_done, records_total = flow.records
+    ledger = flow.work.ledger
+    tasks_done, tasks_total = flow.work.tasks
+    records_done, records_total = flow.work.records
     versions = [slot.version for slot in members.servers.values()]
     status = pb.JobStatus(
         job_name=job.config.job_name,
         state=flow.phase.state,
-        epoch=flow.epoch,
+        epoch=flow.work.epoch,
         num_epochs=job.config.num_epochs,
         tasks_done=tasks_done,
         tasks_total=tasks_total,
@@ -76,14 +76,14 @@ def status_message(job: Job, now: float) -> pb.JobStatus:
         messages=record.messages,
         records_done=records_done,
         records_total=records_total,
-        bad_records=len(flow.failures.bad.given_up),
+        bad_records=len(flow.work.failures.bad.given_up),
         left_out=job.left_out.minibatches,
         stage_seconds=record.stage_seconds(
             [slot.stage_seconds for slot in members.workers.values()]
         ),
     )
-    if flow.evaluation_results:
-        last = flow.evaluation_results[-1]
+    if flow.work.evaluation_results:
+        last = flow.work.evaluation_results[-1]
         status.last_evaluation.CopyFrom(
             pb.EvaluationResult(
                 version=last.version, epoch=last.epoch, metrics=last.metrics, records=last.records

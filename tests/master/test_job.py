@@ -132,7 +132,7 @@ def test_answers_that_were_lost_are_repeated():
     assert take(job, w(0)) is task
     job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
     job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
-    assert job.flow.ledger.trained_once == 10
+    assert job.flow.work.ledger.trained_once == 10
 
 
 def test_a_report_must_fit_the_lease():
@@ -186,7 +186,7 @@ def test_a_dead_workers_rest_is_requeued_after_the_fence_and_it_is_started_again
     assert job.take_instructions() == [StartProcess(Start(w(0), 1))]
     rest = finish_next(job, w(1), Done())
     assert rest.span == Span("t", task.span.start + 4, task.span.end)
-    assert job.flow.ledger == Ledger(total=20, trained_once=18, repeated=2)
+    assert job.flow.work.ledger == Ledger(total=20, trained_once=18, repeated=2)
     assert job.flow.phase == Phase.SUCCEEDED
     result = result_of(job, 5.0)
     assert result["workers"] == {"starts": 3, "deaths": 1}

@@ -253,7 +253,7 @@ def test_with_a_backup_worker_nobody_waits_for_a_slow_one(race, late, folded, dr
     assert (counts.updates, counts.folded, counts.dropped) == (4, folded, dropped)
     until("the last update", lambda: job.flow.updates.idle)
     # Every minibatch was trained, the late one too, and once.
-    assert job.flow.ledger.trained_once == 16
+    assert job.flow.work.ledger.trained_once == 16
     assert [server.model.version for server in made.servers] == [4, 4]
     assert [
         server.status(pb.ServerStatusRequest()).staleness.maximum for server in made.servers
@@ -265,7 +265,7 @@ def test_without_one_an_update_waits_for_the_slow_worker(race):
     slower = in_thread(slow, tasks[0], 2)
     assert slow.computing.wait(PATIENCE)
     faster = in_thread(fast, tasks[1], 2)
-    until("the fast one's gradient", lambda: job.flow.ledger.trained_once == 4)
+    until("the fast one's gradient", lambda: job.flow.work.ledger.trained_once == 4)
     until("its wait", lambda: fast._progress.take(1, 0).stage_seconds["wait for update"] > 0.02)
     assert faster.is_alive()
     assert [server.model.version for server in made.servers] == [0, 0]
@@ -295,5 +295,5 @@ def test_with_accumulation_a_gradient_is_of_several_minibatches(race):
     until("the updates", lambda: job.flow.updates.idle)
     counts = job.flow.updates.counts
     assert (counts.updates, counts.gradients, counts.dropped) == (3, 3, 0)  # of 2, 2 and 1
-    assert job.flow.ledger.trained_once == 20
+    assert job.flow.work.ledger.trained_once == 20
     assert [server.model.version for server in made.servers] == [3, 3]
