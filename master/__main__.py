@@ -158,7 +158,9 @@ def run_job(
         job.replay(entry.event for entry in journal.entries)
         clock = job_clock(journal.entries)
         if resume and resume not in job.resumptions:
-            resume_job(job, config, journal, resume, clock())
+            # On Kubernetes a master has not the memory of a server, nor its log.
+            logs = folder if make_launcher is None else None
+            resume_job(job, config, journal, resume, clock(), logs)
         runner = Runner(job, clock=clock, commit=journal.commit)
         for number in stop_signals:
             signal.signal(

@@ -127,9 +127,13 @@ class Auditor:
         del entry
         self.updates["replayed"] += replayed
 
-    def _updates_lost(self, entry: Entry, server: ServerId, lost: int) -> None:
+    def _checkpoint_recovered(self, entry: Entry, replayed: int, **_: Any) -> None:
         del entry
-        self.updates["lost"] += lost - self._job.members.servers[server].lost
+        self.updates["replayed"] += replayed
+
+    def _updates_lost(self, entry: Entry, server: ServerId, lost: Any) -> None:
+        del entry
+        self.updates["lost"] += self._job.members.servers[server].lost.new(lost)
 
     def _protection_changed(self, entry: Entry, server: ServerId, why: str, **_: Any) -> None:
         at = _time(entry.wall)
@@ -192,15 +196,15 @@ class Auditor:
         self.deaths.append(Death("job", self._wall, "ended", entry.wall - self._wall))
         self._open.clear()
         self._close()
-        before = self._counts()
-        self._coverage = self._coverage.emptied()
+        before, self._coverage = self._coverage, self._coverage.emptied()
         self._given_up = 0
         for interval in in_model:
             self._coverage.add(interval)
-        after = self._counts()
-        lost = sum(before[name] - after[name] for name in ("once", "more"))
+        lost, found = before.difference(self._coverage, "trained")
         self.lost += lost
         self.updates["lost"] += -(-lost // self._batch)
+        # A log may have what the last heartbeat did not tell.
+        self.updates["acknowledged"] += -(-found // self._batch)
 
     def _close(self) -> None:
         """Count what is known of the leases that have not ended."""

@@ -188,6 +188,10 @@ class Checkpoints:
             self._flow.saved(now)
         self.tick(now)
 
+    def recovered(self, taken: Taken) -> None:
+        """A checkpoint was made of the log of a job that has ended, which is to go on from it."""
+        self.kept.append(taken)
+
     def failed(self, reason: str, final: bool, now: float) -> None:
         """The checkpoint under way could not be taken; the job goes on without it."""
         self._under_way = False

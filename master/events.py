@@ -25,7 +25,17 @@ from google.protobuf.message import Message
 
 from shoal.config import JobConfig
 from shoal.errors import UserError
-from shoal.master import checkpoints, failures, ids, outcomes, spans, tasks, updates, work
+from shoal.master import (
+    checkpoints,
+    failures,
+    ids,
+    lost_pushes,
+    outcomes,
+    spans,
+    tasks,
+    updates,
+    work,
+)
 from shoal.master.ids import WorkerId
 from shoal.master.instructions import Finished, HeartbeatAnswer, Wait
 from shoal.master.job import Job
@@ -45,6 +55,7 @@ _VALUES: dict[str, type] = {
         work.Source,
         tasks.AppliedPush,
         checkpoints.Taken,
+        lost_pushes.LostPushes,
         spans.Interval,
         updates.Gradient,
         outcomes.Done,
@@ -131,6 +142,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "checkpoint_begun": None,
     "checkpoint_fixed": None,
     "checkpoint_taken": None,
+    "checkpoint_recovered": None,
     "checkpoint_failed": None,
     "fail": lambda job, failure: not job.ended,  # noqa: ARG005
     "stop": lambda job, reason: not job.ended,  # noqa: ARG005

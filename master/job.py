@@ -29,6 +29,7 @@ from shoal.master.instructions import ApplyUpdate, Finished, HeartbeatAnswer, In
 from shoal.master.launcher import Exited
 from shoal.master.leases import Leases
 from shoal.master.left_out import LeftOut
+from shoal.master.lost_pushes import LostPushes
 from shoal.master.membership import Membership
 from shoal.master.record import JobRecord
 from shoal.master.server_lifecycle import ServerLifecycle
@@ -105,12 +106,14 @@ class Job:
         given_up: Sequence[int],
         in_model: Sequence[Interval],
         now: float,
+        log: str = "",
     ) -> None:
         """A job that was stopped, failed or killed goes on, with new processes.
 
         token: of this resumption. changes: of the configuration, by field. restored: the
         checkpoint that the servers restore. given_up: others, by number, that nobody is to
-        restore. in_model: the training records in the one restored.
+        restore. in_model: the training records in the one restored. log: why the log of updates
+        was not used, or not to its end.
         """
         self.resumptions.append(token)
         self.config = replace(self.config, **changes)
@@ -124,6 +127,8 @@ class Job:
         self.record.resumed()
         what = f"checkpoint {restored.number}" if restored is not None else "the beginning"
         self.record.note(now, f"the job was resumed from {what}")
+        if log:
+            self.record.note(now, f"warning: the log of updates is not in it: {log}")
         version = restored.version if restored is not None else 0
         self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self._servers.start_all(now)
@@ -165,6 +170,18 @@ class Job:
     def checkpoint_taken(self, taken: Taken, final: bool, now: float) -> None:
         """A checkpoint is complete."""
         self.checkpoints.taken(taken, final, now)
+
+    def checkpoint_recovered(self, taken: Taken, base: int, replayed: int, now: float) -> None:
+        """A checkpoint was made of checkpoint `base` (0: of the beginning) and the log after it.
+
+        replayed: pushes that were done again for it. The job is about to be resumed from it.
+        """
+        what = f"checkpoint {base}" if base else "the beginning"
+        self.record.note(
+            now,
+            f"checkpoint {taken.number} was made of {what} and {replayed} updates of the log",
+        )
+        self.checkpoints.recovered(taken)
 
     def checkpoint_failed(self, reason: str, final: bool, now: float) -> None:
         """A checkpoint could not be taken; the job goes on without it."""
@@ -235,8 +252,8 @@ class Job:
         """A server has answered nothing for too long; its process is to end."""
         self._servers.hung(server, incarnation, now)
 
-    def updates_lost(self, server: ServerId, lost: int, now: float) -> None:
-        """A server's incarnations have lost so many acknowledged updates in all."""
+    def updates_lost(self, server: ServerId, lost: Sequence[LostPushes], now: float) -> None:
+        """A server's present incarnation lacks these acknowledged updates."""
         self._servers.updates_lost(server, lost, now)
 
     def protection_changed(

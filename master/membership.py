@@ -14,6 +14,7 @@ from shoal.config import JobConfig
 from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.launcher import Exited
+from shoal.master.lost_pushes import LostOfServer
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -87,7 +88,7 @@ class WorkerSlot:
 class ServerSlot:
     """One server. version; staleness and age of pushes: from its last status.
 
-    running: as of a worker. lost: updates lost by all its incarnations. answered: when it last did.
+    running: as of a worker. lost: by all its incarnations. answered: when it last did.
     With --durability=log: replayed: pushes that its incarnations did again. unprotected: why no
     log protects its updates now, "" if one does. absences, absent_seconds: how often and how
     long none did, of all incarnations. wants_checkpoint: as it said last.
@@ -103,8 +104,7 @@ class ServerSlot:
     deaths: int = 0
     forgiven: int = 0
     version: int = 0
-    lost: int = 0
-    lost_before: int = 0
+    lost: LostOfServer = field(default_factory=LostOfServer)
     replayed: int = 0
     unprotected: str = ""
     absences: int = 0
@@ -122,7 +122,6 @@ class ServerSlot:
         self.incarnation += 1
         self.started = now
         self.starts += 1
-        self.lost_before = self.lost
         self.absences_before = self.absences
         self.absent_seconds_before = self.absent_seconds
         self.wants_checkpoint = False

@@ -76,7 +76,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "servers": {
             "starts": sum(slot.starts for slot in job.members.servers.values()),
             "deaths": sum(slot.deaths for slot in job.members.servers.values()),
-            "lost_pushes": sum(slot.lost for slot in job.members.servers.values()),
+            "lost_pushes": sum(slot.lost.count for slot in job.members.servers.values()),
         },
         "software": {
             "shoal": _installed("shoal"),

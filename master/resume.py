@@ -3,8 +3,10 @@
 A server's share is its state after exactly the pushes that it names, the last one of each
 worker, and shares are not of one moment. The journal says when the servers were asked to
 fix their shares and when all had: a lease that ended before is in all of them, one that
-began after is in none, and of those between the shares' own pushes say how much. Owns
-that reasoning, and the choice of the checkpoint.
+began after is in none, and of those between the shares' own pushes say how much. A
+checkpoint that was made of an older one and the log of updates has all that was pushed to
+the end, of which the share's pushes tell as well. Owns that reasoning, and the choice of the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal.checkpoints.folders import newest_good, numbers
+from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
 from shoal.checkpoints.storage import open_storage
 from shoal.config import RESUMABLE, JobConfig
 from shoal.errors import UserError
+from shoal.job_folder import JobFolder
 from shoal.master import outcomes
-from shoal.master.events import Event, RecordedJob, decode
+from shoal.master.checkpoints import Taken
+from shoal.master.events import Event, RecordedJob, decode, encode
 from shoal.master.ids import WorkerId
 from shoal.master.journal import Journal
+from shoal.master.log_recovery import FromLog, checkpoint_of_log
 from shoal.master.phases import Phase
 from shoal.master.spans import Interval
+from shoal.master.status import position
 from shoal.master.tasks import AppliedPush, applied_heads
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb
@@ -94,15 +100,24 @@ class _Leases:
 
 
 def resume_job(
-    job: RecordedJob, config: JobConfig, journal: Journal, token: str, now: float
+    job: RecordedJob,
+    config: JobConfig,
+    journal: Journal,
+    token: str,
+    now: float,
+    folder: JobFolder | None = None,
 ) -> None:
     """Have a job go on from its newest good checkpoint, or else from its beginning.
 
-    config: what the job is to go on with. Raises UserError if it cannot.
+    config: what the job is to go on with. folder: where a log of updates may be, which is done
+    again after the checkpoint; None: not here. Raises UserError if it cannot.
     """
     if job.flow.phase == Phase.SUCCEEDED:
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
-    restored, in_model, there = None, [], []
+    restored: Taken | None = None
+    checkpoint: Checkpoint | None = None
+    in_model: list[Interval] = []
+    there: list[int] = []
     if job.checkpoints.kept:
         known = {each.number: each for each in job.checkpoints.kept}
         try:
@@ -118,14 +133,36 @@ def resume_job(
                 f"{refused[0]}"
             )
         restored = known[checkpoint.number]
-        events = [entry.event for entry in journal.entries]
-        fresh = RecordedJob(journal.config, lambda _: None)
-        in_model = in_checkpoint(fresh, events, checkpoint.number, checkpoint.shares)
-    changes = {name: getattr(config, name) for name in RESUMABLE}
     # Older ones are still good if this one goes bad; newer ones hold what the ledger has not.
     newest = restored.number if restored is not None else 0
     given_up = [number for number in there if number > newest]
-    job.resumed(token, changes, restored, given_up, in_model, now)
+    events = [entry.event for entry in journal.entries]
+    log = FromLog(None)
+    if job.config.durability == "log":
+        log = _log_done_again(job, config, folder, newest, now)
+    if log.taken is not None:
+        told = {"taken": log.taken, "base": newest, "replayed": log.replayed}
+        job.checkpoint_recovered(**told, now=now)
+        encoded = {name: encode(value) for name, value in told.items()}
+        events.append(Event("checkpoint_recovered", now, encoded))
+        restored = log.taken
+        checkpoint = Checkpoint(open_storage(config.checkpoint_dir), restored.number)
+    if checkpoint is not None:
+        fresh = RecordedJob(journal.config, lambda _: None)
+        in_model = in_checkpoint(fresh, events, checkpoint.number, checkpoint.shares)
+    changes = {name: getattr(config, name) for name in RESUMABLE}
+    job.resumed(token, changes, restored, given_up, in_model, now, log.why)
+
+
+def _log_done_again(
+    job: RecordedJob, config: JobConfig, folder: JobFolder | None, base: int, now: float
+) -> FromLog:
+    if folder is None:
+        return FromLog(None, why="on Kubernetes a master cannot do it again")
+    try:
+        return checkpoint_of_log(folder, job.config, config, base, position(job, now))
+    except OSError as error:
+        raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
 
 
 def in_checkpoint(
@@ -137,16 +174,10 @@ def in_checkpoint(
     server wrote in its manifest. Raises LookupError if the journal does not know the
     checkpoint.
     """
-    taken = max(
-        position
-        for position, event in enumerate(events)
-        if event.method == "checkpoint_taken" and event.arguments["taken"]["number"] == number
-    )
-    fixed = _last("checkpoint_fixed", events, taken)
-    begun = _last("checkpoint_begun", events, fixed)
+    begun, fixed, taken = _moments(events, number)
     leases = _Leases(job)
-    for position, event in enumerate(events[:taken]):
-        leases.follow(position, event)
+    for at, event in enumerate(events[:taken]):
+        leases.follow(at, event)
     found = list(leases.base)
     for lease in leases.leases:
         if lease.began > fixed:
@@ -158,6 +189,26 @@ def in_checkpoint(
             head, touched = applied_heads(lease.task, pushes, 0)
         found += _intervals(lease.task, head, touched)
     return _merged(found)
+
+
+def _moments(events: Sequence[Event], number: int) -> tuple[int, int, int]:
+    """Where in the journal checkpoint `number` was begun, fixed and complete.
+
+    begun: what had ended by then is in all shares. fixed: what began later is in none.
+    """
+    taken = max(
+        at
+        for at, event in enumerate(events)
+        if event.method in ("checkpoint_taken", "checkpoint_recovered")
+        and event.arguments["taken"]["number"] == number
+    )
+    event = events[taken]
+    if event.method == "checkpoint_recovered":
+        # What the log had is in it, and that is told by its pushes alone.
+        base = event.arguments["base"]
+        return (_moments(events[:taken], base)[0] if base else -1), taken, taken
+    fixed = _last("checkpoint_fixed", events, taken)
+    return _last("checkpoint_begun", events, fixed), fixed, taken
 
 
 def _merged(intervals: Sequence[Interval]) -> list[Interval]:
@@ -190,8 +241,11 @@ def _applied(
         if push["worker"] != lease.worker.index or push["incarnation"] < lease.incarnation:
             continue
         if push["incarnation"] > lease.incarnation:
-            # A successor has pushed, so the lease had been fenced, and that told.
-            return lease.fenced[server] if server < len(lease.fenced) else None
+            # A successor has pushed, so all of the lease's pushes are here. If it was
+            # fenced, that told of them; else it had ended before its worker did.
+            if lease.fenced or lease.ended is None:
+                return lease.fenced[server] if server < len(lease.fenced) else None
+            return AppliedPush(push["sequence"], task.id, lease.head)
         if push["task"] == task.id:
             return AppliedPush(push["sequence"], task.id, push["records_done"])
         later = any(

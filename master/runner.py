@@ -33,6 +33,7 @@ from shoal.master.instructions import (
 )
 from shoal.master.job import Job
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
+from shoal.master.lost_pushes import LostPushes
 from shoal.master.phases import Phase
 from shoal.master.servers import ServerConnections
 from shoal.master.snapshots import CheckpointTaker, TakingError
@@ -82,7 +83,11 @@ def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float
     if absences != slot.absences or status.unprotected != slot.unprotected:
         seconds = slot.absent_seconds_before + status.absent_seconds
         job.protection_changed(server, absences, seconds, status.unprotected, now)
-    if (lost := slot.lost_before + status.lost_pushes) > slot.lost:
+    lost = [
+        LostPushes(WorkerId(each.worker), each.incarnation, each.after, each.upto)
+        for each in status.lost
+    ]
+    if slot.lost.new(lost):
         job.updates_lost(server, lost, now)
 
 

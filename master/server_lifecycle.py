@@ -6,6 +6,7 @@ server is started again supervisor.py's; what the servers hold is their own. No 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config import JobConfig
@@ -15,6 +16,7 @@ from shoal.master.flow import Flow
 from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import AdoptProcess, Instruction, KillProcess, StartProcess
 from shoal.master.launcher import Exited
+from shoal.master.lost_pushes import LostPushes
 from shoal.master.membership import Membership, ProcessState
 from shoal.master.record import JobRecord
 from shoal.proto import shoal_pb2 as pb
@@ -97,11 +99,10 @@ class ServerLifecycle:
         slot.answered = now  # or it would be killed again before it is gone
         self._instructions.append(KillProcess(Start(server, incarnation)))
 
-    def updates_lost(self, server: ServerId, lost: int, now: float) -> None:
-        """A server's incarnations have lost so many acknowledged updates in all."""
-        slot = self._members.servers[server]
-        self._record.note(now, f"{server} has lost {lost - slot.lost} acknowledged updates")
-        slot.lost = lost
+    def updates_lost(self, server: ServerId, lost: Sequence[LostPushes], now: float) -> None:
+        """A server's present incarnation lacks these acknowledged updates."""
+        new = self._members.servers[server].lost.add(lost)
+        self._record.note(now, f"{server} has lost {new} acknowledged updates")
 
     def protection_changed(
         self, server: ServerId, absences: int, seconds: float, why: str, now: float

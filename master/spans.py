@@ -67,6 +67,19 @@ class Coverage:
             # Of data that nobody described: accounted for by nothing.
             yield from self._fates(epoch, source, 0)
 
+    def difference(self, other: Coverage, kind: str) -> tuple[int, int]:
+        """Records with an interval of `kind` here and not in `other`, and the other way round."""
+        both = self.emptied()
+        for name, coverage in (("here", self), ("there", other)):
+            for fate in coverage.fates():
+                if fate.counts[kind]:
+                    both.add(Interval(name, fate.epoch, fate.span))
+        apart: Counter[str] = Counter()
+        for fate in both.fates():
+            if len(fate.counts) == 1:
+                apart[next(iter(fate.counts))] += len(fate.span)
+        return apart["here"], apart["there"]
+
     def _fates(self, epoch: int, source: str, records: int) -> Iterator[Fate]:
         counts: Counter[str] = Counter()
         steps = sorted(self._steps.get((epoch, source), ()))

@@ -382,8 +382,20 @@ class TableStatus(_message.Message):
     memory_bytes: int
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
+class LostPushes(_message.Message):
+    __slots__ = ("worker", "incarnation", "after", "upto")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    after: int
+    upto: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., after: _Optional[int] = ..., upto: _Optional[int] = ...) -> None: ...
+
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost_pushes", "held", "age", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost", "held", "age", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -394,7 +406,7 @@ class ServerStatus(_message.Message):
     TABLES_FIELD_NUMBER: _ClassVar[int]
     DENSE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
-    LOST_PUSHES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
     UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
@@ -413,7 +425,7 @@ class ServerStatus(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[TableStatus]
     dense_elements: int
     staleness: Distribution
-    lost_pushes: int
+    lost: _containers.RepeatedCompositeFieldContainer[LostPushes]
     held: int
     age: Distribution
     unprotected: str
@@ -422,7 +434,7 @@ class ServerStatus(_message.Message):
     wants_checkpoint: bool
     log_bytes: int
     held_log_bytes: int
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost_pushes: _Optional[int] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[LostPushes, _Mapping]]] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number",)

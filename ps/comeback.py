@@ -52,14 +52,14 @@ class Meetings:
 
     A worker that has not is sent to do it before anything else: so it learns that the
     server is another one, and the server what it had told the worker before.
-    lost: updates that were acknowledged and are not there any more.
+    lost: updates that were acknowledged and are not there any more, of each worker.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._met: set[tuple[int, int]] = set()
         self.again = False
-        self.lost = 0
+        self.lost: list[pb.LostPushes] = []
 
     def require(self, caller: pb.PushIdentity) -> None:
         """Raises WireError(NOT_REGISTERED) for a worker that has not met a restarted server."""
@@ -74,5 +74,14 @@ class Meetings:
         with self._lock:
             who = caller.worker, caller.incarnation
             if self.again and who not in self._met:
-                self.lost += max(0, caller.sequence - pushes.applied(*who))
+                applied = pushes.applied(*who)
+                if caller.sequence > applied:
+                    self.lost.append(
+                        pb.LostPushes(
+                            worker=caller.worker,
+                            incarnation=caller.incarnation,
+                            after=applied,
+                            upto=caller.sequence,
+                        )
+                    )
             self._met.add(who)

@@ -329,7 +329,7 @@ class ParameterServer:
             routing_epoch=self.routing.epoch,
             pulls=self._pulls,
             duplicate_pushes=self._pushes.duplicates,
-            lost_pushes=self.meetings.lost,
+            lost=list(self.meetings.lost),
             held=len(self._held),
             held_log_bytes=len(self.held_logs),
         )

@@ -87,6 +87,10 @@ PROOFS = {
         "worker/test_finite.py::test_a_minibatch_is_left_out_on_all_servers",
         "ps/test_service.py::test_a_push_that_is_not_finite_changes_nothing_and_is_named",
     ],
+    "everything dies at once, as when the machine does": [
+        "jobs/test_resume.py::test_killed_whole_and_resumed_with_other_numbers_of_processes",
+        "jobs/test_resume.py::test_what_one_server_s_log_has_is_not_lost_when_all_die",
+    ],
     "`shoal train` itself is killed with SIGKILL": [
         "jobs/test_interruptions.py::"
         "test_a_name_is_taken_while_its_job_runs_also_without_its_command",

@@ -68,6 +68,45 @@ def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_
     assert again.stderr == "Error: --resume: job killed has succeeded: nothing is left to do\n"
 
 
+@pytest.mark.parametrize(("steps", "servers"), [(15, 1), (1000, 2)])
+def test_what_one_server_s_log_has_is_not_lost_when_all_die(numbered, tmp_path, steps, servers):
+    """With a checkpoint and without; onto as many servers as before, and onto others."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "logged",
+        environment={"GATES": "step-20"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=1,
+        num_workers=1,
+        num_minibatches_per_task=4,
+        durability="log",
+        checkpoint_steps=steps,
+        **COUNTING,
+    ) as job:
+        job.at_gate("step-20")
+        root = LocalStorage(job.folder.path / "checkpoints")
+        if steps < 20:
+            job.wait_status("a checkpoint", lambda _: newest_good(root)[0] is not None)
+        for pid in [job.process.pid, *job.left()]:
+            os.kill(pid, signal.SIGKILL)
+        job.process.wait()
+        found, _ = newest_good(root)
+        had = found.version if found is not None else 0
+        done = resume(job.folder, num_ps=servers, num_workers=2)
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = audited(job.folder)
+    assert report["records"]["once"] == report["records"]["total"] == 480
+    assert report["records"]["lost"] == report["updates"]["lost"] == 0
+    # All 19 pushes that the worker was told of; none came after.
+    assert report["updates"]["replayed"] == 19 - had
+    total, counts = applied(tmp_path / "out")
+    assert set(total) == {480.0}
+    assert set(counts) == set(range(480))
+    assert set(counts.values()) == {1}
+
+
 def test_what_cannot_be_resumed_is_told(tmp_path):
     folder = JobFolder(tmp_path)
     done = resume(folder)

@@ -36,7 +36,7 @@ def counting(numbered, tmp_path):
 
 
 def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(counting, tmp_path):
-    with counting("restored", {"GATES": "step-10 step-20"}, checkpoint_steps=3) as job:
+    with counting("restored", {"GATES": "step-10 step-20 step-21"}, checkpoint_steps=9) as job:
         root = LocalStorage(job.folder.path / "checkpoints")
 
         def saved(version):
@@ -56,18 +56,22 @@ def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(co
         file.write_bytes(data)
         job.kill("ps", 1)
         job.open("step-20")
+        # Again, before another checkpoint is due: the one restored is restored once more.
+        job.at_gate("step-21")
+        job.kill("ps", 1)
+        job.open("step-21")
         ended = job.ended().succeeded()
-    lost = 19 - before.shares[1]["version"]
-    assert lost >= 1
-    assert ended.result["servers"] == {"starts": 3, "deaths": 1, "lost_pushes": lost}
+    lost = 20 - before.shares[1]["version"]
+    assert lost >= 2
+    assert ended.result["servers"] == {"starts": 4, "deaths": 2, "lost_pushes": lost}
     assert ended.ledger["trained_once"] == 480
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480 - 10 * lost]
     assert 480 - 10 * lost <= sum(counts.values()) < 480
     report = audited(job.folder)
     assert report["updates"]["lost"] == lost
-    (death,) = report["deaths"]
-    assert (death["who"], death["recovered"] is not None) == ("ps-1", True)
+    for death in report["deaths"]:
+        assert (death["who"], death["recovered"] is not None) == ("ps-1", True)
     text = "\n".join(ended.result["messages"])
     assert "ps-1 died (signal 9, SIGKILL)" in text
     assert f"{file}: damaged" in text

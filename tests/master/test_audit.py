@@ -16,7 +16,9 @@ from shoal.master.deaths import Recovery
 from shoal.master.events import RecordedJob
 from shoal.master.ids import ServerId
 from shoal.master.journal import Entry, Journal
+from shoal.master.lost_pushes import LostPushes
 from shoal.master.outcomes import DataDescribed, Done
+from shoal.master.result import result_of
 from shoal.master.tasks import AppliedPush
 from shoal.master.work import Source
 from tests.master.random_jobs import RandomJob
@@ -200,3 +202,22 @@ def test_what_a_log_did_and_when_there_was_none():
     assert first.endswith("ps-0: not protected by a log: its log is lost")
     assert second.endswith("ps-0: protected again")
     assert first in text_of(report)
+
+
+def test_what_a_server_lost_counts_once_however_often_the_same_checkpoint_is_restored():
+    events = []
+    job = trained(events.append)
+    server = ServerId(0)
+    job.process_exited(exited(server), 5.0)
+    job.server_registered(server, 1, "host:2", 6.0, "it has restored checkpoint 1")
+    # Of worker 0 the checkpoint has 3 pushes; it was told of 7, and of worker 1's only one.
+    job.updates_lost(server, [LostPushes(w(0), 0, 3, 7), LostPushes(w(1), 0, 0, 1)], 7.0)
+    job.process_exited(exited(server, 1), 8.0)
+    job.server_registered(server, 2, "host:3", 9.0, "it has restored checkpoint 1")
+    job.updates_lost(server, [LostPushes(w(0), 0, 3, 9), LostPushes(w(1), 0, 0, 1)], 10.0)
+    # Checkpoint 2 was taken at the 12th push, so what was lost before it stays lost.
+    job.process_exited(exited(server, 2), 11.0)
+    job.server_registered(server, 3, "host:4", 12.0, "it has restored checkpoint 2")
+    job.updates_lost(server, [LostPushes(w(0), 0, 12, 14)], 13.0)
+    assert audited(job.config, events).updates["lost"] == (9 - 3) + (14 - 12) + 1
+    assert result_of(job, 14.0)["servers"]["lost_pushes"] == 9

@@ -18,6 +18,7 @@ from shoal.master.instructions import (
     Wait,
 )
 from shoal.master.job import Job
+from shoal.master.lost_pushes import LostPushes
 from shoal.master.membership import START_TIMEOUT_SECONDS
 from shoal.master.outcomes import (
     DataDescribed,
@@ -359,10 +360,10 @@ def test_a_dead_server_is_started_again_and_calls_wait_for_it():
     assert job.server_addresses() == ["host:0", "host:9"]
     assert job.record.messages[-1].endswith("ps-1 is back: it has restored checkpoint 4")
     assert job.flow.phase == Phase.TRAINING
-    job.updates_lost(ServerId(1), 3, 2.5)
+    job.updates_lost(ServerId(1), [LostPushes(w(0), 0, 7, 10)], 2.5)
     job.process_exited(exited(ServerId(1), 1), 3.0)
-    assert job.members.servers[ServerId(1)].lost_before == 3
-    job.updates_lost(ServerId(1), 5, 3.5)
+    job.updates_lost(ServerId(1), [LostPushes(w(0), 0, 10, 12)], 3.5)
+    assert job.record.messages[-1].endswith("ps-1 has lost 2 acknowledged updates")
     servers = result_of(job, 4.0)["servers"]
     assert servers == {"starts": 4, "deaths": 2, "lost_pushes": 5}
     # What it is told of workers: whose incarnations are over.

@@ -70,8 +70,8 @@ class Worker:
 class World:
     """The job, its servers and its workers."""
 
-    def __init__(self, seed, bad=()):
-        """bad: (source, record) at which workers fail."""
+    def __init__(self, seed, bad=(), *, logs=False):
+        """bad: (source, record) at which workers fail. logs: what servers did outlives them."""
         self.draw = random.Random(seed)
         self.bad = frozenset(bad)
         self.config = config(
@@ -85,6 +85,9 @@ class World:
         self.fences = []
         self.checkpoint = None  # under way: (shares so far)
         self.saved = {}
+        self.logs = logs
+        self.history = []  # of all servers, since the job began or was resumed
+        self.fixed = {0: [0, 0]}  # of each checkpoint: where there its shares were fixed
         self.numbers = 0
         self.resumptions = 0
         self.leased_ahead = 0
@@ -98,6 +101,7 @@ class World:
             elif isinstance(each, TakeCheckpoint):
                 self.job.checkpoint_begun(self.now)
                 self.checkpoint = (each.final, {})
+                self.at = [0, 0]
             elif isinstance(each, RemoveCheckpoints):
                 for number in each.numbers:
                     del self.saved[number]
@@ -120,6 +124,8 @@ class World:
         )
         self.draw.choice(acts)()
         self.obey()
+        if self.logs:
+            self.history.append(copy.deepcopy(self.servers))
 
     def work(self):
         if not self.workers:
@@ -191,12 +197,14 @@ class World:
         if left:
             index = self.draw.choice(left)
             shares[index] = copy.deepcopy(self.servers[index])
+            self.at[index] = len(self.history)
             if len(left) == 1:
                 self.job.checkpoint_fixed(self.now)
             return
         self.checkpoint = None
         self.numbers += 1
         self.saved[self.numbers] = shares
+        self.fixed[self.numbers] = self.at
         version = max(sum(share.applied.values()) for share in shares.values())
         self.job.checkpoint_taken(Taken(self.numbers, version, 1, 0.1), final, self.now)
 
@@ -218,7 +226,12 @@ class World:
         self.resumptions += 1
         self.workers, self.fences, self.checkpoint = {}, [], None
         restored, intervals = None, []
+        # As a new master has it: done again from the journal.
+        self.job = RecordedJob(self.config, self.events.append)
+        self.job.replay(self.events[:])
         self.servers = [Server(), Server()]
+        if self.logs:
+            self.do_logs_again()
         if self.job.checkpoints.kept:
             restored = self.job.checkpoints.kept[-1]
             shares = self.saved[restored.number]
@@ -228,21 +241,38 @@ class World:
             self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
         changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 2, "relaunch_limit": 99}
         changes["max_bad_records"] = len(self.bad)
-        # As a new master has it: done again from the journal.
-        self.job = RecordedJob(self.config, self.events.append)
-        self.job.replay(self.events[:])
         self.job.resumed(f"r{self.resumptions}", changes, restored, (), intervals, self.now)
+        self.history = [copy.deepcopy(self.servers)]
+        self.fixed = {restored.number if restored is not None else 0: [1, 1]}
         self.obey()
 
+    def do_logs_again(self):
+        """A checkpoint of the newest one and of logs, which may end anywhere after it."""
+        kept = self.job.checkpoints.kept
+        base = kept[-1].number if kept else 0
+        self.numbers += 1
+        last = len(self.history) - 1
+        ends = [
+            self.draw.choice((last, self.draw.randint(at - 1, last))) for at in self.fixed[base]
+        ]
+        self.saved[self.numbers] = {
+            i: copy.deepcopy(self.history[end][i]) if end >= 0 else Server()
+            for i, end in enumerate(ends)
+        }
+        version = max(sum(share.applied.values()) for share in self.saved[self.numbers].values())
+        taken = Taken(self.numbers, max(1, version), 1, 0.1)
+        self.job.checkpoint_recovered(taken, base, 1, self.now)
 
-@settings(max_examples=40, deadline=None)
+
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
+    logs=st.booleans(),
     kills=st.lists(st.integers(5, 200), max_size=3),
     bad=st.sampled_from(((), (("a", 5),), (("a", 0), ("b", 8)), (("a", 10), ("a", 11), ("b", 2)))),
 )
-def test_the_ledger_is_what_the_model_holds(seed, kills, bad):
-    world = World(seed, bad)
+def test_the_ledger_is_what_the_model_holds(seed, logs, kills, bad):
+    world = World(seed, bad, logs=logs)
     for steps in kills:
         for _ in range(steps):
             world.step()

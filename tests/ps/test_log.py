@@ -280,6 +280,10 @@ class World:
             assert content(server.model) == content(twin.model)
 
 
+def lost(server):
+    return sum(each.upto - each.after for each in server.meetings.lost)
+
+
 def content(model):
     """Rows with slots and headers by id, then the dense vectors, version and step."""
     rows = {}
@@ -333,7 +337,7 @@ def test_a_server_that_died_anywhere_is_as_if_it_had_not(world, servers, seed):
         job.push(draw.randrange(3), ids, draw)
         job.same()
     assert sum(job.incarnations) > 3
-    assert [server.meetings.lost for server in job.servers] == [0] * servers
+    assert [lost(server) for server in job.servers] == [0] * servers
 
 
 def numbers(count, seed=0):
@@ -359,7 +363,7 @@ def test_two_dead_at_once_restore_the_checkpoint_and_the_loss_is_counted(world):
     for index in (0, 1):
         job.start(index)
         job.meet(index)
-    assert [server.meetings.lost for server in job.servers] == [5, 5]
+    assert [lost(server) for server in job.servers] == [5, 5]
     assert all(job.status(index).unprotected for index in (0, 1))
     job.look_after()
     assert all(job.status(index).wants_checkpoint for index in (0, 1))
@@ -395,7 +399,7 @@ def test_who_loses_its_keeper_says_so_and_asks_for_a_checkpoint(world):
     job.start(0)
     job.meet(0)
     job.same()
-    assert job.servers[0].meetings.lost == 0
+    assert lost(job.servers[0]) == 0
 
 
 def test_a_server_that_was_started_again_unseen_is_found_out(world):
@@ -544,7 +548,7 @@ def test_a_damaged_file_gives_what_is_before_the_damage_and_the_rest_is_counted(
     job.start(0)
     job.meet(0)
     assert job.servers[0].model.version == 2
-    assert job.servers[0].meetings.lost == 4
+    assert lost(job.servers[0]) == 4
 
 
 def test_a_disk_that_cannot_be_written_is_said_and_training_goes_on(world, monkeypatch):
@@ -622,4 +626,4 @@ def test_pushes_of_several_workers_at_once_are_each_applied_once(world):
     rows = content(job.servers[0].model)[0] | content(job.servers[1].model)[0]
     assert {i: row[-1] for i, row in rows.items()} == expected
     assert [server.model.version for server in job.servers] == [135, 135]
-    assert [server.meetings.lost for server in job.servers] == [0, 0]
+    assert [lost(server) for server in job.servers] == [0, 0]

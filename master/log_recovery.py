@@ -1,0 +1,76 @@
+"""What a job's log of updates has beyond its newest checkpoint, when the job is resumed.
+
+The log of a job with one server is in files, which outlive its processes. Owns turning them
+into a checkpoint, from which the job then goes on as from any other: another process does it,
+which knows what a server knows (shoal.ps.log_to_checkpoint). Logs of several servers are in
+each other's memory, and gone with them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.checkpoints import folders
+from shoal.checkpoints.folders import folder_name
+from shoal.checkpoints.storage import open_storage
+from shoal.config import JobConfig
+from shoal.job_folder import JobFolder
+from shoal.master.checkpoints import Taken
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FromLog:
+    """What came of a log.
+
+    taken: the checkpoint that was made; None if none was. replayed: pushes done again for it.
+    why: the log could not be used, or not to its end; "" if all of it is there.
+    """
+
+    taken: Taken | None
+    replayed: int = 0
+    why: str = ""
+
+
+def checkpoint_of_log(
+    folder: JobFolder,
+    before: JobConfig,
+    config: JobConfig,
+    base: int,
+    position: dict[str, Any],
+) -> FromLog:
+    """Make a checkpoint of checkpoint `base` (0: of the beginning) and the job's log.
+
+    before: the configuration that the log was written with. config: that of the job resumed,
+    with the folder of its checkpoints. position: the master's, for the manifest. Raises OSError
+    if that folder cannot be read or written.
+    """
+    if before.durability != "log":
+        return FromLog(None)
+    if before.num_ps > 1:
+        return FromLog(None, why="it was in the memory of the servers, which are gone")
+    if not any(folder.update_log.glob("*.log")):
+        return FromLog(None, why="there is none in the job folder")
+    root = open_storage(config.checkpoint_dir)
+    root.make()
+    number = max(folders.numbers(root), default=0) + 1
+    arguments = ["--config", folder.config, "--base", base, "--number", number]
+    command = [sys.executable, "-m", "shoal.ps.log_to_checkpoint", *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        return FromLog(None, why="it could not be done again; see the master's log")
+    made = json.loads(done.stdout)
+    replayed, why, share = made["replayed"], made["why"], made["share"]
+    if share is None:
+        return FromLog(None, why=why)
+    content = folders.complete(
+        root.child(folder_name(number)), number, config.token or config.job_name, [share], position
+    )
+    logger.info("checkpoint %d has %d updates of the log; %s", number, replayed, why)
+    return FromLog(Taken(number, content["version"], content["bytes"], 0.0), replayed, why)
