@@ -141,8 +141,8 @@ def resume_job(
     if job.config.durability == "log":
         log = _log_done_again(job, config, folder, newest, now)
     if log.taken is not None:
+        job.checkpoint_recovered(log.taken, newest, log.replayed, now)
         told = {"taken": log.taken, "base": newest, "replayed": log.replayed}
-        job.checkpoint_recovered(**told, now=now)
         encoded = {name: encode(value) for name, value in told.items()}
         events.append(Event("checkpoint_recovered", now, encoded))
         restored = log.taken
