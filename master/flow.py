@@ -99,6 +99,7 @@ class Flow:
         if version and Phase.LOADING in self._plan:
             self._plan.remove(Phase.LOADING)
         self.work.resume(in_model, version, times, max_bad_records)
+        self.updates = self.updates.resumed()
 
     def saved(self, now: float) -> None:
         """The last checkpoint is there, or cannot be had."""

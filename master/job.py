@@ -128,7 +128,7 @@ class Job:
         what = f"checkpoint {restored.number}" if restored is not None else "the beginning"
         self.record.note(now, f"the job was resumed from {what}")
         if log:
-            self.record.note(now, f"warning: the log of updates is not in it: {log}")
+            self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
         version = restored.version if restored is not None else 0
         self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self._servers.start_all(now)

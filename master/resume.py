@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
@@ -31,6 +31,7 @@ from shoal.master.phases import Phase
 from shoal.master.spans import Interval
 from shoal.master.status import position
 from shoal.master.tasks import AppliedPush, applied_heads
+from shoal.master.updates import Gradient
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb
 
@@ -97,6 +98,62 @@ class _Leases:
         lease = next(each for each in reversed(self.leases) if each.task.id == task.id)
         lease.ended, lease.head, lease.touched = number, head, touched
         return lease
+
+
+@dataclass
+class _Given:
+    """A TRAIN task of --sync: gradients of it that were admitted, with its records done then.
+
+    whole: it was reported done.
+    """
+
+    task: Task
+    gradients: list[tuple[Gradient, int]] = field(default_factory=list)
+    whole: bool = False
+
+    def intervals(self, unapplied: set[Gradient]) -> list[Interval]:
+        """What of it is in a model that lacks these gradients, which came after all others."""
+        there = [done for gradient, done in self.gradients if gradient not in unapplied]
+        complete = self.whole and len(there) == len(self.gradients)
+        head = self.task.records if complete else max(there, default=0)
+        # A feed that shuffles says 0 until it is through: any record may be in it.
+        touched = head if head or not there else self.task.records
+        return _intervals(self.task, head, touched)
+
+
+class _GivenTasks:
+    """All that gradients of --sync were made of, from a job's journal."""
+
+    def __init__(self, job: RecordedJob) -> None:
+        self._job = job
+        self._given: dict[int, _Given] = {}
+        self._base: list[Interval] = []
+
+    def follow(self, event: Event) -> None:
+        arguments = {name: decode(value) for name, value in event.arguments.items()}
+        updates = self._job.flow.updates
+        if event.method == "resumed":
+            self._given, self._base = {}, [*arguments["in_model"]]
+        elif event.method == "gradient_offered":
+            gradient, task_id = arguments["gradient"], arguments["task_id"]
+            task = self._job.leases.of(gradient.worker, task_id)
+            before = updates.counts.gradients
+            self._job.replay([event])
+            if task is not None and updates.counts.gradients > before:
+                given = self._given.setdefault(task_id, _Given(task))
+                given.gradients.append((gradient, arguments["records_done"]))
+            return
+        elif event.method == "task_reported" and isinstance(arguments["outcome"], outcomes.Done):
+            task = self._job.leases.of(arguments["worker"], arguments["task_id"])
+            if task is not None and task.kind == pb.TRAIN:
+                self._given.setdefault(task.id, _Given(task)).whole = True
+        self._job.replay([event])
+
+    def applied(self) -> list[Interval]:
+        """What is in the model now."""
+        unapplied = self._job.flow.updates.unapplied()
+        found = [i for given in self._given.values() for i in given.intervals(unapplied)]
+        return [*self._base, *found]
 
 
 def resume_job(
@@ -175,6 +232,12 @@ def in_checkpoint(
     checkpoint.
     """
     begun, fixed, taken = _moments(events, number)
+    if job.config.sync:
+        # No update was under way when it was fixed, so all servers have the same ones.
+        given = _GivenTasks(job)
+        for event in events[:fixed]:
+            given.follow(event)
+        return _merged(given.applied())
     leases = _Leases(job)
     for at, event in enumerate(events[:taken]):
         leases.follow(at, event)

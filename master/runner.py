@@ -39,6 +39,7 @@ from shoal.master.servers import ServerConnections
 from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.master.status import position
 from shoal.master.tasks import AppliedPush
+from shoal.master.update_thread import UpdateThread
 from shoal.master.updates import Update
 from shoal.proto import shoal_pb2 as pb
 
@@ -120,8 +121,7 @@ class Runner:
         self._servers = ServerConnections(job.config.token)
         self._taker = CheckpointTaker(job.config, self._servers)
         self._ending = threading.Event()
-        # One thread: servers take updates in their order.
-        self._updates = ThreadPoolExecutor(1, thread_name_prefix="update")
+        self._updates = UpdateThread(self._ending)
 
     def post(self, event: LauncherEvent) -> None:
         """Take a launcher's event, from any thread."""
@@ -167,7 +167,7 @@ class Runner:
             self._servers.give_up_waiting()
             launcher.end(launcher.running(), GRACE_SECONDS)
             threads.shutdown(cancel_futures=True)
-            self._updates.shutdown(cancel_futures=True)
+            self._updates.close()
             if poller.ident is not None:
                 poller.join()
             self._servers.close()
@@ -241,7 +241,7 @@ class Runner:
             case FenceWorker():
                 threads.submit(self._fence, instruction)
             case ApplyUpdate(update):
-                self._updates.submit(self._apply_update, update)
+                self._updates.submit(partial(self._apply_update, update))
             case TakeCheckpoint(final):
                 threads.submit(self._take_checkpoint, final)
             case RemoveCheckpoints(numbers):
@@ -252,7 +252,9 @@ class Runner:
     def _take_checkpoint(self, final: bool) -> None:
         try:
             self.apply(lambda job, now: job.checkpoint_begun(now))
-            taken = self._taker.take(self._addresses(), lambda: self.apply(_fixed))
+            taken = self._taker.take(
+                self._addresses(), lambda: self.apply(_fixed), self._undisturbed
+            )
         except Exception as error:
             if not isinstance(error, TakingError):
                 logger.exception("taking a checkpoint failed")
@@ -265,6 +267,17 @@ class Runner:
                 # Not before whoever restores is told of it.
                 for server, address in self._addresses().items():
                     self._servers.complete_checkpoint(server, address, taken.number)
+
+    def _undisturbed(self, fix: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Call `fix` while no update of --sync is under way: all servers have the same ones."""
+        if not self._job.config.sync:
+            return fix()
+        fixed = self._updates.between(
+            lambda: self.apply(lambda job, _: job.flow.updates.applying), fix
+        )
+        if fixed is None:
+            raise TakingError("the job has ended")
+        return fixed
 
     def _find_checkpoints(self) -> None:
         if Checkpoints.enabled(self._job.config):

@@ -58,12 +58,15 @@ class CheckpointTaker:
         return found
 
     def take(
-        self, addresses: Mapping[ServerId, str], ledger: Callable[[], dict[str, Any]]
+        self,
+        addresses: Mapping[ServerId, str],
+        ledger: Callable[[], dict[str, Any]],
+        undisturbed: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda fix: fix(),
     ) -> Taken:
         """Take a checkpoint.
 
         addresses: of all servers. ledger: gives the master's position, asked for when all
-            servers have fixed theirs.
+            servers have fixed theirs. undisturbed: calls what does both, and gives its result.
         Raises TakingError; then nothing of it is left, as far as that can be removed.
         """
         began = time.monotonic()
@@ -75,7 +78,7 @@ class CheckpointTaker:
             number = self._last = max([self._last, *folders.numbers(root)]) + 1
             folder = root.child(folder_name(number))
             folder.make()
-            content = self._write(folder, number, addresses, ledger)
+            content = self._write(folder, number, addresses, ledger, undisturbed)
         except (OSError, WireError, PeerUnavailableError) as error:
             for server, address in addresses.items():
                 self._servers.drop_checkpoint(server, address, number)
@@ -91,13 +94,18 @@ class CheckpointTaker:
         number: int,
         addresses: Mapping[ServerId, str],
         ledger: Callable[[], dict[str, Any]],
+        undisturbed: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]],
     ) -> dict[str, Any]:
         def of_all(call: Callable[[ServerId, str], Any]) -> list[Any]:
             return list(threads.map(call, addresses.keys(), addresses.values()))
 
         with ThreadPoolExecutor(len(addresses), thread_name_prefix="checkpoint") as threads:
-            of_all(lambda server, at: self._servers.begin_checkpoint(server, at, number))
-            position = ledger()
+
+            def fix() -> dict[str, Any]:
+                of_all(lambda server, at: self._servers.begin_checkpoint(server, at, number))
+                return ledger()
+
+            position = undisturbed(fix)
             faults.point("checkpoint-begun")
             shares = of_all(
                 lambda server, at: self._servers.write_share(server, at, number, self._root)

@@ -63,7 +63,7 @@ def after_server_death(
         return GiveUp(
             Failure.internal(
                 f"{died}. With --sync a server's death ends the job: what it held of the next "
-                "update is gone. Start again from its newest checkpoint with --restore-from."
+                f"update is gone. Go on with: shoal train --resume {config.job_dir}."
                 f"{_log(exited)}"
             )
         )

@@ -213,6 +213,24 @@ class Updates:
         self._answers.pop(worker, None)
         self._last.pop(worker, None)
 
+    @property
+    def applying(self) -> bool:
+        """Whether an update is decided that not all servers are known to have applied."""
+        return bool(self._unapplied)
+
+    def unapplied(self) -> set[Gradient]:
+        """Those admitted that the servers have not all applied."""
+        return {*self._admitted, *(each for update in self._unapplied for each in update.gradients)}
+
+    def resumed(self) -> Updates:
+        """Those of the job when it goes on with new servers, which hold nothing.
+
+        An update is of as many gradients as before, whatever the number of workers is now.
+        """
+        again = Updates(self.size, fold=self._fold)
+        again.counts = self.counts
+        return again
+
     def to_json(self) -> dict[str, int] | None:
         """What came of the gradients, as in result.json."""
         return asdict(self.counts)
@@ -247,6 +265,10 @@ class NoUpdates(Updates):
         """All of them."""
         del worker
         return pushes
+
+    def resumed(self) -> Updates:
+        """The same: there is nothing to forget."""
+        return self
 
     def to_json(self) -> None:
         """As in result.json."""

@@ -58,11 +58,6 @@ def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobF
     config = dataclasses.replace(JobConfig.load(folder.config), **changes)
     if config.command != "train":
         raise UserError(f"--resume: {folder.path} is a job of shoal {config.command}; run it again")
-    if config.sync:
-        # Its checkpoints may lie on two sides of an update, and its ledger counts gradients.
-        raise UserError(
-            f"--resume: {folder.path} is a job with --sync, which cannot go on yet; train again"
-        )
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         if json.loads(folder.result.read_text())["state"] == "succeeded":
             raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")

@@ -65,10 +65,6 @@ def _resume(
         raise UserError(
             f"--resume: {config.job_name} is a job of shoal {config.command}; run it again"
         )
-    if config.sync:
-        raise UserError(
-            f"--resume: {config.job_name} is a job with --sync, which cannot go on yet; train again"
-        )
     if not config.shared(config.job_dir):
         raise UserError(
             f"--resume: the journal of {config.job_name} was in its master's pod, and is gone: "

@@ -8,7 +8,6 @@ import pytest
 
 from shoal.checkpoints.folders import newest_good
 from shoal.checkpoints.storage import LocalStorage
-from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
 from tests.jobs.running import RunningJob, arguments_of, audited
 from tests.jobs.test_exactly_once import COUNTING, applied
@@ -114,18 +113,3 @@ def test_what_cannot_be_resumed_is_told(tmp_path):
     assert done.stderr == f"Error: --resume: there is no job with a journal in {tmp_path}\n"
     done = resume(folder, seed=3)
     assert done.stderr == "Error: --seed cannot be given with --resume: it is as it was\n"
-    config = JobConfig(
-        command="train",
-        model_def="m.model",
-        training_data="t.csv",
-        job_dir=str(tmp_path),
-        sync=True,
-    )
-    folder.config.write_text(config.to_json())
-    folder.journal.touch()
-    done = resume(folder)
-    assert (done.returncode, "a job with --sync, which cannot go on yet" in done.stderr) == (
-        2,
-        True,
-    )
-    assert folder.journal.exists()

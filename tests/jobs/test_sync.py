@@ -6,8 +6,11 @@ from collections import Counter
 
 import pytest
 
-from tests.jobs.running import RunningJob, until
+from shoal.checkpoints.folders import newest_good
+from shoal.checkpoints.storage import LocalStorage
+from tests.jobs.running import RunningJob, audited, until
 from tests.jobs.test_exactly_once import COUNTING, applied
+from tests.jobs.test_resume import resume
 
 pytestmark = pytest.mark.job
 
@@ -86,3 +89,38 @@ def test_a_late_gradient_is_dropped_and_its_records_are_trained_again(numbered, 
     total, rows = applied(tmp_path / "out")
     assert total == [480, 480]
     assert Counter(rows.values()) == {1: 480}
+
+
+def test_a_server_s_death_ends_the_job_and_resume_goes_on(numbered, tmp_path):
+    """Each record's gradient is in one update of the model, whatever was held or dropped."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "resumed",
+        environment={"GATES": "step-20"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_minibatches_per_task=4,
+        num_ps=2,
+        sync=True,
+        grads_to_wait=2,
+        checkpoint_steps=4,
+        **COUNTING,
+    ) as job:
+        job.at_gate("step-20")
+        root = LocalStorage(job.folder.path / "checkpoints")
+        until("a checkpoint", lambda: newest_good(root)[0] is not None)
+        # 9 updates are made of 18 gradients, and one is held.
+        job.kill("ps", 1)
+        failed = job.ended()
+        again = resume(job.folder, num_workers=3, num_ps=1)
+        assert again.returncode == 0, again.stdout + again.stderr
+        report = audited(job.folder)
+    assert failed.code == 1
+    assert f"Go on with: shoal train --resume {job.folder.path}" in failed.err
+    assert report["records"]["once"] == report["records"]["total"] == 480
+    # What came after the checkpoint, the gradient that was held too.
+    assert 10 <= report["records"]["lost"] <= 190
+    total, rows = applied(tmp_path / "out")
+    assert total == [240, 240]
+    assert Counter(rows.values()) == {0.5: 480}

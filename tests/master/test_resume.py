@@ -74,9 +74,7 @@ class World:
         """bad: (source, record) at which workers fail. logs: what servers did outlives them."""
         self.draw = random.Random(seed)
         self.bad = frozenset(bad)
-        self.config = config(
-            num_workers=2, num_ps=2, num_epochs=2, checkpoint_steps=1, max_bad_records=len(bad)
-        )
+        self.config = self.configured()
         self.events = []
         self.job = RecordedJob(self.config, self.events.append)
         self.now = 0.0
@@ -93,6 +91,25 @@ class World:
         self.leased_ahead = 0
         self.job.begin(self.now)
         self.obey()
+
+    def configured(self):
+        """The job's configuration."""
+        return config(
+            num_workers=2,
+            num_ps=2,
+            num_epochs=2,
+            checkpoint_steps=1,
+            max_bad_records=len(self.bad),
+        )
+
+    def acts(self):
+        """What may happen, as often as it is likely."""
+        return (
+            [self.work] * 20
+            + [self.ask_ahead] * 4
+            + [self.save] * 4
+            + [self.fence, self.die, self.tell]
+        )
 
     def obey(self):
         for each in self.job.take_instructions():
@@ -112,17 +129,16 @@ class World:
                 else:
                     self.workers[process] = Worker(incarnation)
                     self.waiting = True
+            else:
+                self.told(each)
+
+    def told(self, instruction):
+        """Another instruction of the job."""
 
     def step(self):
         self.now += 0.01
         self.job.tick(self.now)
-        acts = (
-            [self.work] * 20
-            + [self.ask_ahead] * 4
-            + [self.save] * 4
-            + [self.fence, self.die, self.tell]
-        )
-        self.draw.choice(acts)()
+        self.draw.choice(self.acts())()
         self.obey()
         if self.logs:
             self.history.append(copy.deepcopy(self.servers))

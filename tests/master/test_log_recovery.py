@@ -1,0 +1,51 @@
+"""What is told of a log of updates that cannot be done again, and that its loss is counted."""
+
+from contextlib import closing
+
+import pytest
+
+from shoal.job_folder import JobFolder
+from shoal.master.audit import audit
+from shoal.master.events import RecordedJob
+from shoal.master.journal import Journal
+from shoal.master.log_recovery import FromLog, checkpoint_of_log
+from shoal.master.outcomes import DataDescribed, Done
+from shoal.master.resume import resume_job
+from shoal.master.work import Source
+from tests.master.strategies import config, finish_next, register, w
+
+LOG = {"durability": "log", "checkpoint_steps": 10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        (LOG | {"num_ps": 2}, "it was in the memory of the servers, which are gone"),
+        (LOG, "there is none in the job folder"),
+    ],
+)
+def test_why_there_is_nothing_to_be_done_again(tmp_path, changes, why):
+    before = config(**changes)
+    assert checkpoint_of_log(JobFolder(tmp_path), before, before, 0, {}) == FromLog(None, why=why)
+
+
+def test_what_was_in_the_memory_of_several_servers_is_counted_as_lost(tmp_path):
+    folder = JobFolder(tmp_path)
+    configured = config(num_workers=1, num_ps=2, **LOG)
+    with closing(Journal(folder.journal, configured)) as journal:
+        job = RecordedJob(configured, journal.add)
+        register(job, DataDescribed(training=(Source("t", 40),)))
+        for _ in range(3):  # tasks of 10 records, two minibatches each
+            finish_next(job, w(0), Done())
+    with closing(Journal(folder.journal, configured)) as journal:
+        job = RecordedJob(configured, journal.add)
+        job.replay(entry.event for entry in journal.entries)
+        resume_job(job, configured, journal, "again", 9.0, folder)
+    assert "warning: not all of the log of updates is in it: it was in the memory" in "\n".join(
+        job.record.messages
+    )
+    report = audit(folder)
+    assert report.problems == []
+    assert (report.records["lost"], report.records["never"]) == (30, 40)
+    assert report.updates["lost"] == 6
