@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from shoal.data.csv_index import CsvIndex, MalformedCsvError, scan
@@ -33,6 +34,14 @@ SAMPLE_BYTES = 1 << 20
 
 BLOCK_BYTES = 1 << 20
 """Bytes that Arrow parses at a time, unless one record is longer."""
+
+DOUBTED_SHARE = 0.05
+"""Values that are no numbers, to one that is, up to which a column of text is in doubt."""
+
+DOUBTED_FILES = 20
+"""Files that are looked at for such columns."""
+
+NUMBER = r"^[ \t]*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?[ \t]*$"
 
 GUESSED = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
 
@@ -61,7 +70,11 @@ class CsvReader(FileReader):
     def _full_schema(self) -> pa.Schema:
         guessed = [(path, self._guess(path)) for path in self._paths]
         hint = "; see CsvReader(column_types=...) for how to set types"
-        full = merged_schema(guessed, self._flag, same_columns=True, hint=hint)
+        try:
+            full = merged_schema(guessed, self._flag, same_columns=True, hint=hint)
+        except UserError as error:
+            doubts = self.doubts()
+            raise UserError("; ".join((str(error), *doubts[:1]))) from error
         check_columns(full, list(self._given), f"{self._flag} (column_types)")
         return full
 
@@ -90,6 +103,21 @@ class CsvReader(FileReader):
             for batch in reader:
                 if batch.num_rows:
                     yield batch
+
+    def doubts(self) -> list[str]:
+        """Columns that are text because of a few values: of each the first row in question."""
+        found = {}
+        for path in self._paths[:DOUBTED_FILES]:
+            with _reporting(path):
+                _, sample = self._sampled(path)
+            for field in sample.schema if sample is not None else ():
+                if field.type == pa.string() and field.name not in {*found, *self._given}:
+                    doubt = _doubt(sample[field.name])
+                    if doubt:
+                        found[field.name] = (
+                            f"{path}: column {field.name!r} is read as text: {doubt}"
+                        )
+        return list(found.values())
 
     def place(self, source: str, record: int) -> str:
         """See DataReader; with the byte at which the row begins."""
@@ -123,31 +151,36 @@ class CsvReader(FileReader):
     def _guess(self, path: str) -> dict[str, pa.DataType | None]:
         """Column -> type in the order of the header; None where no value is known."""
         with _reporting(path):
-            file = self._storage.open(path)
-            sample = self._sample(file)
-            if sample is None:
-                raise UserError(f"{path}: the file is empty; a header line is expected")
-            header, begin, end = sample
-            names = self._header(file, header, path)
-            kinds: dict[str, pa.DataType | None] = dict.fromkeys(names)
-            if begin < end:
-                table = pacsv.read_csv(
-                    file.get_stream(begin, end - begin),
-                    read_options=pacsv.ReadOptions(
-                        use_threads=False, block_size=end - begin + 1, column_names=names
-                    ),
-                    parse_options=pacsv.ParseOptions(newlines_in_values=True),
-                    convert_options=pacsv.ConvertOptions(
-                        column_types={n: k for n, k in self._given.items() if n in kinds}
-                    ),
-                )
-                for field in table.schema:
-                    known = field.type in GUESSED or field.name in self._given
-                    kinds[field.name] = field.type if known else pa.string()
-                    if pa.types.is_null(field.type):
-                        kinds[field.name] = None
-            kinds.update({n: k for n, k in self._given.items() if n in kinds})
+            names, sample = self._sampled(path)
+        kinds: dict[str, pa.DataType | None] = dict.fromkeys(names)
+        for field in sample.schema if sample is not None else ():
+            known = field.type in GUESSED or field.name in self._given
+            kinds[field.name] = field.type if known else pa.string()
+            if pa.types.is_null(field.type):
+                kinds[field.name] = None
+        kinds.update({n: k for n, k in self._given.items() if n in kinds})
         return kinds
+
+    def _sampled(self, path: str) -> tuple[list[str], pa.Table | None]:
+        """The header's names, and the records of the sample, typed by Arrow, if there are any."""
+        file = self._storage.open(path)
+        place = self._sample(file)
+        if place is None:
+            raise UserError(f"{path}: the file is empty; a header line is expected")
+        header, begin, end = place
+        names = self._header(file, header, path)
+        if begin == end:
+            return names, None
+        return names, pacsv.read_csv(
+            file.get_stream(begin, end - begin),
+            read_options=pacsv.ReadOptions(
+                use_threads=False, block_size=end - begin + 1, column_names=names
+            ),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(
+                column_types={n: k for n, k in self._given.items() if n in names}
+            ),
+        )
 
     def _sample(self, file: pa.NativeFile) -> tuple[tuple[int, int], int, int] | None:
         """The header's bytes, and the bytes of the whole records in the sample."""
@@ -164,6 +197,22 @@ class CsvReader(FileReader):
             if header is not None and last > header[1]:
                 break
         return None if header is None else (header, header[1], max(last, header[1]))
+
+
+def _doubt(values: pa.ChunkedArray) -> str:
+    """What few values of a column of text are no numbers, in words; "" if there are many."""
+    number = pc.match_substring_regex(values, NUMBER)
+    missing = pc.is_in(values, pa.array(pacsv.ConvertOptions().null_values))
+    numbers, others = (
+        pc.sum(each).as_py() for each in (number, pc.invert(pc.or_(number, missing)))
+    )
+    if not 0 < others <= numbers * DOUBTED_SHARE:
+        return ""
+    row = pc.index(pc.or_(number, missing), False).as_py()
+    return (
+        f"row {row + 1} holds {values[row].as_py()!r}, and {numbers:,} of the first "
+        f"{len(values):,} values are numbers"
+    )
 
 
 @contextmanager

@@ -76,6 +76,10 @@ class DataReader(ABC):
         Raises UserError naming source and row where the records cannot be read.
         """
 
+    def doubts(self) -> list[str]:
+        """What is likely a mistake in the data and can be read all the same, in words."""
+        return []
+
     def place(self, source: str, record: int) -> str:
         """Where a record of a source is, in words: record from 0, row from 1."""
         del source

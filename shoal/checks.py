@@ -29,15 +29,17 @@ KERAS_OPTIMIZERS = (
 DATA_FIELDS = ("training_data", "validation_data", "prediction_data")
 
 
-def check_inputs(config: JobConfig) -> None:
+def check_inputs(config: JobConfig) -> list[str]:
     """The model file and the data that a job reads.
 
-    config: resolved. Raises UserError.
+    config: resolved. Gives what is likely a mistake, but may be meant, in words. Raises
+    UserError.
     """
     names = check_model(config)
     # The user's reader may take what is no path at all.
-    if names is not None and "custom_data_reader" not in names:
-        check_data(config)
+    if names is None or "custom_data_reader" in names:
+        return []
+    return check_data(config)
 
 
 def with_checkpoint(config: JobConfig) -> JobConfig:
@@ -56,6 +58,16 @@ def with_checkpoint(config: JobConfig) -> JobConfig:
         found = checkpoint_at(config.restore_from)
     except CheckpointError as error:
         raise UserError(f"--restore-from: {error}") from error
+    if (
+        found is None
+        and "://" not in config.restore_from
+        and not os.path.exists(config.restore_from)
+    ):
+        folder, name = os.path.split(config.restore_from)
+        known = os.listdir(folder) if os.path.isdir(folder) else []
+        raise UserError(
+            f"--restore-from: there is no folder {config.restore_from}{_near(name, known)}"
+        )
     if found is None:
         raise UserError(
             f"--restore-from: {config.restore_from} is not the output of a training job: it "
@@ -159,15 +171,27 @@ def _top_level_names(tree: ast.Module) -> set[str] | None:
     return names
 
 
-def check_data(config: JobConfig) -> None:
-    """The data can be found and opened, and files read together fit together."""
+def check_data(config: JobConfig) -> list[str]:
+    """The data can be found and opened, and files read together fit together.
+
+    Gives what is likely a mistake in them, in words. Raises UserError naming the flag.
+    """
     # Late, as only jobs need Arrow: not --help, nor a flag spelled wrongly.
     from shoal.data.opening import open_reader
 
+    doubts: list[str] = []
     for name in DATA_FIELDS:
         if pattern := getattr(config, name):
-            # Not sources(), which reads whole CSV files; the workers count.
-            open_reader(pattern, flag(name)).schema()
+            try:
+                reader = open_reader(pattern, flag(name))
+                # Not sources(), which reads whole CSV files; the workers count.
+                reader.schema()
+                doubts += [f"{flag(name)}: {each}" for each in reader.doubts()]
+            except UserError as error:
+                if str(error).startswith(flag(name)):
+                    raise
+                raise UserError(f"{flag(name)}: {error}") from error
+    return doubts
 
 
 def check_output(config: JobConfig) -> None:

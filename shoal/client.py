@@ -62,13 +62,15 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
 
         return run_remote_job(config, display)
     config = config.resolved()
-    check_inputs(config)
+    doubts = check_inputs(config)
     config = with_checkpoint(config)
     check_output(config)
     with claimed(config) as folder:
         try:
             with display, Interruptions() as interruptions:
                 display.started(config, folder)
+                for doubt in doubts:
+                    display.event(f"warning: {doubt}")
                 code = _Run(folder, config, display, interruptions).follow()
         finally:
             kill_job(folder.config)

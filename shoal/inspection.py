@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import click
+
 from shoal.checks import check_inputs
 from shoal.config import JobConfig
 
@@ -21,7 +23,8 @@ def run_check(config: JobConfig) -> int:
     Raises UserError for what is found without TensorFlow.
     """
     config = config.resolved()
-    check_inputs(config)
+    for doubt in check_inputs(config):
+        click.echo(f"warning: {doubt}", err=True)
     with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
         path = Path(folder, "job.json")
         # Indexes of the data go there too: a check leaves nothing behind.

@@ -1,14 +1,17 @@
 """Each bad input is one clear line and exit code 2, before anything is started."""
 
 import fcntl
+import io
 import os
 
 import pytest
 from click.testing import CliRunner
 
 from shoal import client
+from shoal.checks import check_inputs
 from shoal.cli import main
 from shoal.config import JobConfig
+from shoal.display import LineDisplay
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +45,9 @@ def train(*more, model_def="model.custom_model", data="train.csv"):
         (["--job-name", "a b"], "--job-name may hold letters"),
         (["--validation-data", "none.csv"], "--validation-data: there is no file"),
         (["--model-zoo", "nowhere"], "--model-zoo: there is no folder"),
-        (["--restore-from", "nowhere"], "--restore-from: .* no manifest.json"),
+        (["--restore-from", "nowhere"], "--restore-from: there is no folder .* nowhere"),
+        (["--restore-from", "modle.py"], "modle.py (did you mean model.py?)"),
+        (["--restore-from", "."], "--restore-from: .* no manifest.json"),
     ],
 )
 def test_a_bad_flag_is_named(project, arguments, message):
@@ -84,7 +89,23 @@ def test_data_are_opened_before_the_start(project):
     assert code == 2
     assert "--training-data: the files differ" in error
     (project / "bad.parquet").write_bytes(b"nothing")
-    assert "bad.parquet: cannot be read as Parquet" in train(data="bad.parquet")[1]
+    error = train(data="bad.parquet")[1]
+    assert error.startswith("Error: --training-data: ")
+    assert "bad.parquet: cannot be read as Parquet" in error
+
+
+def test_data_that_are_likely_wrong_are_told_of_at_the_start(project):
+    values = [*range(30), "many", *range(30)]
+    (project / "odd.csv").write_text("a,label\n" + "".join(f"{a},0\n" for a in values))
+    config = JobConfig(model_def="model.custom_model", training_data="odd.csv").resolved()
+    (told,) = check_inputs(config)
+    assert told.startswith(
+        f"--training-data: {project}/odd.csv: column 'a' is read as text: row 31"
+    )
+    shown = io.StringIO()
+    with pytest.raises(AssertionError, match="a master was started"):
+        client.run_job(config, LineDisplay(shown))
+    assert f" warning: {told}\n" in shown.getvalue()
 
 
 def test_an_output_that_is_not_empty_is_kept(project):

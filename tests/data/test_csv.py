@@ -138,6 +138,30 @@ def test_files_of_different_types_are_both_named(tmp_path):
         open_reader(str(tmp_path), FLAG).schema()
 
 
+def test_numbers_that_few_values_make_text_are_doubted_with_the_first_such_row(tmp_path):
+    header = ("id", "zip", "few", "name", "price")
+    records = [(i, f"{i:05}", "", f"n{i}", i / 7) for i in range(100)]
+    records[40] = (40, "00040", "", "n40", "-1e3 EUR")
+    records[60] = (60, "n/a", "x", "n60", "nan")
+    records[70] = (70, "07O70", "", "n70", "cheap")
+    write_csv(tmp_path / "a.csv", records, header)
+    reader = open_reader(str(tmp_path / "a.csv"), FLAG)
+    assert reader.metadata.column_types["price"] == "string"
+    assert reader.doubts() == [
+        f"{tmp_path}/a.csv: column 'zip' is read as text: row 71 holds '07O70', and 98 of the "
+        "first 100 values are numbers",
+        f"{tmp_path}/a.csv: column 'price' is read as text: row 41 holds '-1e3 EUR', and 97 of "
+        "the first 100 values are numbers",
+    ]
+    given = CsvReader(str(tmp_path / "a.csv"), column_types={"zip": pa.string()})
+    assert [text.partition("'")[2][:5] for text in given.doubts()] == ["price"]
+    write_csv(tmp_path / "b.csv", records[:40], header)
+    with pytest.raises(
+        UserError, match=r"string in .*a\.csv, double in .*b\.csv.*; .*row 71 holds"
+    ):
+        open_reader(str(tmp_path), FLAG).schema()
+
+
 def test_a_row_of_too_few_fields_is_named(tmp_path):
     assert "row 2: Expected 2 columns, got 1" in refused(tmp_path / "short.csv", b"a,b\n1,2\n3\n")
 
