@@ -73,8 +73,8 @@ class CsvReader(FileReader):
         try:
             full = merged_schema(guessed, self._flag, same_columns=True, hint=hint)
         except UserError as error:
-            doubts = self.doubts()
-            raise UserError("; ".join((str(error), *doubts[:1]))) from error
+            doubts = [text for name, text in self._doubts().items() if repr(name) in str(error)]
+            raise UserError("; ".join((str(error), *doubts))) from error
         check_columns(full, list(self._given), f"{self._flag} (column_types)")
         return full
 
@@ -106,7 +106,10 @@ class CsvReader(FileReader):
 
     def doubts(self) -> list[str]:
         """Columns that are text because of a few values: of each the first row in question."""
-        found = {}
+        return list(self._doubts().values())
+
+    def _doubts(self) -> dict[str, str]:
+        found: dict[str, str] = {}
         for path in self._paths[:DOUBTED_FILES]:
             with _reporting(path):
                 _, sample = self._sampled(path)
@@ -117,7 +120,7 @@ class CsvReader(FileReader):
                         found[field.name] = (
                             f"{path}: column {field.name!r} is read as text: {doubt}"
                         )
-        return list(found.values())
+        return found
 
     def place(self, source: str, record: int) -> str:
         """See DataReader; with the byte at which the row begins."""

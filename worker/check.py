@@ -141,6 +141,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     from shoal.worker.heartbeat import Progress
     from shoal.worker.model import ServedModel
     from shoal.worker.module import user_code
+    from shoal.worker.supported import rounded_features
 
     pipeline = None
     if config.training_data:
@@ -171,6 +172,10 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     model.register()
     model.assign_given_rows()
     report.lines += _places(model, config)
+    feed = module.describe(module.feed_name)
+    report.lines += [
+        f"\nNote: {each}." for each in rounded_features(model.model, features_spec, feed)
+    ]
     with report.noting():
         check(model)
     if pipeline is not None:

@@ -40,6 +40,9 @@ REORDERING = {
 }
 """Transformations after which it is not known which record is which, in words."""
 
+BATCHING = frozenset({"_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"})
+"""Transformations that make batches."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -122,6 +125,12 @@ class Pipeline:
         if not isinstance(self._elements, tf.data.Dataset):
             raise UserError(
                 f"{self._feed} returned {type(self._elements).__name__}, not a tf.data.Dataset"
+            )
+        if _batched(self._elements, records):
+            raise UserError(
+                f"{self._feed} makes batches in mode {self._mode!r}: leave that out, shoal makes "
+                "them, by --minibatch-size; what is to work on whole batches goes into "
+                "feed_batch(columns, mode, metadata)"
             )
         self.aligned = _one_to_one(self._elements, records)
         if self._mode == PREDICTION and (name := _reordering(self._elements, records)):
@@ -303,6 +312,16 @@ def _reordering(dataset: Any, records: Any) -> str | None:
                 return what
             pending += each._inputs()
     return None
+
+
+def _batched(dataset: Any, records: Any) -> bool:
+    """Whether what comes last in `dataset`, but for what is one to one, is making batches."""
+    while dataset is not records and type(dataset).__name__ in ONE_TO_ONE:
+        (dataset,) = dataset._inputs()
+    # A fixed number of records may be meant as one example.
+    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec)]
+    unknown = all(shape.rank is not None and shape.rank and shape[0] is None for shape in shapes)
+    return unknown and dataset is not records and type(dataset).__name__ in BATCHING
 
 
 def _one_to_one(dataset: Any, records: Any) -> bool:

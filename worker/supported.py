@@ -1,11 +1,12 @@
 """What a user's Keras model may not have, refused by name before anything is trained.
 
-Owns the model's own training step, constraints of weights and text for numbers. Optimizers and
+Owns the model's own training step, constraints of weights and features that do not fit. Optimizers and
 initializers are specs.py's, lookups lookups.py's.
 """
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import keras
@@ -53,14 +54,32 @@ def check_variables(model: Any, file: str) -> None:
             )
 
 
-def check_text(model: Any, features_spec: Any, feed: str) -> None:
-    """Raises UserError if feed gives text where the model's inputs are numbers.
+def check_features(model: Any, features_spec: Any, feed: str) -> None:
+    """Raises UserError if feed lacks a feature, or gives text where the model takes numbers.
 
-    Keras would fail at the first batch, with an error of a cast that names nothing.
+    Keras would fail at the first batch, with an error of a cast that names nothing, or
+    behind a long traceback.
     """
     if not isinstance(features_spec, dict):
         return
-    for tensor in getattr(model, "inputs", None) or ():
+    inputs = getattr(model, "inputs", None) or ()
+    struct = getattr(model, "_inputs_struct", None)
+    # Keras takes the names of the dictionary that the model was made with.
+    wanted = struct if isinstance(struct, dict) else {tensor.name: tensor for tensor in inputs}
+    missing = [
+        name
+        for name in wanted
+        if name not in features_spec and not getattr(wanted[name], "optional", False)
+    ]
+    if missing and inputs:
+        given = [str(name) for name in features_spec]
+        near = difflib.get_close_matches(str(missing[0]), given, n=1)
+        raise UserError(
+            f"{feed} gives no feature {missing[0]!r}"
+            + (f" (did you mean {near[0]!r}?)" if near else "")
+            + f", which the model takes; it gives {', '.join(given)}"
+        )
+    for tensor in inputs:
         spec = features_spec.get(tensor.name)
         if spec is not None and spec.dtype == tf.string and tensor.dtype != "string":
             raise UserError(
@@ -68,3 +87,17 @@ def check_text(model: Any, features_spec: Any, feed: str) -> None:
                 f"{tensor.dtype}: convert it in feed; if the column was to hold numbers, look "
                 "for a value that is none"
             )
+
+
+def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
+    """Features that Keras casts to integers, in words: they may lose digits unseen."""
+    if not isinstance(features_spec, dict):
+        return []
+    return [
+        f"{feed} gives {spec.dtype.name} as feature {tensor.name!r}, and the model's input takes "
+        f"{tensor.dtype}: Keras casts it, which drops fractions, and digits of large ids"
+        for tensor in getattr(model, "inputs", None) or ()
+        if (spec := features_spec.get(tensor.name)) is not None
+        and spec.dtype.is_floating
+        and "int" in tensor.dtype
+    ]

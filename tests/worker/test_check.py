@@ -105,6 +105,14 @@ BROKEN = {
         [('"item": row["item"]}', '"item": tf.strings.as_string(row["item"])}')],
         [r"feed\(\) of clicks.py gives text as feature 'item'"],
     ),
+    "a feature of another name": (
+        [('"item": row["item"]}', '"itm": row["item"]}')],
+        [r"feed\(\) of clicks.py gives no feature 'item' \(did you mean 'itm'\?\), which"],
+    ),
+    "a feed that batches": (
+        [("dataset.map(prepare)", "dataset.map(prepare).batch(32).prefetch(1)")],
+        [r"feed\(\) of clicks.py makes batches in mode 'training': leave that out"],
+    ),
 }
 
 
@@ -155,6 +163,12 @@ def test_the_report_says_what_lives_where(inspect):
     assert "One batch of 100 records: loss 0.69" in text
     assert "200 distinct ids" in text
     assert "metrics of the batch: loss 0.69" in text
+
+
+def test_features_that_keras_would_round_are_noted(inspect):
+    report = inspect(GOOD.replace('"item": row["item"]}', '"item": row["item"] / 2}'))
+    assert report.faults == []
+    assert "gives float64 as feature 'item', and the model's input takes int64" in str(report.lines)
 
 
 def test_without_data_a_functional_model_is_looked_at(inspect):
