@@ -66,6 +66,9 @@ def command(
         try:
             for name, count in prepare(output_dir, source).items():
                 click.echo(f"{output_dir / name}: {count} records")
+        except OSError as error:
+            click.echo(f"Error: cannot write to {output_dir}: {error}", err=True)
+            sys.exit(EXIT_USER_ERROR)
         except UserError as error:
             click.echo(f"Error: {error}", err=True)
             sys.exit(EXIT_USER_ERROR)

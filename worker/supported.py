@@ -1,7 +1,7 @@
 """What a user's Keras model may not have, refused by name before anything is trained.
 
-Owns the model's own training step, constraints of weights and features that do not fit. Optimizers and
-initializers are specs.py's, lookups lookups.py's.
+Owns the model's own training step, constraints of weights and features that do not fit.
+Optimizers and initializers are specs.py's, lookups lookups.py's.
 """
 
 from __future__ import annotations

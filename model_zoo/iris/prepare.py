@@ -11,6 +11,7 @@ import random
 from pathlib import Path
 
 from shoal.model_zoo.wheels import command, file_of_package
+from shoal.wholefile import write_text
 
 PACKAGE = "scikit-learn==1.5.2"
 MEMBER = "sklearn/datasets/data/iris.csv"
@@ -22,7 +23,7 @@ def prepare(output: Path, source: str | None = None) -> dict[str, int]:
     _, *rows = file_of_package(PACKAGE, MEMBER, source).decode().split()
     random.Random(0).shuffle(rows)
     output.mkdir(parents=True, exist_ok=True)
-    (output / "iris.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    write_text(output / "iris.csv", "\n".join([HEADER, *rows]) + "\n")
     return {"iris.csv": len(rows)}
 
 

@@ -12,7 +12,6 @@ what its users did later, as in service.
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import zlib
@@ -26,6 +25,7 @@ import pyarrow.parquet as pq
 
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.model_zoo.movielens.archives import Archive, load
+from shoal.wholefile import replacing, write_json
 
 VALIDATION_SHARE = 5
 """One of so many ratings of a user is for validation, rounded down."""
@@ -122,12 +122,13 @@ def prepare(output: Path, source: str | None = None) -> dict[str, int]:
     written = {}
     try:
         output.mkdir(parents=True, exist_ok=True)
-        for name, ratings in (("train.parquet", train), ("validation.parquet", validation)):
+        write_json(output / "vocabulary.json", vocabularies(archive))
+        # The training data last: where they are, all is.
+        for name, ratings in (("validation.parquet", validation), ("train.parquet", train)):
             table = records(archive, ratings)
-            pq.write_table(table, output / name, row_group_size=ROW_GROUP)
+            with replacing(output / name) as path:
+                pq.write_table(table, path, row_group_size=ROW_GROUP)
             written[name] = table.num_rows
-        text = json.dumps(vocabularies(archive), indent=2)
-        (output / "vocabulary.json").write_text(text + "\n")
     except OSError as error:
         raise UserError(f"cannot write to {output}: {error}") from error
     return written

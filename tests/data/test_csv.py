@@ -156,9 +156,7 @@ def test_numbers_that_few_values_make_text_are_doubted_with_the_first_such_row(t
     given = CsvReader(str(tmp_path / "a.csv"), column_types={"zip": pa.string()})
     assert [text.partition("'")[2][:5] for text in given.doubts()] == ["price"]
     write_csv(tmp_path / "b.csv", records[:40], header)
-    with pytest.raises(
-        UserError, match=r"string in .*a\.csv, int64 in .*b\.csv.*; .*row 71 holds"
-    ):
+    with pytest.raises(UserError, match=r"string in .*a\.csv, int64 in .*b\.csv.*; .*row 71 holds"):
         open_reader(str(tmp_path), FLAG).schema()
 
 

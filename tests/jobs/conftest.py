@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.running import RunningJob, run
+from tests.prepared import prepared_once
 
 ROOT = Path(__file__).parents[2]
 MOVIELENS = ROOT / "build" / "movielens"
@@ -16,11 +17,8 @@ MOVIELENS = ROOT / "build" / "movielens"
 @pytest.fixture(scope="session")
 def movielens():
     """MovieLens-100K, prepared once for these tests and `make demo`."""
-    if not (MOVIELENS / "train.parquet").exists():
-        subprocess.run(
-            [sys.executable, "-m", "shoal.model_zoo.movielens.prepare", str(MOVIELENS)], check=True
-        )
-    return MOVIELENS
+    command = [sys.executable, "-m", "shoal.model_zoo.movielens.prepare", str(MOVIELENS)]
+    return prepared_once(MOVIELENS, "train.parquet", lambda _: subprocess.run(command, check=True))
 
 
 @pytest.fixture(scope="session")

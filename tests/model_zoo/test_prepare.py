@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.errors import UserError
+from shoal.model_zoo.iris import prepare as iris
 from shoal.model_zoo.movielens import archives, prepare
 
 USERS = [(1, 24, "M", "technician", "85711"), (2, 53, "F", "other", "T8H1N")]
@@ -158,3 +159,11 @@ def test_the_wheel_that_pip_fetched_is_read(monkeypatch, tmp_path, small):
     result = CliRunner().invoke(prepare.main, [str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert "train.parquet: 7 records" in result.output
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    wheel = pack({iris.MEMBER: "head\n5.1,3.5,1.4,0.2,setosa\n"}, tmp_path / "a.whl")
+    result = CliRunner().invoke(iris.main, [str(tmp_path / "file" / "out"), "--source", wheel])
+    assert (result.exit_code, "Traceback" in result.output) == (2, False)
+    assert "cannot write to" in result.output

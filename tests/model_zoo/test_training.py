@@ -23,6 +23,7 @@ from shoal.worker.evaluation import Evaluator
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.module import load_module
+from tests.prepared import prepared_once
 
 BUILD = Path(__file__).parents[2] / "build"
 BATCH, STEPS, BATCHES = 256, 40, 8
@@ -51,15 +52,13 @@ PREPARED = {
     "iris": ("zoo/iris/iris.csv", iris.prepare),
     "movielens": ("movielens/train.parquet", movielens.prepare),
 }
-"""Data set -> its file below build/, and what writes it there, once."""
+"""Data set -> its file below build/, and what writes it there, as the last of its files."""
 
 
 def data_of(name):
     file, prepare = PREPARED[name]
     path = BUILD / file
-    if not path.exists():
-        prepare(path.parent)
-    return str(path)
+    return str(prepared_once(path.parent, path.name, prepare) / path.name)
 
 
 def validation_of(name):
