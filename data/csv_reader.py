@@ -113,13 +113,13 @@ class CsvReader(FileReader):
         for path in self._paths[:DOUBTED_FILES]:
             with _reporting(path):
                 _, sample = self._sampled(path)
-            for field in sample.schema if sample is not None else ():
-                if field.type == pa.string() and field.name not in {*found, *self._given}:
-                    doubt = _doubt(sample[field.name])
+            if sample is None:
+                continue
+            for name, column in zip(sample.column_names, sample.columns, strict=True):
+                if column.type == pa.string() and name not in {*found, *self._given}:
+                    doubt = _doubt(column)
                     if doubt:
-                        found[field.name] = (
-                            f"{path}: column {field.name!r} is read as text: {doubt}"
-                        )
+                        found[name] = f"{path}: column {name!r} is read as text: {doubt}"
         return found
 
     def place(self, source: str, record: int) -> str:
@@ -206,9 +206,8 @@ def _doubt(values: pa.ChunkedArray) -> str:
     """What few values of a column of text are no numbers, in words; "" if there are many."""
     number = pc.match_substring_regex(values, NUMBER)
     missing = pc.is_in(values, pa.array(pacsv.ConvertOptions().null_values))
-    numbers, others = (
-        pc.sum(each).as_py() for each in (number, pc.invert(pc.or_(number, missing)))
-    )
+    numbers = pc.sum(number).as_py() or 0
+    others = len(values) - (pc.sum(pc.or_(number, missing)).as_py() or 0)
     if not 0 < others <= numbers * DOUBTED_SHARE:
         return ""
     row = pc.index(pc.or_(number, missing), False).as_py()

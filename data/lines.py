@@ -206,24 +206,17 @@ def _damage(
 
     first: the position in the file of the first line.
     """
-
-    def fault(low: int, high: int) -> pa.ArrowInvalid | None:
-        try:
-            _parsed(b"\n".join(lines[low:high]) + b"\n", high - low, schema)
-        except pa.ArrowInvalid as found:
-            return found
-        return None
-
-    # Arrow counts rows by its own blocks: look for the line, in halves.
+    # Arrow counts rows by its own blocks: look for the line, in halves. Where types are guessed,
+    # it may be at fault only together with those before it.
     low, high = 0, len(lines)
     while high - low > 1:
-        middle = (low + high) // 2
-        if fault(low, middle) is None:
+        begin, middle = 0 if schema is None else low, (low + high) // 2
+        try:
+            _parsed(b"\n".join(lines[begin:middle]) + b"\n", middle - begin, schema)
             low = middle
-        else:
-            high = middle
-    # Where each line passes alone, the types of the lines do not fit together.
-    return DamagedError(first + low, _plain(fault(low, high) or error))
+        except pa.ArrowInvalid as found:
+            high, error = middle, found
+    return DamagedError(first + low, _plain(error))
 
 
 def _plain(error: pa.ArrowInvalid) -> str:

@@ -32,7 +32,8 @@ class Losses:
     """What a module's `loss` and `loss_weights` say.
 
     loss: a function of labels and predictions, a keras.losses.Loss or its name; or a dict or
-        list of these, one for each output of the model.
+        list of these, one for each output of the model. Those of Keras get labels and
+        predictions of one rank, as in Keras.
     weights: None, or a number for each output, in the same form.
     refuse: raises UserError with a message, so that it comes out of a traced function whole.
     """
@@ -61,6 +62,9 @@ class Losses:
                 "and predictions, a keras.losses.Loss, or the name of one"
             )
         function: Callable[[Any, Any], Any] = loss
+        if getattr(loss, "__module__", "").startswith("keras."):
+            # Some of them take tensors of one rank only; Keras sees to that when it compiles.
+            return lambda labels, predictions: function(*_of_one_rank(labels, predictions))
         return function
 
     def _checked(self, weights: Any) -> dict[Any, float]:
@@ -123,6 +127,19 @@ class Losses:
                     f"{self._file}: there is a loss for {key!r}{hint}, but {what} "
                     f"{', '.join(map(repr, known))}"
                 )
+
+
+def _of_one_rank(labels: Any, predictions: Any) -> tuple[Any, Any]:
+    """Both, the one that lacks a last axis of one element with that axis."""
+    shapes = [getattr(each, "shape", None) for each in (labels, predictions)]
+    if any(shape is None or shape.rank is None for shape in shapes):
+        return labels, predictions
+    more = shapes[1].rank - shapes[0].rank
+    if more == 1 and shapes[1][-1] == 1:
+        labels = labels[..., None]
+    elif more == -1 and shapes[0][-1] == 1:
+        predictions = predictions[..., None]
+    return labels, predictions
 
 
 def _mean(loss: Any) -> tf.Tensor:

@@ -145,6 +145,18 @@ def test_a_metric_whose_states_do_not_add_up_is_refused(evaluator):
         made.add(batch([0, 1, 1], [0.1, 0.9, 0.8]))
 
 
+@pytest.mark.parametrize("loss", ["binary_crossentropy", "mse", keras.losses.huber])
+@pytest.mark.parametrize("shapes", [([4], [4, 1]), ([4, 1], [4]), ([4, 1], [4, 1])])
+def test_losses_of_keras_take_labels_and_predictions_as_a_compiled_model_does(loss, shapes):
+    labels, predictions = np.array([0, 1, 1, 0]), np.array([0.1, 0.2, 0.7, 0.9], np.float32)
+    labels, predictions = labels.reshape(shapes[0]), predictions.reshape(shapes[1])
+    twin = keras.Sequential([keras.Input(shapes[1][1:]), keras.layers.Identity()])
+    twin.compile(loss=loss)
+    ours = Losses(loss, None, "model.py", Refusals().refuse)
+    found = ours(tf.constant(labels), tf.constant(predictions))
+    assert float(found) == pytest.approx(twin.evaluate(predictions, labels, verbose=0))
+
+
 class TwoHeads(Passing):
     """Outputs by name, as its features are."""
 
