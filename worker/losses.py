@@ -131,13 +131,12 @@ class Losses:
 
 def _of_one_rank(labels: Any, predictions: Any) -> tuple[Any, Any]:
     """Both, the one that lacks a last axis of one element with that axis."""
-    shapes = [getattr(each, "shape", None) for each in (labels, predictions)]
-    if any(shape is None or shape.rank is None for shape in shapes):
+    of_labels, given = getattr(labels, "shape", None), getattr(predictions, "shape", None)
+    if of_labels is None or given is None or of_labels.rank is None or given.rank is None:
         return labels, predictions
-    more = shapes[1].rank - shapes[0].rank
-    if more == 1 and shapes[1][-1] == 1:
+    if given.rank == of_labels.rank + 1 and given[-1] == 1:
         labels = labels[..., None]
-    elif more == -1 and shapes[0][-1] == 1:
+    elif of_labels.rank == given.rank + 1 and of_labels[-1] == 1:
         predictions = predictions[..., None]
     return labels, predictions
 

@@ -12,7 +12,7 @@ from shoal.ps.held import ReadersOrWriter
 from shoal.ps.pushes import PushRegister
 from tests.ps.test_service import Caller
 
-PATIENCE = 30
+PATIENCE = 120
 
 
 class Server(Caller):

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.config import JobConfig
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 SIGNALLED_ON_IMPORT = """
 import os, signal
 os.kill(os.getpid(), signal.{number})

@@ -15,7 +15,7 @@ from shoal.worker.heartbeat import Progress
 from shoal.worker.pace import Pace
 from tests.master.strategies import begun, exited, take, w
 
-PATIENCE = 30
+PATIENCE = 120
 STEPS = 12
 
 

@@ -17,7 +17,7 @@ from shoal.worker.stages import TaskError, TrainingPipeline
 from tests.worker.given import GivenTasks, task_of, train
 from tests.worker.networks import as_batch, batches
 
-PATIENCE = 30
+PATIENCE = 120
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tests.worker.given import GivenTasks
 from tests.worker.networks import as_batch, batches, network, plain_embedding, served_embedding
 from tests.worker.test_model import initial_rows, rows_of
 
-PATIENCE = 30
+PATIENCE = 120
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.5),
     "adagrad": lambda: keras.optimizers.Adagrad(0.5),
