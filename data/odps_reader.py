@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 
-from shoal.data.index_store import IndexStore
-from shoal.data.reader import DataReader, Source, check_not_empty, check_range, selected
+from shoal.data.indexed_reader import IndexedReader
+from shoal.data.reader import Source, check_not_empty, check_range
 from shoal.errors import UserError
 
 SCHEME = "odps://"
@@ -27,38 +27,26 @@ VARIABLES = ("ODPS_ACCESS_ID", "ODPS_ACCESS_KEY", "ODPS_ENDPOINT")
 """Environment variables that must be set; ODPS_TUNNEL_ENDPOINT may be."""
 
 
-class OdpsReader(DataReader):
+class OdpsReader(IndexedReader):
     """Reads a table, or one partition of it.
 
     pattern: odps://PROJECT/TABLE or odps://PROJECT/TABLE?partition=NAME=VALUE,...
-    flag: named in errors.
-    columns: read only these; all where None.
-    index_folder: where the session's name is kept for other processes; in memory where None.
+    options: see IndexedReader; what is kept is the session's name.
 
     Raises UserError for a value of another form, and where pyodps or a variable is missing.
     """
 
-    def __init__(
-        self,
-        pattern: str,
-        *,
-        flag: str = "custom_data_reader",
-        columns: Sequence[str] | None = None,
-        index_folder: str | None = None,
-    ) -> None:
-        self._flag = flag
+    def __init__(self, pattern: str, **options: Any) -> None:
+        super().__init__(pattern, **options)
         self._name = pattern
-        self._columns = None if columns is None else list(columns)
-        self._store = IndexStore(index_folder)
         self._session: Any = None
-        self._schema: pa.Schema | None = None
         parts = urlsplit(pattern)
-        options = parse_qs(parts.query)
+        given = parse_qs(parts.query)
         self._project, self._table = parts.netloc, parts.path.strip("/")
-        self._partition = options.get("partition", [None])[-1]
-        if not self._project or not self._table or set(options) - {"partition"}:
+        self._partition = given.get("partition", [None])[-1]
+        if not self._project or not self._table or set(given) - {"partition"}:
             raise UserError(
-                f"{flag}: {pattern} must be odps://PROJECT/TABLE or "
+                f"{self._flag}: {pattern} must be odps://PROJECT/TABLE or "
                 "odps://PROJECT/TABLE?partition=NAME=VALUE"
             )
         self._tunnel = self._connect()
@@ -114,13 +102,11 @@ class OdpsReader(DataReader):
         check_not_empty(found, self._name, self._flag)
         return found
 
-    def schema(self) -> pa.Schema:
-        """The columns to be read, as the tunnel gives them."""
-        if self._schema is None:
-            self.sources()  # there is a first record
-            first = next(iter(self._batches(0, 1, None)))
-            self._schema = selected(first.schema, self._columns, self._flag).remove_metadata()
-        return self._schema
+    def _full_schema(self) -> pa.Schema:
+        # As the tunnel gives them.
+        self.sources()  # there is a first record
+        first = next(iter(self._batches(0, 1, None)))
+        return first.schema.remove_metadata()
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches as the tunnel sends them."""

@@ -19,8 +19,8 @@ from urllib.parse import parse_qs
 
 import pyarrow as pa
 
-from shoal.data.index_store import IndexStore
-from shoal.data.reader import DataReader, Source, check_not_empty, check_range, selected
+from shoal.data.indexed_reader import IndexedReader
+from shoal.data.reader import Source, check_not_empty, check_range
 from shoal.errors import UserError, without_secrets
 
 BLOCK_ROWS = 4096
@@ -60,36 +60,25 @@ def is_sql(pattern: str) -> bool:
     return True
 
 
-class SqlReader(DataReader):
+class SqlReader(IndexedReader):
     """Reads a table, or a view with a unique column.
 
     pattern: URL#TABLE or URL#TABLE&key=COLUMN; TABLE may be SCHEMA.TABLE.
-    flag: named in errors.
-    columns: read only these; all where None.
-    index_folder: where the index is kept for other processes; in memory where None.
+    options: see IndexedReader.
 
     Raises UserError if the table cannot be read or has no usable key.
     """
 
-    def __init__(
-        self,
-        pattern: str,
-        *,
-        flag: str = "custom_data_reader",
-        columns: Sequence[str] | None = None,
-        index_folder: str | None = None,
-    ) -> None:
-        self._flag = flag
-        self._columns = None if columns is None else list(columns)
-        self._store = IndexStore(index_folder)
+    def __init__(self, pattern: str, **options: Any) -> None:
+        super().__init__(pattern, **options)
         self._index: tuple[int, list[Any]] | None = None
         url, _, fragment = pattern.partition("#")
         self._name = without_secrets(pattern)
-        table, _, options = fragment.partition("&")
-        given = parse_qs(options, keep_blank_values=True)
+        table, _, more = fragment.partition("&")
+        given = parse_qs(more, keep_blank_values=True)
         if not table or set(given) - {"key"}:
             raise UserError(
-                f"{flag}: {self._name}: name the table behind the URL: URL#TABLE or "
+                f"{self._flag}: {self._name}: name the table behind the URL: URL#TABLE or "
                 "URL#TABLE&key=COLUMN"
             )
         self._engine = self._connect(url)
@@ -186,13 +175,8 @@ class SqlReader(DataReader):
         check_not_empty(found, self._name, self._flag)
         return found
 
-    def schema(self) -> pa.Schema:
-        """The columns to be read."""
-        return selected(
-            pa.schema([(column.name, self._kind(column)) for column in self._wanted()]),
-            self._columns,
-            self._flag,
-        )
+    def _full_schema(self) -> pa.Schema:
+        return pa.schema([(column.name, self._kind(column)) for column in self._wanted()])
 
     def _wanted(self) -> list[Any]:
         """The table's columns that are to be read; all where one is missing, for the error."""

@@ -303,7 +303,8 @@ def report(result: JobResult) -> Table:
         table.add_row("checkpoints", Text(text))
     if result.output and result.state == "succeeded":
         table.add_row("output", Text(shown_path(result.output)))
-    table.add_row("job folder", Text(f"{shown_path(result.job_dir)} (logs/, result.json)"))
+    if result.job_dir.is_dir():  # not if the job ran in a cluster and was followed elsewhere
+        table.add_row("job folder", Text(f"{shown_path(result.job_dir)} (logs/, result.json)"))
     return table
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -138,10 +137,8 @@ def result_of(handle: JobHandle) -> JobResult | None:
     """The result of a job that has ended; None while it has not."""
     if (text := handle.result()) is None:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / manifests.RESULT_FILE
-        path.write_text(text)
-        return JobResult.load(path)
+    # There if the job was followed from this folder.
+    return JobResult.from_json(text, Path("shoal-jobs", handle.name).absolute())
 
 
 @contextmanager

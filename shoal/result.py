@@ -52,17 +52,25 @@ class JobResult:
 
     @classmethod
     def load(cls, path: Path) -> JobResult:
-        """Read a result.json. Keys that this version does not know are left out.
+        """Read a result.json. Raises OSError if there is none, ValueError if it is not a result."""
+        try:
+            return cls.from_json(path.read_text(), path.parent)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
-        Raises OSError if there is none, ValueError if it is not a result.
+    @classmethod
+    def from_json(cls, text: str, job_dir: Path) -> JobResult:
+        """The content of a result.json. Keys that this version does not know are left out.
+
+        Raises ValueError if it is not a result.
         """
-        values = json.loads(path.read_text())
+        values = json.loads(text)
         if not isinstance(values, dict) or "state" not in values:
-            raise ValueError(f"{path} is not a job's result")
+            raise ValueError("not a job's result")
         known = {f.name for f in fields(cls)} - {"job_dir"}
         # A value that the job never came to is null, and stands for the default here.
         given = {key: value for key, value in values.items() if key in known and value is not None}
-        return cls(job_dir=path.parent, **given)
+        return cls(job_dir=job_dir, **given)
 
     @staticmethod
     def refused(job_name: str, command: str, message: str) -> dict[str, Any]:

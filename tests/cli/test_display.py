@@ -102,6 +102,17 @@ def test_the_ledger_is_a_sum_that_holds():
     assert ledger_text({"total": 3, "trained_once": 3}).endswith("0 failed")
 
 
+def test_a_report_names_the_job_folder_where_there_is_one(tmp_path):
+    stream = io.StringIO()
+    console = Console(file=stream, width=200)
+    text = '{"job_name": "swim", "command": "train", "state": "stopped"}'
+    console.print(display.report(JobResult.from_json(text, tmp_path)))
+    assert str(tmp_path) in stream.getvalue()
+    gone = JobResult("swim", "train", "stopped", tmp_path / "elsewhere")
+    console.print(display.report(gone))
+    assert "elsewhere" not in stream.getvalue()
+
+
 def test_the_stages_are_shown_with_the_largest_first(tmp_path):
     seconds = {"read": 1.0, "step": 6.0, "pull": 4.0, "training": 10.0}
     text = "step 60%, pull 40%, read 10%"

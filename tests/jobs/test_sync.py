@@ -17,22 +17,28 @@ pytestmark = pytest.mark.job
 WAITING = "wait for update"
 
 
-def test_a_worker_killed_between_servers_leaves_them_alike(numbered, tmp_path):
-    """480 records are 48 gradients of -1 a record, averaged by two: each row moves by 0.5."""
+def two_workers(numbered, folder, **flags):
+    """A job of which one worker stops at record 100, until the gate is opened."""
     training, _ = numbered
-    with RunningJob(
+    return RunningJob(
         "train",
-        tmp_path,
+        folder,
         "sync",
         environment={"GATES": "record-100"},
         training_data=training,
-        output=tmp_path / "out",
+        output=folder / "out",
         num_minibatches_per_task=4,
         num_workers=2,
         num_ps=2,
         sync=True,
         **COUNTING,
-    ) as job:
+        **flags,
+    )
+
+
+def test_a_worker_killed_between_servers_leaves_them_alike(numbered, tmp_path):
+    """480 records are 48 gradients of -1 a record, averaged by two: each row moves by 0.5."""
+    with two_workers(numbered, tmp_path) as job:
         pid = job.at_gate("record-100")
         # The other one gives its gradient and then waits: no update is made without us.
         until("a gradient held", lambda: job.server_status(1).held == 1)
@@ -62,21 +68,7 @@ def test_a_worker_killed_between_servers_leaves_them_alike(numbered, tmp_path):
 
 def test_a_late_gradient_is_dropped_and_its_records_are_trained_again(numbered, tmp_path):
     """With one gradient to an update, the second worker is a backup: nobody waits for it."""
-    training, _ = numbered
-    with RunningJob(
-        "train",
-        tmp_path,
-        "backup",
-        environment={"GATES": "record-100"},
-        training_data=training,
-        output=tmp_path / "out",
-        num_minibatches_per_task=4,
-        num_workers=2,
-        num_ps=2,
-        sync=True,
-        grads_to_wait=1,
-        **COUNTING,
-    ) as job:
+    with two_workers(numbered, tmp_path, grads_to_wait=1) as job:
         job.at_gate("record-100")
         # All but what is left of its task.
         job.wait_status("the others' records", lambda s: s.ledger.trained_once >= 440)

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,28 @@ def following(shoal, *flags):
     finally:
         train.kill()
         train.wait()
+
+
+def held_job(shoal, name, **flags):
+    """A job on train.parquet, on a volume; returns its flags, and the file that holds it.
+
+    As long as that is there, training does not end (zoo/held.py).
+    """
+    shutil.copytree(ZOO, shoal.path / "zoo")
+    hold = shoal.path / "hold"
+    hold.touch()
+    made = shoal.flags(
+        name,
+        model_zoo="/work/zoo",
+        model_def="held.custom_model",
+        training_data="/work/train.parquet",
+        output="/work/model",
+        job_dir="/work/job",
+        num_ps="2",
+        num_minibatches_per_task="2",
+        **flags,
+    )
+    return made, hold
 
 
 def result_in(shoal, name):

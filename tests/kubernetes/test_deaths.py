@@ -6,27 +6,18 @@ import signal
 
 from tests.jobs.conftest import movielens as movielens
 from tests.kubernetes.conftest import SECONDS, kubectl
-from tests.kubernetes.jobs import ZOO, Watched, following, kill, left_of, result_in, until
+from tests.kubernetes.jobs import Watched, following, held_job, kill, left_of, result_in, until
 
 NAME = "mortal"
 
 
 def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, namespace):
     shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
-    shutil.copytree(ZOO, shoal.path / "zoo")
-    hold = shoal.path / "hold"
-    hold.touch()
-    flags = shoal.flags(
+    flags, hold = held_job(
+        shoal,
         NAME,
-        model_zoo="/work/zoo",
-        model_def="held.custom_model",
-        training_data="/work/train.parquet",
-        output="/work/model",
-        job_dir="/work/job",
-        num_ps="2",
         num_workers="2",
         num_epochs="3",
-        num_minibatches_per_task="2",
         checkpoint_seconds="3600",
         relaunch_limit="2",
     )

@@ -14,9 +14,9 @@ from tests.jobs.conftest import movielens as movielens
 from tests.kubernetes.conftest import ROOT, SECONDS, kubectl
 from tests.kubernetes.image import IMAGE
 from tests.kubernetes.jobs import (
-    ZOO,
     Watched,
     following,
+    held_job,
     kill,
     left_of,
     process_of,
@@ -70,21 +70,12 @@ def rival(namespace, replicas):
 def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorities, proxy):
     for name in ("train.parquet", "validation.parquet"):
         shutil.copy(movielens / name, shoal.path)
-    shutil.copytree(ZOO, shoal.path / "zoo")
-    hold = shoal.path / "hold"
-    hold.touch()
-    flags = shoal.flags(
+    flags, hold = held_job(
+        shoal,
         NAME,
-        model_zoo="/work/zoo",
-        model_def="held.custom_model",
-        training_data="/work/train.parquet",
         validation_data="/work/validation.parquet",
-        output="/work/model",
-        job_dir="/work/job",
-        num_ps="2",
         num_workers="3",
         num_epochs="2",
-        num_minibatches_per_task="2",
         master_priority="high",
         ps_priority="high",
         worker_priority="low",

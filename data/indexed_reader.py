@@ -1,0 +1,49 @@
+"""What the built-in readers share: what they are told, the columns to read, a kept index.
+
+Where the data is and its format are the derived classes'; where an index lies is
+index_store.py's.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from shoal.data.index_store import IndexStore
+from shoal.data.reader import DataReader, selected
+
+
+class IndexedReader(DataReader):
+    """Reads what `pattern` names, in the form of the class derived.
+
+    flag: named in errors.
+    columns: read only these; all where None.
+    index_folder: where what was learnt of the data is kept for other processes; in memory
+        where None.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        flag: str = "custom_data_reader",
+        columns: Sequence[str] | None = None,
+        index_folder: str | None = None,
+    ) -> None:
+        self._pattern = pattern
+        self._flag = flag
+        self._columns = None if columns is None else list(columns)
+        self._store = IndexStore(index_folder)
+        self._schema: pa.Schema | None = None
+
+    def schema(self) -> pa.Schema:
+        """The columns to be read."""
+        if self._schema is None:
+            self._schema = selected(self._full_schema(), self._columns, self._flag)
+        return self._schema
+
+    @abstractmethod
+    def _full_schema(self) -> pa.Schema:
+        """All columns that there are. Raises UserError where parts of the data differ."""
