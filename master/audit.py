@@ -22,6 +22,7 @@ import click
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
 from shoal.master import outcomes
+from shoal.master.applied import applied_heads
 from shoal.master.deaths import Death, Recovery, recoveries
 from shoal.master.events import RecordedJob, decode
 from shoal.master.failures import Failure
@@ -30,7 +31,6 @@ from shoal.master.journal import Entry, read
 from shoal.master.membership import ProcessState
 from shoal.master.phases import Phase
 from shoal.master.spans import Coverage, Fate, Interval
-from shoal.master.tasks import applied_heads
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb
 

@@ -26,13 +26,13 @@ from google.protobuf.message import Message
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.master import (
+    applied,
     checkpoints,
     failures,
     ids,
     lost_pushes,
     outcomes,
     spans,
-    tasks,
     updates,
     work,
 )
@@ -53,7 +53,7 @@ _VALUES: dict[str, type] = {
         failures.Failure,
         work.Span,
         work.Source,
-        tasks.AppliedPush,
+        applied.AppliedPush,
         checkpoints.Taken,
         lost_pushes.LostPushes,
         spans.Interval,

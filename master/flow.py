@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from shoal.config import JobConfig
 from shoal.master import outcomes, phases
+from shoal.master.applied import AppliedPush, applied_heads
 from shoal.master.evaluation import MetricMismatchError
 from shoal.master.failures import Failure
 from shoal.master.phases import Phase
@@ -21,7 +22,6 @@ from shoal.master.range_failures import Trouble
 from shoal.master.record import JobRecord
 from shoal.master.rules import UnknownMetricError
 from shoal.master.spans import Interval
-from shoal.master.tasks import AppliedPush, applied_heads
 from shoal.master.updates import updates_of
 from shoal.master.work import Asker, Task
 from shoal.master.workload import Workload

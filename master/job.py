@@ -19,6 +19,7 @@ from typing import Any
 
 from shoal.config import JobConfig
 from shoal.master import outcomes
+from shoal.master.applied import AppliedPush
 from shoal.master.assignments import Assignments
 from shoal.master.checkpoints import Checkpoints, Taken
 from shoal.master.clocks import Clocks
@@ -34,7 +35,6 @@ from shoal.master.membership import Membership
 from shoal.master.record import JobRecord
 from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.master.spans import Interval
-from shoal.master.tasks import AppliedPush
 from shoal.master.updates import Gradient
 from shoal.master.work import Task
 from shoal.master.worker_lifecycle import WorkerLifecycle

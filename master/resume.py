@@ -22,6 +22,7 @@ from shoal.config import RESUMABLE, JobConfig
 from shoal.errors import UserError
 from shoal.job_folder import JobFolder
 from shoal.master import outcomes
+from shoal.master.applied import AppliedPush, applied_heads
 from shoal.master.checkpoints import Taken
 from shoal.master.events import Event, RecordedJob, decode, encode
 from shoal.master.ids import WorkerId
@@ -30,7 +31,6 @@ from shoal.master.log_recovery import FromLog, checkpoint_of_log
 from shoal.master.phases import Phase
 from shoal.master.spans import Interval
 from shoal.master.status import position
-from shoal.master.tasks import AppliedPush, applied_heads
 from shoal.master.updates import Gradient
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb

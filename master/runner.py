@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
+from shoal.master.applied import AppliedPush
 from shoal.master.checkpoints import Checkpoints
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, WorkerId
@@ -38,7 +39,6 @@ from shoal.master.phases import Phase
 from shoal.master.servers import ServerConnections
 from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.master.status import position
-from shoal.master.tasks import AppliedPush
 from shoal.master.update_thread import UpdateThread
 from shoal.master.updates import Update
 from shoal.proto import shoal_pb2 as pb

@@ -10,9 +10,9 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 
+from shoal.master.applied import AppliedPush
 from shoal.master.ids import ServerId
 from shoal.master.instructions import FenceWorker
-from shoal.master.tasks import AppliedPush
 from shoal.master.updates import Gradient, Update
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb

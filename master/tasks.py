@@ -1,8 +1,8 @@
 """The training tasks of a job and the ledger of its records.
 
-Cuts the data, shuffles each epoch, leases spans, takes back what a dead worker
-left, and accounts for every record of every epoch. Which worker holds a task is
-leases.py's to know, when a worker is dead worker_lifecycle.py's. No I/O and no clock.
+Leases spans, takes back what a dead worker left, and accounts for every record of every
+epoch. Which spans an epoch has is epochs.py's, which worker holds a task leases.py's to
+know, when a worker is dead worker_lifecycle.py's. No I/O and no clock.
 
 The ledger is kept by ranges. Of a task's span, a head of `trained_before` records
 may have been trained by an earlier lease; what is acknowledged inside that head
@@ -11,15 +11,14 @@ counts as repeated, what is acknowledged behind it as trained once.
 
 from __future__ import annotations
 
-import math
-import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shoal.master import poison
+from shoal.master.epochs import Epochs
 from shoal.master.spans import Coverage, Interval
-from shoal.master.work import ANYBODY, Asker, Source, Span, Task, TaskIds, cut, pick
+from shoal.master.work import ANYBODY, Asker, Source, Span, Task, TaskIds, pick
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -43,42 +42,6 @@ class Ledger:
         return self.trained_once + self.repeated
 
 
-@dataclass(frozen=True)
-class AppliedPush:
-    """The last push that a server has applied of a worker; sequence 0 for none."""
-
-    sequence: int
-    task: int
-    records_done: int
-
-
-def applied_heads(
-    task: Task, pushes: Iterable[AppliedPush | None], acknowledged: int
-) -> tuple[int, int]:
-    """How much of a dead worker's task the servers have applied.
-
-    pushes: of each server; None for one that could not be asked, where only what
-        the worker last told, `acknowledged` records, is known.
-
-    Returns the head of the span that all servers have, and the head that at least
-    one has, records.
-    """
-    heads = []
-    done_by_any = acknowledged
-    for push in pushes:
-        if push is None:
-            heads.append(acknowledged)
-        elif push.sequence == 0 or push.task != task.id:
-            heads.append(0)
-        else:
-            heads.append(push.records_done)
-            # A feed that shuffles cannot say which records a push was made of, so it
-            # claims none before the end: any of the span may be among them.
-            done_by_any = max(done_by_any, push.records_done or task.records)
-    # What was acknowledged is on all servers, whatever they say now.
-    return max(min(heads, default=0), acknowledged), done_by_any
-
-
 @dataclass
 class _Lease:
     task: Task
@@ -88,13 +51,8 @@ class _Lease:
 class TaskBoard:
     """Training tasks of all epochs, one epoch's queue at a time.
 
-    sources: what to train on, in any order that is the same in every run.
-    records_per_task: length of a whole task.
-    epochs: passes over the sources.
-    seed: with the epoch it decides the order of tasks; nothing else does.
+    sources, records_per_task, epochs, seed, max_steps, minibatch_size: as `Epochs` takes them.
     next_id: gives task ids.
-    max_steps: train no more than this many minibatches of `minibatch_size` records, the first
-        of the order that they have anyway; 0 for all.
     """
 
     def __init__(
@@ -110,55 +68,32 @@ class TaskBoard:
     ) -> None:
         self.sources = tuple(sources)
         self._records_per_task = records_per_task
-        self._spans = cut(sources, records_per_task)
-        self._seed = seed
-        self._max_steps = max_steps
-        self._minibatch_size = minibatch_size
-        self._steps_per_epoch = sum(self._steps(span) for span in self._spans)
-        self._epochs = epochs
-        if max_steps and self._steps_per_epoch:
-            self._epochs = min(epochs, math.ceil(max_steps / self._steps_per_epoch))
+        self._epochs = Epochs(
+            sources,
+            records_per_task=records_per_task,
+            count=epochs,
+            seed=seed,
+            max_steps=max_steps,
+            minibatch_size=minibatch_size,
+        )
         self._stopped = False
         self._dropped = 0
         self._next_id = next_id
         self._requeued: deque[Task] = deque()
         self._queue: deque[Task] = deque()
         self._leases: dict[int, _Lease] = {}
-        self._records_per_epoch = sum(len(span) for span in self._spans)
-        last = self._order(self._epochs - 1)
-        self._records = self._records_per_epoch * (self._epochs - 1) + sum(map(len, last))
         self._trained_once = 0
         self._repeated = 0
         self._failed = 0
         self._bad: defaultdict[str, set[int]] = defaultdict(set)
         self.given_up: list[Interval] = []
-        self.tasks_total = len(self._spans) * (self._epochs - 1) + len(last)
+        self.tasks_total = self._epochs.tasks
         self.tasks_done = 0
         self.epoch = 0
         self._open_epoch(0)
 
-    def _steps(self, span: Span) -> int:
-        return math.ceil(len(span) / self._minibatch_size)
-
-    def _order(self, epoch: int) -> list[Span]:
-        """The spans of an epoch in the order in which they are given out."""
-        # Seeding by text: Random hashes it with SHA-512, so neighbouring seeds and
-        # epochs give unrelated orders, the same on every platform.
-        order = list(self._spans)
-        random.Random(f"{self._seed}/{epoch}").shuffle(order)
-        if not self._max_steps:
-            return order
-        left = self._max_steps - epoch * self._steps_per_epoch
-        kept = []
-        for span in order:
-            if left <= 0:
-                break
-            kept.append(replace(span, end=min(span.end, span.start + left * self._minibatch_size)))
-            left -= self._steps(span)
-        return kept
-
     def _open_epoch(self, epoch: int) -> None:
-        order = self._order(epoch)
+        order = self._epochs.order(epoch)
         tasks = [Task(self._next_id(), pb.TRAIN, span, epoch) for span in order]
         self.epoch = epoch
         self._queue.extend(self._without_bad(tasks))
@@ -169,12 +104,12 @@ class TaskBoard:
         times: how often the job has been resumed, this time too.
         """
         intervals = list(in_model)
-        coverage = Coverage(self.sources, self._epochs)
+        coverage = Coverage(self.sources, self._epochs.count)
         self.epoch = max((each.epoch for each in intervals), default=0)
         for interval in intervals:
             coverage.add(interval)
         for epoch in range(self.epoch + 1):
-            for span in self._order(epoch):
+            for span in self._epochs.order(epoch):
                 coverage.add(Interval("planned", epoch, span))
         for left in (self._requeued, self._queue, self._leases):
             left.clear()
@@ -193,9 +128,11 @@ class TaskBoard:
                     task = Task(self._next_id(), pb.TRAIN, span, fate.epoch, trained_before=before)
                     missing[fate.epoch].append(task)
         for epoch, tasks in missing.items():
-            random.Random(f"{self._seed}/{epoch}/{times}").shuffle(tasks)
+            self._epochs.shuffle(tasks, f"{epoch}/{times}")
             self._queue.extend(tasks)
-        unopened = sum(len(self._order(e)) for e in range(self.epoch + 1, self._epochs))
+        unopened = sum(
+            len(self._epochs.order(e)) for e in range(self.epoch + 1, self._epochs.count)
+        )
         self.tasks_done = max(0, self.tasks_total - len(self._queue) - unopened)
         self.tasks_total = self.tasks_done + len(self._queue) + unopened
         self._dropped = 0
@@ -222,13 +159,13 @@ class TaskBoard:
         """Whether no task is left to be taken, unless a dead worker's comes back."""
         if self._stopped:
             return True
-        return not (self._requeued or self._queue or self.epoch + 1 < self._epochs)
+        return not (self._requeued or self._queue or self.epoch + 1 < self._epochs.count)
 
     def more_than(self, count: int) -> bool:
         """Whether more than `count` tasks of this epoch and the next can still be taken."""
         left = len(self._requeued) + len(self._queue)
-        if left <= count and not self._stopped and self.epoch + 1 < self._epochs:
-            left += len(self._order(self.epoch + 1))
+        if left <= count and not self._stopped and self.epoch + 1 < self._epochs.count:
+            left += len(self._epochs.order(self.epoch + 1))
         return left > count
 
     def take(self, asker: Asker = ANYBODY) -> Task | None:
@@ -240,7 +177,7 @@ class TaskBoard:
         """
         if self._stopped:
             return None
-        if not self._requeued and not self._queue and self.epoch + 1 < self._epochs:
+        if not self._requeued and not self._queue and self.epoch + 1 < self._epochs.count:
             self._open_epoch(self.epoch + 1)
         task = pick(self._requeued, asker) or pick(self._queue, asker)
         if task is not None:
@@ -348,8 +285,8 @@ class TaskBoard:
             tasks = self._without_bad(queue)
             queue.clear()
             queue.extend(tasks)
-        while not self._queue and not self._requeued and self.epoch + 1 < self._epochs:
-            if self._records_per_epoch > sum(map(len, self._bad.values())):
+        while not self._queue and not self._requeued and self.epoch + 1 < self._epochs.count:
+            if self._epochs.records_in_each > sum(map(len, self._bad.values())):
                 break
             self._open_epoch(self.epoch + 1)  # nothing but records given up
 
@@ -379,7 +316,7 @@ class TaskBoard:
 
     def ledger(self) -> Ledger:
         """The counts of this moment."""
-        total = self._records
+        total = self._epochs.records
         settled = self._trained_once + self._repeated + self._failed
         return Ledger(total, self._trained_once, self._repeated, self._failed, total - settled)
 
@@ -387,6 +324,8 @@ class TaskBoard:
         """Raise AssertionError unless the counts agree with the queues, for tests."""
         waiting = sum(task.records for task in (*self._requeued, *self._queue))
         leased = sum(lease.task.records - lease.done for lease in self._leases.values())
-        opened = self._records_per_epoch * self.epoch + sum(map(len, self._order(self.epoch)))
-        unopened = self._records - opened
+        opened = self._epochs.records_in_each * self.epoch + sum(
+            map(len, self._epochs.order(self.epoch))
+        )
+        unopened = self._epochs.records - opened
         assert self.ledger().pending == waiting + leased + unopened + self._dropped

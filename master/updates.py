@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from shoal.config import JobConfig
+from shoal.master.applied import AppliedPush
 from shoal.master.ids import WorkerId
-from shoal.master.tasks import AppliedPush
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from shoal.config import JobConfig
 from shoal.master import supervisor
+from shoal.master.applied import AppliedPush
 from shoal.master.clocks import Clocks
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
@@ -29,7 +30,6 @@ from shoal.master.leases import Leases
 from shoal.master.membership import Membership, ProcessState, WorkerSlot
 from shoal.master.range_failures import Trouble
 from shoal.master.record import JobRecord
-from shoal.master.tasks import AppliedPush
 from shoal.proto import shoal_pb2 as pb
 
 

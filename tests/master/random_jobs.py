@@ -12,12 +12,12 @@ from google.protobuf.message import Message
 
 from shoal.config import JobConfig
 from shoal.master import outcomes
+from shoal.master.applied import AppliedPush
 from shoal.master.events import Event, RecordedJob
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.instructions import ApplyUpdate, FenceWorker, KillProcess, StartProcess
 from shoal.master.membership import START_TIMEOUT_SECONDS, ProcessState
-from shoal.master.tasks import AppliedPush
 from shoal.master.updates import Gradient
 from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb

@@ -2,11 +2,12 @@
 
 import pytest
 
+from shoal.master.applied import AppliedPush
 from shoal.master.failures import Failure
 from shoal.master.instructions import Finished
 from shoal.master.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.phases import Phase
-from shoal.master.tasks import AppliedPush, Ledger
+from shoal.master.tasks import Ledger
 from shoal.master.work import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.job_folder import JobFolder
+from shoal.master.applied import AppliedPush
 from shoal.master.audit import Auditor, audit, text_of
 from shoal.master.deaths import Recovery
 from shoal.master.events import RecordedJob
@@ -19,7 +20,6 @@ from shoal.master.journal import Entry, Journal
 from shoal.master.lost_pushes import LostPushes
 from shoal.master.outcomes import DataDescribed, Done
 from shoal.master.result import result_of
-from shoal.master.tasks import AppliedPush
 from shoal.master.work import Source
 from tests.master.random_jobs import RandomJob
 from tests.master.strategies import config, exited, finish_next, take, w

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.master.applied import AppliedPush
 from shoal.master.failures import Failure
 from shoal.master.job import Job
 from shoal.master.outcomes import DataDescribed, Done, Heartbeat, MetricsComputed, StatesComputed
 from shoal.master.phases import Phase
-from shoal.master.tasks import AppliedPush
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import begun, exited, finish_next, take, w

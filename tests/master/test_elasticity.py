@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from shoal.master.applied import AppliedPush
 from shoal.master.events import RecordedJob
 from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import StartProcess, TerminateProcess, Wait
 from shoal.master.job import Job
 from shoal.master.outcomes import DataDescribed, Done
-from shoal.master.tasks import AppliedPush
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import begun, config, exited, finish_next, take, w

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from shoal.master import phases
+from shoal.master.applied import AppliedPush
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import (
@@ -30,7 +31,7 @@ from shoal.master.outcomes import (
 from shoal.master.phases import InvalidTransitionError, Phase
 from shoal.master.result import result_of
 from shoal.master.status import status_message
-from shoal.master.tasks import AppliedPush, Ledger
+from shoal.master.tasks import Ledger
 from shoal.master.work import Source, Span
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

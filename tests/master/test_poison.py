@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.config import JobConfig
 from shoal.master import audit
+from shoal.master.applied import AppliedPush
 from shoal.master.events import Event, RecordedJob
 from shoal.master.failures import Failure
 from shoal.master.ids import Start
@@ -19,7 +20,6 @@ from shoal.master.outcomes import DataDescribed, Done, MetricsComputed, StatesCo
 from shoal.master.phases import Phase
 from shoal.master.result import result_of
 from shoal.master.status import status_message
-from shoal.master.tasks import AppliedPush
 from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config, exited, finish_next, register, take, w

@@ -13,6 +13,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.master.applied import AppliedPush
 from shoal.master.audit import Auditor
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
@@ -23,7 +24,6 @@ from shoal.master.journal import Entry
 from shoal.master.launcher import Exited
 from shoal.master.outcomes import NOTHING_TRAINED, DataDescribed, Done, Heartbeat, Trained
 from shoal.master.resume import in_checkpoint
-from shoal.master.tasks import AppliedPush
 from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shoal.master.tasks import AppliedPush, Ledger, applied_heads
+from shoal.master.applied import AppliedPush, applied_heads
+from shoal.master.tasks import Ledger
 from shoal.master.work import Span, Task, cut
 from shoal.proto import shoal_pb2 as pb
 from tests.master import strategies

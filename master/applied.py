@@ -1,0 +1,47 @@
+"""What the servers have applied of a worker's task, by the last push that each has of it.
+
+Owns that reasoning only: asking the servers is servers.py's, what becomes of the rest tasks.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shoal.master.work import Task
+
+
+@dataclass(frozen=True)
+class AppliedPush:
+    """The last push that a server has applied of a worker; sequence 0 for none."""
+
+    sequence: int
+    task: int
+    records_done: int
+
+
+def applied_heads(
+    task: Task, pushes: Iterable[AppliedPush | None], acknowledged: int
+) -> tuple[int, int]:
+    """How much of a dead worker's task the servers have applied.
+
+    pushes: of each server; None for one that could not be asked, where only what
+        the worker last told, `acknowledged` records, is known.
+
+    Returns the head of the span that all servers have, and the head that at least
+    one has, records.
+    """
+    heads = []
+    done_by_any = acknowledged
+    for push in pushes:
+        if push is None:
+            heads.append(acknowledged)
+        elif push.sequence == 0 or push.task != task.id:
+            heads.append(0)
+        else:
+            heads.append(push.records_done)
+            # A feed that shuffles cannot say which records a push was made of, so it
+            # claims none before the end: any of the span may be among them.
+            done_by_any = max(done_by_any, push.records_done or task.records)
+    # What was acknowledged is on all servers, whatever they say now.
+    return max(min(heads, default=0), acknowledged), done_by_any
