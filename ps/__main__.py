@@ -110,7 +110,7 @@ def main(
                 incarnation=incarnation,
                 address=advertise or f"{host}:{port}",
                 restored=restored,
-                replayed=server.replayed,
+                replayed=server.registration.replayed,
             )
             _register(server, request, connection)
             if job.durability == "log":
@@ -161,9 +161,9 @@ def _restore(
         methods.GET_RESTORE, pb.RestoreRequest(server=index, incarnation=incarnation)
     )
     if not plan.again:
-        server.begin_anew()
+        server.registration.begin_anew()
         return ""
-    restored = server.restore(plan)
+    restored = server.registration.restore(plan)
     logger.info("%s", restored)
     return restored
 

@@ -1,7 +1,7 @@
 """The parameter server's calls: messages and frames in, messages and frames out.
 
-Owns the conversion between the wire and `ServerModel`, the routing check and the
-registration of the model. One handler a call; the arithmetic is elsewhere.
+Owns the conversion between the wire and `ServerModel`, and the routing check. One handler a
+call; how the server comes by its model is registration.py's, the arithmetic is elsewhere.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.serving import Handlers
-from shoal.ps.comeback import Meetings, newest_share
 from shoal.ps.finite import check_finite
 from shoal.ps.held import HeldGradients, ReadersOrWriter
 from shoal.ps.logheld import HeldLogs
 from shoal.ps.logs import Sink
 from shoal.ps.pushes import PushRegister
-from shoal.ps.saved_rows import SavedRows
+from shoal.ps.registration import Registration
 from shoal.ps.shares import Shares
 from shoal.ps.tables import Gradients, ServerModel, check_owner
-from shoal.ps.unpack import ids_of_tables, unpack
+from shoal.ps.unpack import exactly, ids_of_tables, unpack
 from shoal.ps.updatelog import UpdateLog
 
 logger = logging.getLogger(__name__)
@@ -52,34 +51,24 @@ class ParameterServer:
         self.leaving = threading.Event()
         # Set by every question for the status, which the master asks all the time.
         self.asked = threading.Event()
-        self._model: ServerModel | None = None
-        self._saved: SavedRows | None = None
-        self._register_lock = threading.Lock()
         self._pushes = PushRegister()
+        self.registration = Registration(server, lambda: self.routing, self._pushes)
         self._held = HeldGradients()
         self._whole = ReadersOrWriter()
         self._pulls = 0
-        self.meetings = Meetings()
         # Set once the master knows of this server; calls that come before wait.
         self.ready = threading.Event()
         self._shares = Shares(server, lambda: self.model, lambda: self.routing, self._pushes)
         self._log: UpdateLog | None = None
         self.held_logs = HeldLogs()
-        self.replayed = 0
 
     def keep_log(
         self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
     ) -> UpdateLog:
         """Have pushes logged, --durability=log. As `UpdateLog`; before anything is served."""
-        self._log = self._shares.log = UpdateLog(
-            sink, self.server, incarnation, self._pushes, bound, stop
-        )
-        return self._log
-
-    def begin_anew(self) -> None:
-        """The job starts here: what was logged before is not of it."""
-        if self._log is not None:
-            self._log.clear()
+        log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop)
+        self._log = self._shares.log = self.registration.log = log
+        return log
 
     def look_after_log(self) -> None:
         """Have the log looked after, until the server is stopped."""
@@ -89,8 +78,8 @@ class ParameterServer:
     def handlers(self) -> Handlers:
         """The table of calls for `serving.serve`."""
         return {
-            methods.REGISTER: self._when_ready(self.register),
-            methods.INITIALIZE_DENSE: self.initialize_dense,
+            methods.REGISTER: self._when_ready(self.registration.register),
+            methods.INITIALIZE_DENSE: self.registration.initialize_dense,
             methods.PULL: self._when_ready(self.pull),
             methods.PUSH: self._when_ready(self.push),
             methods.READ_TABLE: self.read_table,
@@ -112,62 +101,14 @@ class ParameterServer:
 
     @property
     def model(self) -> ServerModel:
-        """Raises WireError(NOT_REGISTERED) before `register`."""
-        if self._model is None:
-            raise WireError(pb.NOT_REGISTERED, "no model is registered with this server yet")
-        return self._model
-
-    def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
-        """Take the model of the first caller; later callers must bring the same.
-
-        A worker registers again with a server that was started again.
-        """
-        with self._register_lock:
-            if self._model is None:
-                if self._saved is not None:
-                    self._model = self._saved.model(request.model)
-                else:
-                    self._model = ServerModel(request.model, self.server, self.routing.servers)
-                logger.info(
-                    "registered %d tables and %d of the dense elements",
-                    len(request.model.tables),
-                    self._model.dense_elements,
-                )
-            elif self._model.spec != request.model:
-                raise WireError(
-                    pb.SPEC_MISMATCH,
-                    "the model differs from the one that another worker registered: "
-                    + _difference(self._model.spec, request.model),
-                )
-        if request.HasField("caller"):
-            if self.meetings.again:
-                self._model.continue_from(request.known_version)
-            self.meetings.meet(request.caller, self._pushes)
-        return pb.RegisterReply(
-            server=self.server,
-            dense_initialized=self._model.dense_initialized,
-            version=self._model.version,
-        )
-
-    def initialize_dense(self, frame: bytes) -> bytes:
-        """First values of the dense slices; the first call wins."""
-        _, arrays = frames.decode(frame, pb.InitializeDenseRequest)
-        trainable, state = _exactly(arrays, 2)
-        log = self._log
-        with self._register_lock:
-            begins = not self.model.dense_initialized
-            if log is not None and begins:
-                log.begin(self.model.spec, frame)
-            taken = self.model.initialize_dense(trainable, state)
-        if log is not None and begins and self._saved is not None:
-            log.assigned()  # the rows of --restore-from are in no log
-        return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
+        """Raises WireError(NOT_REGISTERED) before one is registered."""
+        return self.registration.model
 
     def pull(self, frame: bytes) -> bytes:
         """Rows of each table's ids and, if newer than the caller's, the dense slices."""
         request, arrays = frames.decode(frame, pb.PullRequest)
         if request.HasField("caller"):
-            self.meetings.require(request.caller)
+            self.registration.meetings.require(request.caller)
         self._check_routing(request.routing_epoch)
         check_owner(self.routing, self.server, arrays)
         ids = ids_of_tables(arrays, request)
@@ -215,7 +156,7 @@ class ParameterServer:
         """Apply a push once, or hold it for the update that is to name it."""
         unpacked = unpack(frame)
         request, gradients = unpacked.request, unpacked.gradients
-        self.meetings.require(request.identity)
+        self.registration.meetings.require(request.identity)
         model = self.model
         self._check_routing(request.routing_epoch)
         check_owner(self.routing, self.server, unpacked.ids)
@@ -264,33 +205,13 @@ class ParameterServer:
         """Set rows of a table as they are."""
         request, arrays = frames.decode(frame, pb.AssignRowsRequest)
         self._check_routing(request.routing_epoch)
-        ids, rows = _exactly(arrays, 2)
+        ids, rows = exactly(arrays, 2)
         check_owner(self.routing, self.server, [ids])
         self.model.assign(request.table, ids, rows)
         faults.point("rows-assigned")
         if self._log is not None:
             self._log.assigned()
         return frames.encode(pb.AssignRowsReply(), [])
-
-    def restore(self, plan: pb.RestoreReply) -> str:
-        """Go on where an earlier incarnation was; returns in words what was restored.
-
-        Before anything is served.
-        """
-        self.meetings.again = True
-        self._model, done = newest_share(plan, self.server, self.routing, self._pushes)
-        if self._log is not None and plan.replay:
-            found = self._model is not None
-            self._model, self.replayed, said = self._log.recover(self._model, self.routing.servers)
-            if self._model is not None and not found:
-                done = "it has restored its first values"
-            done = f"{done}; {said}"
-        elif self._log is not None:
-            self.begin_anew()
-            self._log.resumed(self._model is not None)
-        if self._model is None and plan.saved:
-            self._saved = SavedRows(plan.saved, self.server, self.routing)
-        return done
 
     def fence(self, request: pb.FenceRequest) -> pb.FenceReply:
         """Refuse a worker's further pushes and tell what was applied last."""
@@ -329,13 +250,13 @@ class ParameterServer:
             routing_epoch=self.routing.epoch,
             pulls=self._pulls,
             duplicate_pushes=self._pushes.duplicates,
-            lost=list(self.meetings.lost),
+            lost=list(self.registration.meetings.lost),
             held=len(self._held),
             held_log_bytes=len(self.held_logs),
         )
         if self._log is not None:
             self._log.describe(status)
-        if (model := self._model) is not None:
+        if (model := self.registration.model_if_any) is not None:
             status.registered = True
             status.version = status.pushes = model.version
             status.dense_elements = model.dense_elements
@@ -368,7 +289,7 @@ class ParameterServer:
 
     def _when_ready(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def checked(request: Any) -> Any:
-            if self.meetings.again and not self.ready.is_set():
+            if self.registration.meetings.again and not self.ready.is_set():
                 raise WireError(pb.NOT_READY, "the server is being started again")
             return handler(request)
 
@@ -389,27 +310,9 @@ def _nothing() -> None:
     """Of a push that nobody logs."""
 
 
-def _exactly(arrays: list[Array], count: int) -> list[Array]:
-    if len(arrays) != count:
-        raise WireError(pb.BAD_REQUEST, f"the frame holds {len(arrays)} arrays instead of {count}")
-    return arrays
-
-
 def _value_dtype(value_type: pb.DataType) -> np.dtype[Any]:
     if value_type == pb.DATA_TYPE_UNSPECIFIED:
         return FLOAT32
     if value_type not in (pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16):
         raise WireError(pb.BAD_REQUEST, f"rows cannot travel as type {value_type}")
     return frames.DTYPES[value_type]
-
-
-def _difference(ours: pb.ModelSpec, theirs: pb.ModelSpec) -> str:
-    """The first part in which two model specs differ, in words."""
-    for field in ("tables", "trainable", "non_trainable"):
-        mine, other = getattr(ours, field), getattr(theirs, field)
-        if len(mine) != len(other):
-            return f"{len(other)} {field} instead of {len(mine)}"
-        for left, right in zip(mine, other, strict=True):
-            if left != right:
-                return f"{field} {right.name!r} ({right}) instead of {left.name!r} ({left})"
-    return f"optimizer {theirs.dense_optimizer} instead of {ours.dense_optimizer}"

@@ -1,6 +1,6 @@
-"""A push's frame as the server's own types; the same for one that comes and one done again.
+"""Frames as the server's own types; a push the same if it comes and if it is done again.
 
-Owns what is where in the frame. Whether it may be applied is others' to say.
+Owns what is where in a frame. Whether it may be applied is others' to say.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ def unpack(frame: bytes) -> UnpackedPush:
         modulate_rate=request.modulate_rate,
     )
     return UnpackedPush(request, distinct, gradients)
+
+
+def exactly(arrays: list[Array], count: int) -> list[Array]:
+    """The arrays of a frame, if they are so many. Raises WireError(BAD_REQUEST)."""
+    if len(arrays) != count:
+        raise WireError(pb.BAD_REQUEST, f"the frame holds {len(arrays)} arrays instead of {count}")
+    return arrays
 
 
 def ids_of_tables(arrays: list[Array], request: pb.PullRequest | pb.PushRequest) -> list[Array]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.ps.absence import Absence
 from shoal.ps.checkpoint import Cut
 from shoal.ps.logs import (
     LogLostError,
@@ -53,35 +53,6 @@ class _Noted:
 
 def _nothing() -> None:
     pass
-
-
-class Absence:
-    """When there was no protection.
-
-    why: there is none now; "" if there is. times: how often there was none. seconds: of all
-    times that are over.
-    """
-
-    def __init__(self) -> None:
-        self.why = ""
-        self.times = 0
-        self.seconds = 0.0
-        self._since = 0.0
-
-    def begin(self, why: str) -> None:
-        """There is no protection; the first reason counts."""
-        if not self.why:
-            self.why, self._since = why, time.monotonic()
-            self.times += 1
-            logger.warning("updates are not protected: %s", why)
-
-    def end(self) -> None:
-        """There is protection."""
-        if self.why:
-            seconds = time.monotonic() - self._since
-            self.seconds += seconds
-            self.why = ""
-            logger.info("updates are protected again, after %.1f s", seconds)
 
 
 class UpdateLog:

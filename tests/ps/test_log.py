@@ -97,8 +97,8 @@ class World:
             self.start(index)
         self.twin = [ParameterServer(index, self.routing) for index in range(count)]
         for index in range(count):
-            self.register(self.twin[index].register)
-            self.initialize(index, self.twin[index].initialize_dense)
+            self.register(self.twin[index].registration.register)
+            self.initialize(index, self.twin[index].registration.initialize_dense)
             self.meet(index)
             self.initialize(index, self.caller(index, methods.INITIALIZE_DENSE))
 
@@ -148,11 +148,11 @@ class World:
                 )
                 plan.replay = replay
                 try:
-                    server.restore(plan)
+                    server.registration.restore(plan)
                 except DiedError:
                     continue
             else:
-                server.begin_anew()
+                server.registration.begin_anew()
             server.ready.set()
             self.servers[index], self.logs[index] = server, log
             self.grpc[index], port = serving.serve(server.handlers(), "127.0.0.1:0", 8)
@@ -281,7 +281,7 @@ class World:
 
 
 def lost(server):
-    return sum(each.upto - each.after for each in server.meetings.lost)
+    return sum(each.upto - each.after for each in server.registration.meetings.lost)
 
 
 def content(model):

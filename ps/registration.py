@@ -1,0 +1,140 @@
+"""How a server comes by its model: a worker registers it, or it is restored.
+
+Owns the model, its first dense values, and which workers have met this incarnation of the
+server. What is then read and pushed is service.py's; choosing a checkpoint is comeback.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from shoal.proto import frames
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from shoal.ps.comeback import Meetings, newest_share
+from shoal.ps.pushes import PushRegister
+from shoal.ps.saved_rows import SavedRows
+from shoal.ps.tables import ServerModel
+from shoal.ps.unpack import exactly
+from shoal.ps.updatelog import UpdateLog
+
+logger = logging.getLogger(__name__)
+
+
+class Registration:
+    """The model of one server.
+
+    routing: gives the table of the moment. log: that of its updates, once there is one.
+    replayed: pushes of the log that were done again.
+    """
+
+    def __init__(self, server: int, routing: Callable[[], Routing], pushes: PushRegister) -> None:
+        self._server = server
+        self._routing = routing
+        self._pushes = pushes
+        self._lock = threading.Lock()
+        self._model: ServerModel | None = None
+        self._saved: SavedRows | None = None
+        self.log: UpdateLog | None = None
+        self.meetings = Meetings()
+        self.replayed = 0
+
+    @property
+    def model(self) -> ServerModel:
+        """Raises WireError(NOT_REGISTERED) before `register`."""
+        if self._model is None:
+            raise WireError(pb.NOT_REGISTERED, "no model is registered with this server yet")
+        return self._model
+
+    @property
+    def model_if_any(self) -> ServerModel | None:
+        """None before `register`."""
+        return self._model
+
+    def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+        """Take the model of the first caller; later callers must bring the same.
+
+        A worker registers again with a server that was started again.
+        """
+        with self._lock:
+            if self._model is None:
+                if self._saved is not None:
+                    self._model = self._saved.model(request.model)
+                else:
+                    servers = self._routing().servers
+                    self._model = ServerModel(request.model, self._server, servers)
+                logger.info(
+                    "registered %d tables and %d of the dense elements",
+                    len(request.model.tables),
+                    self._model.dense_elements,
+                )
+            elif self._model.spec != request.model:
+                raise WireError(
+                    pb.SPEC_MISMATCH,
+                    "the model differs from the one that another worker registered: "
+                    + _difference(self._model.spec, request.model),
+                )
+        if request.HasField("caller"):
+            if self.meetings.again:
+                self._model.continue_from(request.known_version)
+            self.meetings.meet(request.caller, self._pushes)
+        return pb.RegisterReply(
+            server=self._server,
+            dense_initialized=self._model.dense_initialized,
+            version=self._model.version,
+        )
+
+    def initialize_dense(self, frame: bytes) -> bytes:
+        """First values of the dense slices; the first call wins."""
+        _, arrays = frames.decode(frame, pb.InitializeDenseRequest)
+        trainable, state = exactly(arrays, 2)
+        log = self.log
+        with self._lock:
+            begins = not self.model.dense_initialized
+            if log is not None and begins:
+                log.begin(self.model.spec, frame)
+            taken = self.model.initialize_dense(trainable, state)
+        if log is not None and begins and self._saved is not None:
+            log.assigned()  # the rows of --restore-from are in no log
+        return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
+
+    def begin_anew(self) -> None:
+        """The job starts here: what was logged before is not of it."""
+        if self.log is not None:
+            self.log.clear()
+
+    def restore(self, plan: pb.RestoreReply) -> str:
+        """Go on where an earlier incarnation was; returns in words what was restored.
+
+        Before anything is served.
+        """
+        self.meetings.again = True
+        self._model, done = newest_share(plan, self._server, self._routing(), self._pushes)
+        if self.log is not None and plan.replay:
+            found = self._model is not None
+            servers = self._routing().servers
+            self._model, self.replayed, said = self.log.recover(self._model, servers)
+            if self._model is not None and not found:
+                done = "it has restored its first values"
+            done = f"{done}; {said}"
+        elif self.log is not None:
+            self.begin_anew()
+            self.log.resumed(self._model is not None)
+        if self._model is None and plan.saved:
+            self._saved = SavedRows(plan.saved, self._server, self._routing())
+        return done
+
+
+def _difference(ours: pb.ModelSpec, theirs: pb.ModelSpec) -> str:
+    """The first part in which two model specs differ, in words."""
+    for field in ("tables", "trainable", "non_trainable"):
+        mine, other = getattr(ours, field), getattr(theirs, field)
+        if len(mine) != len(other):
+            return f"{len(other)} {field} instead of {len(mine)}"
+        for left, right in zip(mine, other, strict=True):
+            if left != right:
+                return f"{field} {right.name!r} ({right}) instead of {left.name!r} ({left})"
+    return f"optimizer {theirs.dense_optimizer} instead of {ours.dense_optimizer}"
