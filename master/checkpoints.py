@@ -188,8 +188,13 @@ class Checkpoints:
             self._flow.saved(now)
         self.tick(now)
 
-    def recovered(self, taken: Taken) -> None:
-        """A checkpoint was made of the log of a job that has ended, which is to go on from it."""
+    def recovered(self, taken: Taken, base: int, replayed: int, now: float) -> None:
+        """As `Job.checkpoint_recovered`."""
+        what = f"checkpoint {base}" if base else "the beginning"
+        self._record.note(
+            now,
+            f"checkpoint {taken.number} was made of {what} and {replayed} updates of the log",
+        )
         self.kept.append(taken)
 
     def failed(self, reason: str, final: bool, now: float) -> None:

@@ -38,7 +38,6 @@ from shoal.master.spans import Interval
 from shoal.master.updates import Gradient
 from shoal.master.work import Task
 from shoal.master.worker_lifecycle import WorkerLifecycle
-from shoal.proto import shoal_pb2 as pb
 
 
 class Job:
@@ -59,7 +58,7 @@ class Job:
         self.left_out = LeftOut()
         self._instructions: list[Instruction] = []
         shared = (config, self.flow, self.record, self.members)
-        self._servers = ServerLifecycle(*shared, self._instructions)
+        self.servers = ServerLifecycle(*shared, self._instructions)
         self._workers = WorkerLifecycle(*shared, self.clocks, self.leases, self._instructions)
         self.checkpoints = Checkpoints(*shared, self._instructions)
         self._assignments = Assignments(
@@ -87,14 +86,14 @@ class Job:
     def begin(self, now: float) -> None:
         """Start all servers and workers at once; workers wait for the servers."""
         self.record.started = now
-        self._servers.start_all(now)
+        self.servers.start_all(now)
         self._workers.start_all(now)
 
     def master_restarted(self, now: float) -> None:
         """A new master goes on with this job: its processes are found again."""
         self.record.note(now, "the master was started again")
         self.checkpoints.master_restarted()
-        self._servers.adopt_all(now)
+        self.servers.adopt_all(now)
         self._workers.adopt_all(now)
         self.flow.updates.tell_again()
 
@@ -118,7 +117,7 @@ class Job:
         self.resumptions.append(token)
         self.config = replace(self.config, **changes)
         self.members.resume(self.config)
-        self._servers.resumed(self.config)
+        self.servers.resumed(self.config)
         self._workers.resumed(self.config)
         self.checkpoints.resumed(restored, given_up)
         self.clocks.clear()
@@ -131,7 +130,7 @@ class Job:
             self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
         version = restored.version if restored is not None else 0
         self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
-        self._servers.start_all(now)
+        self.servers.start_all(now)
         self._workers.start_all(now)
 
     def scale(self, workers: int, now: float) -> None:
@@ -176,12 +175,7 @@ class Job:
 
         replayed: pushes that were done again for it. The job is about to be resumed from it.
         """
-        what = f"checkpoint {base}" if base else "the beginning"
-        self.record.note(
-            now,
-            f"checkpoint {taken.number} was made of {what} and {replayed} updates of the log",
-        )
-        self.checkpoints.recovered(taken)
+        self.checkpoints.recovered(taken, base, replayed, now)
 
     def checkpoint_failed(self, reason: str, final: bool, now: float) -> None:
         """A checkpoint could not be taken; the job goes on without it."""
@@ -202,7 +196,7 @@ class Job:
         """A process is gone."""
         process = exited.start.process
         if isinstance(process, ServerId):
-            self._servers.exited(process, exited, now)
+            self.servers.exited(process, exited, now)
         else:
             self._workers.exited(process, exited, now)
 
@@ -210,7 +204,7 @@ class Job:
         """A process said that it cannot go on."""
         process = start.process
         if isinstance(process, ServerId):
-            self._servers.failed(process, failure, now)
+            self.servers.failed(process, failure, now)
         else:
             slot = self.members.worker_calls(process, start.incarnation, now)
             self._workers.failed(slot, failure, now)
@@ -230,31 +224,20 @@ class Job:
 
         replayed: pushes of its log that it has done again.
         """
-        self._servers.registered(server, incarnation, address, restored, replayed, now)
+        self.servers.registered(server, incarnation, address, restored, replayed, now)
 
     def server_leaving(self, server: ServerId, incarnation: int, now: float) -> str | None:
         """A server was told to end; as `Checkpoints.leaving`. Raises WireError."""
         self.members.server_calls(server, incarnation)
         return self.checkpoints.leaving(Start(server, incarnation), now)
 
-    def server_addresses(self) -> list[str]:
-        """The servers' addresses by index.
-
-        Raises WireError (NOT_READY) until all of them have registered.
-        """
-        return self._servers.addresses()
-
-    def server_status(self, server: ServerId, status: pb.ServerStatus) -> None:
-        """What a server said of itself: its version, staleness and age of pushes."""
-        self._servers.said(server, status)
-
     def server_hung(self, server: ServerId, incarnation: int, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""
-        self._servers.hung(server, incarnation, now)
+        self.servers.hung(server, incarnation, now)
 
     def updates_lost(self, server: ServerId, lost: Sequence[LostPushes], now: float) -> None:
         """A server's present incarnation lacks these acknowledged updates."""
-        self._servers.updates_lost(server, lost, now)
+        self.servers.updates_lost(server, lost, now)
 
     def protection_changed(
         self, server: ServerId, absences: int, seconds: float, why: str, now: float
@@ -263,17 +246,17 @@ class Job:
 
         absences, seconds: of all its incarnations. why: they are not; "" if they are.
         """
-        self._servers.protection_changed(server, absences, seconds, why, now)
+        self.servers.protection_changed(server, absences, seconds, why, now)
 
     # ------------------------------------------------------------ workers
 
     def worker_registered(self, worker: WorkerId, incarnation: int, now: float) -> list[str]:
         """A worker is ready; returns the servers' addresses by index.
 
-        Raises WireError also as `server_addresses` does.
+        Raises WireError also as `ServerLifecycle.addresses` does.
         """
         self.members.worker_calls(worker, incarnation, now)
-        return self.server_addresses()
+        return self.servers.addresses()
 
     def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
         """A worker has been silent for too long."""

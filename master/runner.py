@@ -77,7 +77,7 @@ class Woken:
 
 
 def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
-    job.server_status(server, status)
+    job.servers.answered(server, status)
     slot = job.members.servers[server]
     slot.answered = now
     absences = slot.absences_before + status.absences

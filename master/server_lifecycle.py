@@ -83,8 +83,8 @@ class ServerLifecycle:
             raise WireError(pb.NOT_READY, "not all parameter servers have started yet")
         return [slot.address for slot in self._members.servers.values()]
 
-    def said(self, server: ServerId, status: pb.ServerStatus) -> None:
-        """What a server said of itself."""
+    def answered(self, server: ServerId, status: pb.ServerStatus) -> None:
+        """What a server said of itself: its version, staleness and age of pushes."""
         slot = self._members.servers[server]
         slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
         slot.wants_checkpoint = status.wants_checkpoint

@@ -115,7 +115,7 @@ class MasterService:
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
         del request  # it has no fields
-        addresses = self._runner.apply(lambda job, _: job.server_addresses())
+        addresses = self._runner.apply(lambda job, _: job.servers.addresses())
         return pb.RegisterWorkerReply(routing=self._routing, servers=addresses)
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:

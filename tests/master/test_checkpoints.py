@@ -23,7 +23,7 @@ def orders(job):
 
 
 def at_version(job, version, now):
-    job.server_status(ServerId(0), pb.ServerStatus(version=version))
+    job.servers.answered(ServerId(0), pb.ServerStatus(version=version))
     job.tick(now)
     return orders(job)
 
@@ -187,7 +187,7 @@ def test_a_server_asks_for_a_checkpoint_of_its_log():
     job = begun(TRAINING, durability="log", checkpoint_seconds=1000.0, num_ps=2)
     job.tick(1.0)
     asking = pb.ServerStatus(wants_checkpoint=True)
-    job.server_status(ServerId(1), asking)
+    job.servers.answered(ServerId(1), asking)
     job.tick(2.0)
     assert orders(job) == [TakeCheckpoint()]
     job.checkpoint_failed("/x: No space left on device", False, 3.0)
@@ -198,6 +198,6 @@ def test_a_server_asks_for_a_checkpoint_of_its_log():
     job.checkpoint_taken(taken(1), False, 9.0)
     job.tick(10.0)
     assert orders(job) == []
-    job.server_status(ServerId(1), pb.ServerStatus())
+    job.servers.answered(ServerId(1), pb.ServerStatus())
     job.tick(11.0)
     assert orders(job) == []

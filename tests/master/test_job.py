@@ -354,11 +354,11 @@ def test_a_dead_server_is_started_again_and_calls_wait_for_it():
     job.process_exited(exited(ServerId(1)), 1.0)  # told twice
     assert job.take_instructions() == [StartProcess(Start(ServerId(1), 1))]
     with pytest.raises(WireError, match="NOT_READY"):
-        job.server_addresses()
+        job.servers.addresses()
     with pytest.raises(WireError, match="FENCED"):
         job.server_registered(ServerId(1), 0, "host:1", 1.5)
     job.server_registered(ServerId(1), 1, "host:9", 2.0, "it has restored checkpoint 4")
-    assert job.server_addresses() == ["host:0", "host:9"]
+    assert job.servers.addresses() == ["host:0", "host:9"]
     assert job.record.messages[-1].endswith("ps-1 is back: it has restored checkpoint 4")
     assert job.flow.phase == Phase.TRAINING
     job.updates_lost(ServerId(1), [LostPushes(w(0), 0, 7, 10)], 2.5)
@@ -456,7 +456,9 @@ def test_throughput_and_versions_and_staleness():
     job = begun(TRAINING, num_ps=2)
     for server, version in ((0, 10), (1, 12)):
         staleness = pb.Distribution(buckets=[1, 1, 2], count=4, sum=6.0, maximum=3 - server)
-        job.server_status(ServerId(server), pb.ServerStatus(version=version, staleness=staleness))
+        job.servers.answered(
+            ServerId(server), pb.ServerStatus(version=version, staleness=staleness)
+        )
     task = take(job, w(0), now=1.0)
     job.tick(1.0)
     job.heartbeat(w(0), 0, Heartbeat(task.id, 8), 2.0)

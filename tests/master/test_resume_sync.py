@@ -8,13 +8,13 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.master.applied import AppliedPush
 from shoal.master.audit import Auditor
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
 from shoal.master.instructions import ApplyUpdate
 from shoal.master.journal import Entry
 from shoal.master.resume import in_checkpoint
-from shoal.master.tasks import AppliedPush
 from shoal.master.updates import Gradient
 from tests.master.strategies import config
 from tests.master.test_resume import World

@@ -20,6 +20,7 @@ from shoal.master.phases import Phase
 from shoal.master.processes import ProcessLauncher
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
+from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.master.service import MasterService
 from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
@@ -224,7 +225,7 @@ def test_a_bug_in_the_master_fails_the_job_instead_of_hanging_it(run, monkeypatc
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Job, "server_status", broken)
+    monkeypatch.setattr(ServerLifecycle, "answered", broken)
     result = run(num_workers=1, worker_timeout_seconds=50.0, num_epochs=10_000).finish()
     assert result["failure"]["kind"] == "INTERNAL"
     assert "a bug" in result["failure"]["traceback"]
