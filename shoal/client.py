@@ -12,12 +12,10 @@ import secrets
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from shoal.checks import check_inputs, check_output, with_checkpoint
@@ -26,6 +24,7 @@ from shoal.config import RESUMABLE_IMAGES, JobConfig
 from shoal.display import Display
 from shoal.errors import UserError
 from shoal.flags import flag
+from shoal.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.job_folder import JobFolder
 from shoal.processes import kill_job
 from shoal.proto import faults, methods
@@ -34,15 +33,6 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
-
-POLL_SECONDS = 0.25
-"""Between two looks at the job: fluent for the eye, nothing for the master."""
-
-CALL_SECONDS = 5.0
-"""Deadline of one call to the master: a busy machine answers late."""
-
-STOP_SECONDS = 60.0
-"""What a job gets to end by itself after it was told to stop, before it is killed."""
 
 LOG_LINES = 20
 """Lines of the master's log that are shown if it dies."""
@@ -105,32 +95,6 @@ def resume_job(job_dir: str, changes: dict[str, Any], display: Display) -> JobRe
 def master_command(config_path: Path) -> list[str]:
     """The command line of a job's master."""
     return [sys.executable, "-m", "shoal.master", "--config", str(config_path)]
-
-
-class Interruptions:
-    """Counts the signals that ask to stop, instead of raising in the middle of a call."""
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Interruptions:
-        # Elsewhere Python allows no handlers; there the main thread decides.
-        if threading.current_thread() is threading.main_thread():
-            for number in self.SIGNALS:
-                # A command started with nohup ignores SIGHUP, and is to go on doing so.
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._received)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _received(self, _number: int, _frame: FrameType | None) -> None:
-        self.count += 1
 
 
 class _Run:

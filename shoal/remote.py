@@ -19,7 +19,6 @@ import yaml
 from kubernetes import client
 
 from shoal.claim import claimed
-from shoal.client import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.cluster import explain, manifests
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.handle import JobHandle
@@ -29,6 +28,7 @@ from shoal.cluster.templates import read_templates
 from shoal.config import JobConfig
 from shoal.display import Display
 from shoal.errors import UserError
+from shoal.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.job_folder import JobFolder
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb

@@ -1,0 +1,47 @@
+"""What following a job takes, wherever it runs: its pace, and the signals that stop it.
+
+Owns nothing of the job itself: client.py follows one on this machine, remote.py one in a
+cluster.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+POLL_SECONDS = 0.25
+"""Between two looks at the job: fluent for the eye, nothing for the master."""
+
+CALL_SECONDS = 5.0
+"""Deadline of one call to the master: a busy machine answers late."""
+
+STOP_SECONDS = 60.0
+"""What a job gets to end by itself after it was told to stop, before it is killed."""
+
+
+class Interruptions:
+    """Counts the signals that ask to stop, instead of raising in the middle of a call."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interruptions:
+        # Elsewhere Python allows no handlers; there the main thread decides.
+        if threading.current_thread() is threading.main_thread():
+            for number in self.SIGNALS:
+                # A command started with nohup ignores SIGHUP, and is to go on doing so.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._received)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
