@@ -2,7 +2,7 @@
 
 Computed from the journal alone: its events are done again, and each lease, report and
 fence is noted as an interval of records. The intervals are then added up and compared
-with the ledger that the master kept. What is printed is report-like and for people, or
+with the ledger that the master kept. What is printed (audit_report.py) is for people, or
 JSON; the exit code is 0 if everything is accounted for, 1 if not.
 """
 
@@ -12,8 +12,6 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,8 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
 from shoal.master import outcomes
 from shoal.master.applied import applied_heads
-from shoal.master.deaths import Death, Recovery, recoveries
+from shoal.master.audit_report import Report, text_of, time_text
+from shoal.master.deaths import Death, recoveries
 from shoal.master.events import RecordedJob, decode
 from shoal.master.failures import Failure
 from shoal.master.ids import ProcessId, ServerId
@@ -33,27 +32,6 @@ from shoal.master.phases import Phase
 from shoal.master.spans import Coverage, Fate, Interval
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb
-
-
-@dataclass
-class Report:
-    """What `shoal audit` says.
-
-    unprotected: with --durability=log, when no log protected a server's updates, and that it
-        did again, in words. problems: what is unaccounted for, in words.
-    """
-
-    job: str
-    state: str
-    epochs: int
-    records: dict[str, int]
-    updates: dict[str, int]
-    deaths: list[Death]
-    bad_records: list[dict[str, Any]]
-    recoveries: dict[str, Recovery] = field(default_factory=dict)
-    unprotected: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
 
 _RUNNING = (ProcessState.STARTING, ProcessState.ALIVE)
 
@@ -136,7 +114,7 @@ class Auditor:
         self.updates["lost"] += self._job.members.servers[server].lost.new(lost)
 
     def _protection_changed(self, entry: Entry, server: ServerId, why: str, **_: Any) -> None:
-        at = _time(entry.wall)
+        at = time_text(entry.wall)
         said = f"not protected by a log: {why}" if why else "protected again"
         self.unprotected.append(f"{at}  {server}: {said}")
 
@@ -277,10 +255,6 @@ def _cause(arguments: dict[str, Any]) -> str:
     return "taken for dead"
 
 
-def _time(wall: float) -> str:
-    return datetime.fromtimestamp(wall).isoformat(" ", "milliseconds")
-
-
 def _class_of(fate: Fate) -> str:
     trained, touched = fate.counts["trained"], fate.counts["touched"]
     if fate.counts["failed"]:
@@ -308,53 +282,6 @@ def audit(folder: JobFolder) -> Report:
     for entry in entries:
         auditor.follow(entry)
     return auditor.report()
-
-
-def text_of(report: Report) -> str:
-    """The report for people."""
-    records, updates = report.records, report.updates
-    lines = [f"job {report.job}: {report.state}"]
-    if report.epochs:
-        lines += [
-            f"records: {records['total']:,} in {report.epochs} epochs",
-            f"  trained exactly once    {records['once']:>12,}",
-            f"  trained more than once  {records['more']:>12,}",
-            f"  never trained           {records['never']:>12,}",
-            f"  failed                  {records['failed']:>12,}",
-            f"  lost and trained again  {records['lost']:>12,}",
-            "updates (minibatches):",
-            f"  acknowledged            {updates['acknowledged']:>12,}",
-            f"  lost                    {updates['lost']:>12,}",
-            f"  done again from a log   {updates['replayed']:>12,}",
-            f"  left out, not finite    {updates['left_out']:>12,}",
-            f"  in part, and repeated   {updates['repeated']:>12,}",
-        ]
-    if report.bad_records:
-        lines.append(f"bad records, given up: {len(report.bad_records)}")
-        lines += [
-            f"  {bad['data']} data, {bad['source']}, {bad['place']}: {bad['error']}"
-            for bad in report.bad_records
-        ]
-    lines.append(f"deaths: {len(report.deaths)}")
-    for death in report.deaths:
-        at = _time(death.at)
-        recovered = (
-            "not replaced" if death.recovered is None else f"replaced after {death.recovered:.1f} s"
-        )
-        lines.append(f"  {at}  {death.who}: {death.cause}; {recovered}")
-    for role, recovery in report.recoveries.items():
-        if recovery.median is not None:
-            lines.append(
-                f"  {role}: {recovery.replaced} of {recovery.deaths} replaced, after "
-                f"{recovery.median:.1f} s (median), {recovery.p99:.1f} s (p99)"
-            )
-    if report.unprotected:
-        lines.append("updates that a server's death would have lost:")
-        lines += [f"  {each}" for each in report.unprotected]
-    lines += [f"UNACCOUNTED FOR: {problem}" for problem in report.problems]
-    if not report.problems:
-        lines.append("everything is accounted for")
-    return "\n".join(lines)
 
 
 @click.command()

@@ -17,7 +17,8 @@ import click
 
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
-from shoal.master.audit import audit, text_of
+from shoal.master.audit import audit
+from shoal.master.audit_report import text_of
 
 
 def audit_apart(folder: JobFolder) -> str:

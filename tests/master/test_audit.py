@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from shoal.job_folder import JobFolder
 from shoal.master.applied import AppliedPush
-from shoal.master.audit import Auditor, audit, text_of
+from shoal.master.audit import Auditor, audit
+from shoal.master.audit_report import text_of
 from shoal.master.deaths import Recovery
 from shoal.master.events import RecordedJob
 from shoal.master.ids import ServerId
