@@ -25,6 +25,9 @@ PROOFS = {
         "jobs/test_server_kill.py::"
         "test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted",
     ],
+    "a server dies in a job with `--sync`": [
+        "jobs/test_sync.py::test_a_server_s_death_ends_the_job_and_resume_goes_on",
+    ],
     "a server is told to end (SIGTERM) while the job trains": [
         "jobs/test_server_kill.py::test_a_server_that_is_told_to_end_loses_nothing",
     ],
@@ -73,6 +76,10 @@ PROOFS = {
     "the network is cut between two processes, and comes back": [
         "proto/test_network.py::test_a_cut_and_its_return_cost_time_only",
         "proto/test_network.py::test_a_cut_that_lasts_is_an_error_that_names_server_and_flag",
+        "jobs/test_chaos.py::"
+        "test_thirteen_kills_leave_every_record_trained_once_and_no_update_lost",
+        "jobs/test_cuts.py::test_cuts_from_the_master_and_their_return_cost_time_only",
+        "jobs/test_cuts.py::test_whoever_is_cut_from_the_master_for_too_long_is_replaced",
     ],
     "the machine of the other end vanishes without a word": [
         "proto/test_network.py::"
