@@ -1,4 +1,4 @@
-"""Where a server's log is to be kept: the next server's memory, or a file if there is none.
+"""Where a server's log is to be kept: the next server's memory, or files (--log-place).
 
 Owns that choice, and the questions to the master that it takes.
 """
@@ -20,7 +20,7 @@ from shoal.ps.logs import Sink
 
 def sink_of(job: JobConfig, index: int, incarnation: int, master: Connection) -> Sink:
     """The place of the log of server `index`."""
-    if job.num_ps == 1:
+    if job.log_in_files:
         folder = JobFolder(Path(job.job_dir)).update_log
         return FileSink(folder, index, incarnation, sync=job.log_fsync)
     peer = (index + 1) % job.num_ps

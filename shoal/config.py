@@ -74,11 +74,11 @@ class JobConfig(JobOptions):
                     "need a --checkpoint-dir that all pods share"
                 )
             changes["checkpoint_seconds"] = 0.0
-        alone = self.durability == "log" and self.num_ps == 1
-        if alone and not self.shared(changes["job_dir"]):
+        if self.log_in_files and not self.shared(changes["job_dir"]):
             raise UserError(
-                "--durability=log: the log of a single server is a file in --job-dir, which "
-                "its pod would take with it: have a --volume hold it, or use --num-ps 2"
+                "--durability=log: files in --job-dir, where the log of a single server is, or "
+                "with --log-place=file, would go with the servers' pods: have a --volume hold "
+                "--job-dir, or use --log-place=peer with --num-ps 2 or more"
             )
         return changes
 

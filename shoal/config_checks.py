@@ -98,7 +98,7 @@ def _check_synchronous(options: JobOptions) -> None:
 
 def _check_durability(options: JobOptions) -> None:
     if options.durability != "log":
-        if given := _given(options, "log_mb", "log_fsync"):
+        if given := _given(options, "log_mb", "log_place", "log_fsync"):
             raise UserError(f"{given} is of the log of updates: add --durability=log")
         return
     if options.sync:
@@ -106,10 +106,15 @@ def _check_durability(options: JobOptions) -> None:
             "--durability=log does not cover the gradients that wait for their update with "
             "--sync: leave one of them out"
         )
-    if options.log_fsync and options.num_ps > 1:
+    if options.log_place == "peer" and options.num_ps == 1:
         raise UserError(
-            "--log-fsync is of a log in a file, which is that of a job with one server; with "
-            f"--num-ps {options.num_ps} it is in another server's memory"
+            "--log-place=peer: with --num-ps 1 there is no other server: use --num-ps 2, or "
+            "--log-place=file"
+        )
+    if options.log_fsync and not options.log_in_files:
+        raise UserError(
+            f"--log-fsync is of a log in files; with --num-ps {options.num_ps} it is in another "
+            "server's memory: add --log-place=file"
         )
     if options.command == "train" and not (options.checkpoint_steps or options.checkpoint_seconds):
         raise UserError(

@@ -193,8 +193,8 @@ class JobOptions(KubernetesOptions):
     )
     durability: str = option(
         "What a parameter server's death costs. checkpoint: the updates since its last checkpoint. "
-        "log: none; each update is also kept by the next server, or in a file if there is one "
-        "server, before the worker is answered.",
+        "log: none; each update is also kept elsewhere, see --log-place, before the worker is "
+        "answered.",
         "checkpoint",
         commands="train",
         choices=("checkpoint", "log"),
@@ -206,9 +206,17 @@ class JobOptions(KubernetesOptions):
         commands="train",
         least=1,
     )
+    log_place: str = option(
+        "With --durability=log, where it is kept. peer: in the next server's memory. file: in "
+        "files of --job-dir, which outlive any number of processes; on Kubernetes they have to "
+        "be on a --volume. auto: peer, and file if there is one server.",
+        "auto",
+        commands="train",
+        choices=("auto", "peer", "file"),
+    )
     log_fsync: bool = option(
-        "With --durability=log and one server, have each update on disk before the worker is "
-        "answered, so that none is lost when the machine dies, either.",
+        "With a log in files, have each update on disk before the worker is answered, so that "
+        "none is lost when the machine dies, either.",
         False,
         commands="train",
     )
@@ -262,6 +270,12 @@ class JobOptions(KubernetesOptions):
     def gradients_per_update(self) -> int:
         """With --sync, how many gradients are averaged into one update."""
         return self.grads_to_wait or self.num_workers
+
+    @property
+    def log_in_files(self) -> bool:
+        """Whether the log of updates is to be kept in files of the job folder."""
+        alone = self.log_place == "auto" and self.num_ps == 1
+        return self.durability == "log" and (alone or self.log_place == "file")
 
     @property
     def export_kinds(self) -> frozenset[str]:

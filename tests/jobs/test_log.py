@@ -12,8 +12,10 @@ pytestmark = pytest.mark.job
 POINTS = ["push-received", "push-logged", "push-applied"]
 
 
-@pytest.mark.parametrize("servers", [1, 2])
-def test_kills_at_every_point_of_a_push_and_while_a_log_is_done_again(numbered, tmp_path, servers):
+@pytest.mark.parametrize(("servers", "place"), [(1, "auto"), (2, "peer")])
+def test_kills_at_every_point_of_a_push_and_while_a_log_is_done_again(
+    numbered, tmp_path, servers, place
+):
     kills = tmp_path / "kills"
     kills.mkdir()
     gates = [f"step-{step}" for step in (5, 12, 19, 26, 33, 40)]
@@ -27,6 +29,7 @@ def test_kills_at_every_point_of_a_push_and_while_a_log_is_done_again(numbered, 
         num_ps=servers,
         num_minibatches_per_task=4,
         durability="log",
+        log_place=place,
         checkpoint_steps=15,
         relaunch_limit=20,
         **COUNTING,
@@ -51,6 +54,37 @@ def test_kills_at_every_point_of_a_push_and_while_a_log_is_done_again(numbered, 
     assert ended.result["servers"]["lost_pushes"] == 0
     report = audited(job.folder)
     assert report["updates"]["lost"] == 0
+
+
+def test_a_log_in_files_outlives_all_servers_at_once(numbered, tmp_path):
+    with RunningJob(
+        "train",
+        tmp_path,
+        "filed",
+        environment={"GATES": "step-7 step-21"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=2,
+        num_minibatches_per_task=4,
+        durability="log",
+        log_place="file",
+        checkpoint_steps=15,
+        relaunch_limit=20,
+        **COUNTING,
+    ) as job:
+        for gate in ("step-7", "step-21"):
+            job.at_gate(gate)
+            job.kill("ps", 0)
+            job.kill("ps", 1)
+            job.open(gate)
+        ended = job.ended().succeeded()
+    total, counts = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert set(counts.values()) == {1}
+    assert len(counts) == 480
+    assert ended.result["servers"] == {"starts": 6, "deaths": 4, "lost_pushes": 0}
+    assert ended.result["log"]["unprotected"]["times"] == 0
+    assert audited(job.folder)["updates"]["lost"] == 0
 
 
 def test_rows_and_all_else_are_those_of_an_undisturbed_job(

@@ -14,6 +14,9 @@ IN_PODS = {"image": "i:1", "model_def": "m.f", "job_dir": "/job", "training_data
     [
         ({"durability": "both"}, "--durability must be one of checkpoint, log, not 'both'"),
         ({"log_mb": 5}, "--log-mb is of the log of updates: add --durability=log"),
+        ({"log_place": "peer"}, "--log-place is of the log of updates: add --durability=log"),
+        (LOG | {"log_place": "disk"}, "--log-place must be one of auto, peer, file, not 'disk'"),
+        (LOG | {"log_place": "peer"}, "with --num-ps 1 there is no other server"),
         ({"log_fsync": True}, "--log-fsync is of the log of updates: add --durability=log"),
         (LOG | {"log_mb": 0}, "--log-mb must be at least 1, not 0"),
         (LOG | {"sync": True}, "--sync: leave one of them out"),
@@ -32,6 +35,15 @@ def test_in_pods_a_single_servers_log_is_on_a_volume():
     with pytest.raises(UserError, match=r"--durability=log.*--job-dir.*--volume.*--num-ps 2"):
         config(**LOG, **IN_PODS, **shared).resolved()
     assert config(**LOG, **IN_PODS, num_ps=2, **shared).resolved().durability == "log"
+    with pytest.raises(UserError, match=r"--log-place=file"):
+        config(**LOG, **IN_PODS, num_ps=2, log_place="file", **shared).resolved()
     assert config(**LOG, **IN_PODS, **shared, volume="pvc=jobs,mount=/job").resolved().image
     with pytest.raises(UserError, match=r"--durability=log needs checkpoints.*all pods share"):
         config(**LOG, **IN_PODS, num_ps=2).resolved()
+
+
+def test_where_the_log_is():
+    assert not config(num_ps=1).log_in_files
+    assert config(**LOG, num_ps=1).log_in_files
+    assert not config(**LOG, num_ps=2).log_in_files
+    assert config(**LOG, num_ps=2, log_place="file", log_fsync=True).log_in_files
