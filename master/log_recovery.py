@@ -1,9 +1,8 @@
 """What a job's log of updates has beyond its newest checkpoint, when the job is resumed.
 
-The log of a job with one server is in files, which outlive its processes. Owns turning them
-into a checkpoint, from which the job then goes on as from any other: another process does it,
-which knows what a server knows (shoal.ps.log_to_checkpoint). Logs of several servers are in
-each other's memory, and gone with them.
+Logs in files outlive a job's processes (--log-place). Owns turning them into a checkpoint,
+from which the job then goes on as from any other: another process does it, which knows what
+a server knows (shoal.ps.log_to_checkpoint). Logs in the servers' memory are gone with them.
 """
 
 from __future__ import annotations
@@ -53,24 +52,25 @@ def checkpoint_of_log(
     """
     if before.durability != "log":
         return FromLog(None)
-    if before.num_ps > 1:
+    if not before.log_in_files:
         return FromLog(None, why="it was in the memory of the servers, which are gone")
     if not any(folder.update_log.glob("*.log")):
         return FromLog(None, why="there is none in the job folder")
     root = open_storage(config.checkpoint_dir)
     root.make()
     number = max(folders.numbers(root), default=0) + 1
-    arguments = ["--config", folder.config, "--base", base, "--number", number]
-    command = [sys.executable, "-m", "shoal.ps.log_to_checkpoint", *map(str, arguments)]
+    command = [sys.executable, "-m", "shoal.ps.log_to_checkpoint", "--config", str(folder.config)]
+    numbers = {"--servers": before.num_ps, "--base": base, "--number": number}
+    command += [str(word) for pair in numbers.items() for word in pair]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         return FromLog(None, why="it could not be done again; see the master's log")
     made = json.loads(done.stdout)
-    replayed, why, share = made["replayed"], made["why"], made["share"]
-    if share is None:
+    replayed, why, shares = made["replayed"], made["why"], made["shares"]
+    if not shares:
         return FromLog(None, why=why)
     content = folders.complete(
-        root.child(folder_name(number)), number, config.token or config.job_name, [share], position
+        root.child(folder_name(number)), number, config.token or config.job_name, shares, position
     )
     logger.info("checkpoint %d has %d updates of the log; %s", number, replayed, why)
     return FromLog(Taken(number, content["version"], content["bytes"], 0.0), replayed, why)

@@ -1,10 +1,11 @@
-"""`python -m shoal.ps.log_to_checkpoint`: a checkpoint of what a dead server's log has.
+"""`python -m shoal.ps.log_to_checkpoint`: a checkpoint of what dead servers' logs have.
 
-For a job that is to be resumed, whose single server kept its log in files. Owns the making
-of the share: an older checkpoint, if there is one, with the log's pushes done again. The
-manifest of the whole, and whether the job goes on from it, are the master's, which is told
-on standard output, as JSON: "replayed" pushes, "why" if the log could not be read to its end,
-and "share" as `write_share` returns it; null if nothing is to be gained.
+For a job that is to be resumed, whose servers kept their logs in files. Owns the making
+of the shares: an older checkpoint, if there is one, with the logs' pushes done again, one
+server after the other. The manifest of the whole, and whether the job goes on from it, are
+the master's, which is told on standard output, as JSON: "replayed" pushes, "why" if a log
+could not be read to its end, and "shares" as `write_share` returns them; none if nothing is
+to be gained.
 """
 
 from __future__ import annotations
@@ -30,48 +31,55 @@ from shoal.ps.pushes import PushRegister
 from shoal.ps.replay import recover
 from shoal.ps.tables import ServerModel
 
-ALONE = Routing.even(1)
-
 
 @click.command()
 @click.option("--config", required=True, type=click.Path(path_type=Path), help="The job.json.")
+@click.option("--servers", required=True, type=int, help="How many there were.")
 @click.option("--base", required=True, type=int, help="Checkpoint to start from; 0: none.")
 @click.option("--number", required=True, type=int, help="Of the checkpoint to be made.")
-def main(config: Path, base: int, number: int) -> None:
-    """Write the share of checkpoint NUMBER: checkpoint BASE and the log after it."""
+def main(config: Path, servers: int, base: int, number: int) -> None:
+    """Write the shares of checkpoint NUMBER: checkpoint BASE and the logs after it."""
     try:
         job = JobConfig.load(config)
         log.configure("log-to-checkpoint", job.log_level)
         keep_freed_memory()
-        made = recovered(JobFolder(config.parent).update_log, job.checkpoint_dir, base, number)
+        logs = JobFolder(config.parent).update_log
+        made = recovered(logs, job.checkpoint_dir, servers, base, number)
     except (UserError, CheckpointError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     click.echo(json.dumps(made))
 
 
-def recovered(logs: Path, root: str, base: int, number: int) -> dict[str, object]:
-    """Make the share; returns what is to be printed.
+def recovered(logs: Path, root: str, servers: int, base: int, number: int) -> dict[str, object]:
+    """Make the shares; returns what is to be printed.
 
     Raises CheckpointError if checkpoint `base` is not good, OSError if files cannot be written.
     """
-    pushes = PushRegister()
-    model: ServerModel | None = None
-    storage = open_storage(root)
-    if base:
-        model = restore(Checkpoint(storage, base), 0, ALONE, pushes)
-    sink = FileSink(logs, 0, 0, sync=False)
-    try:
-        done = recover(sink, 0, 1, model, pushes)
-    finally:
-        sink.close()
-    made: dict[str, object] = {"replayed": done.count, "why": done.why, "share": None}
-    if done.model is not None and done.count:
-        at = cut(done.model, pushes)
-        folder = storage.child(folder_name(number))
-        folder.make()
-        made["share"] = write_share(folder, 0, ALONE, done.model, at)
-    return made
+    storage, routing = open_storage(root), Routing.even(servers)
+    folder = storage.child(folder_name(number))
+    folder.make()
+    shares, replayed, why = [], 0, []
+    for server in range(servers):
+        pushes = PushRegister()
+        model: ServerModel | None = None
+        if base:
+            model = restore(Checkpoint(storage, base), server, routing, pushes)
+        sink = FileSink(logs, server, 0, sync=False)
+        try:
+            done = recover(sink, server, servers, model, pushes)
+        finally:
+            sink.close()
+        replayed += done.count
+        if done.why:
+            why.append(f"ps-{server}: {done.why}")
+        if done.model is not None:
+            at = cut(done.model, pushes)
+            shares.append(write_share(folder, server, routing, done.model, at))
+    if not replayed or len(shares) < servers:
+        folder.remove()
+        shares = []
+    return {"replayed": replayed, "why": "; ".join(why), "shares": shares}
 
 
 if __name__ == "__main__":

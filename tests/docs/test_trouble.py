@@ -96,7 +96,7 @@ PROOFS = {
     ],
     "everything dies at once, as when the machine does": [
         "jobs/test_resume.py::test_killed_whole_and_resumed_with_other_numbers_of_processes",
-        "jobs/test_resume.py::test_what_one_server_s_log_has_is_not_lost_when_all_die",
+        "jobs/test_resume.py::test_what_is_in_a_log_in_files_is_not_lost_when_all_die",
     ],
     "`shoal train` itself is killed with SIGKILL": [
         "jobs/test_interruptions.py::"

@@ -67,8 +67,12 @@ def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_
     assert again.stderr == "Error: --resume: job killed has succeeded: nothing is left to do\n"
 
 
-@pytest.mark.parametrize(("steps", "servers"), [(15, 1), (1000, 2)])
-def test_what_one_server_s_log_has_is_not_lost_when_all_die(numbered, tmp_path, steps, servers):
+@pytest.mark.parametrize(
+    ("steps", "had_servers", "servers"), [(15, 1, 1), (1000, 1, 2), (15, 2, 2)]
+)
+def test_what_is_in_a_log_in_files_is_not_lost_when_all_die(
+    numbered, tmp_path, steps, had_servers, servers
+):
     """With a checkpoint and without; onto as many servers as before, and onto others."""
     with RunningJob(
         "train",
@@ -77,10 +81,11 @@ def test_what_one_server_s_log_has_is_not_lost_when_all_die(numbered, tmp_path, 
         environment={"GATES": "step-20"},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=1,
+        num_ps=had_servers,
         num_workers=1,
         num_minibatches_per_task=4,
         durability="log",
+        log_place="file",
         checkpoint_steps=steps,
         **COUNTING,
     ) as job:
@@ -99,7 +104,7 @@ def test_what_one_server_s_log_has_is_not_lost_when_all_die(numbered, tmp_path, 
     assert report["records"]["once"] == report["records"]["total"] == 480
     assert report["records"]["lost"] == report["updates"]["lost"] == 0
     # All 19 pushes that the worker was told of; none came after.
-    assert report["updates"]["replayed"] == 19 - had
+    assert report["updates"]["replayed"] == had_servers * (19 - had)
     total, counts = applied(tmp_path / "out")
     assert set(total) == {480.0}
     assert set(counts) == set(range(480))
