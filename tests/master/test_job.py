@@ -7,7 +7,6 @@ import itertools
 import pytest
 
 from shoal.master import phases
-from shoal.master.applied import AppliedPush
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import (
@@ -19,7 +18,6 @@ from shoal.master.instructions import (
     Wait,
 )
 from shoal.master.job import Job
-from shoal.master.lost_pushes import LostPushes
 from shoal.master.membership import START_TIMEOUT_SECONDS
 from shoal.master.outcomes import (
     DataDescribed,
@@ -31,8 +29,7 @@ from shoal.master.outcomes import (
 from shoal.master.phases import InvalidTransitionError, Phase
 from shoal.master.result import result_of
 from shoal.master.status import status_message
-from shoal.master.tasks import Ledger
-from shoal.master.work import Source, Span
+from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.strategies import begun, config, exited, finish_next, take, w
@@ -169,67 +166,6 @@ def test_a_late_heartbeat_does_not_make_a_worker_drop_its_next_task():
     assert job.heartbeat(w(0), 0, Heartbeat(task=999), 1.0).abandon_task
 
 
-def test_a_dead_workers_rest_is_requeued_after_the_fence_and_it_is_started_again():
-    # 1. worker 0 holds a task; 2. its process dies; 3. the servers fence it;
-    # 4. only then the rest is given out and a new incarnation started.
-    job = begun(TRAINING, num_workers=2, num_ps=2)
-    task = take(job, w(0))
-    job.heartbeat(w(0), 0, Heartbeat(task.id, 2), 1.0)
-    job.process_exited(exited(w(0)), 2.0)
-    assert job.take_instructions() == [FenceWorker(w(0), 0)]
-    other = finish_next(job, w(1), Done())
-    assert other.span != task.span
-    assert isinstance(job.task_wanted(w(1), 0, 2.0), Wait)
-    with pytest.raises(WireError, match="FENCED"):
-        job.heartbeat(w(0), 0, Heartbeat(task.id, 9), 2.0)
-    pushes = [AppliedPush(4, task.id, 4), AppliedPush(6, task.id, 6)]
-    job.fenced(w(0), 0, pushes, 3.0)
-    job.fenced(w(0), 0, pushes, 3.0)
-    assert job.take_instructions() == [StartProcess(Start(w(0), 1))]
-    rest = finish_next(job, w(1), Done())
-    assert rest.span == Span("t", task.span.start + 4, task.span.end)
-    assert job.flow.work.ledger == Ledger(total=20, trained_once=18, repeated=2)
-    assert job.flow.phase == Phase.SUCCEEDED
-    result = result_of(job, 5.0)
-    assert result["workers"] == {"starts": 3, "deaths": 1}
-    assert any("worker-0 died (signal 9, SIGKILL)" in text for text in result["messages"])
-
-
-def test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout():
-    job = begun(TRAINING, num_workers=2, worker_timeout_seconds=30.0)
-    take(job, w(0), now=5.0)
-    job.task_wanted(w(1), 0, 20.0)
-    job.tick(35.0)
-    assert job.take_instructions() == []
-    job.tick(35.1)
-    assert job.take_instructions() == [KillProcess(Start(w(0), 0)), FenceWorker(w(0), 0)]
-    job.process_exited(exited(w(0)), 35.2)
-    assert job.take_instructions() == []
-    job.fenced(w(0), 0, [None], 35.3)
-    assert job.take_instructions() == [StartProcess(Start(w(0), 1))]
-    assert job.members.workers[w(0)].deaths == 1
-
-
-def test_a_hung_server_is_killed_once_and_started_again():
-    job = begun(TRAINING, num_ps=2, server_timeout_seconds=60.0)
-    job.members.servers[ServerId(1)].answered = 40.0
-    job.members.servers[ServerId(0)].answered = 100.0
-    job.members.workers[w(0)].last_seen = 100.0
-    job.tick(100.0)
-    assert job.take_instructions() == []
-    job.tick(100.1)
-    job.tick(101.0)
-    assert job.take_instructions() == [KillProcess(Start(ServerId(1), 0))]
-    assert any("ps-1 has not answered for 60 s" in text for text in job.record.messages)
-    job.process_exited(exited(ServerId(1)), 102.0)
-    assert job.take_instructions() == [StartProcess(Start(ServerId(1), 1))]
-    job.server_registered(ServerId(1), 1, "host:9", 300.0)
-    assert job.members.hung_servers(301.0) == [job.members.servers[ServerId(0)]]
-    # One that was not registered again cannot answer.
-    job.server_hung(ServerId(1), 0, 302.0)
-    assert job.take_instructions() == []
-
-
 def test_silence_while_the_master_itself_stood_still_is_nobodys():
     job = begun(TRAINING, num_workers=2, worker_timeout_seconds=30.0, server_timeout_seconds=60.0)
     take(job, w(0), now=5.0)
@@ -251,13 +187,6 @@ def test_a_process_that_never_gets_ready_is_noticed():
     job.process_started(Start(ServerId(0), 0), START_TIMEOUT_SECONDS)
     job.tick(2 * START_TIMEOUT_SECONDS + 1)
     assert "ps-0 did not get ready" in job.flow.failure.message
-
-
-def test_a_task_other_than_training_is_given_out_again_at_once():
-    job = begun(num_workers=2)
-    take(job, w(0))
-    job.process_exited(exited(w(0)), 1.0)
-    assert take(job, w(1)).kind == pb.DESCRIBE_DATA
 
 
 def test_evaluation_goes_before_training_and_once_per_task():
@@ -306,129 +235,6 @@ def test_a_failure_of_the_users_ends_the_job_at_once(kind):
         "failed": 10,
         "pending": 10,
     }
-
-
-def test_an_internal_failure_counts_like_a_crash():
-    job = begun(TRAINING)
-    task = finish_next(job, w(0), Failure.internal("lost its way", "Traceback x"))
-    assert job.take_instructions() == [KillProcess(Start(w(0), 0)), FenceWorker(w(0), 0)]
-    job.process_exited(exited(w(0)), 1.0)
-    job.fenced(w(0), 0, [AppliedPush(0, 0, 0)], 1.0)
-    assert job.take_instructions() == [StartProcess(Start(w(0), 1))]
-    assert take(job, w(0), 1).span == task.span
-
-
-def test_the_relaunch_limit_ends_the_job_with_the_log():
-    job = begun(TRAINING, relaunch_limit=1)
-    for incarnation in (0, 1):
-        job.process_exited(
-            exited(w(0), incarnation, code=3, signal_number=None, last_lines="Boom!"), 1.0
-        )
-        job.fenced(w(0), incarnation, [AppliedPush(0, 0, 0)], 1.0)
-    message = job.flow.failure.message
-    assert "worker-0 failed 2 times" in message
-    assert "--relaunch-limit 1" in message
-    assert "exit code 3" in message
-    assert "some.log" in message
-    assert "Boom!" in message
-
-
-def test_the_relaunch_limit_ends_the_job_with_what_the_worker_reported():
-    job = begun(TRAINING, relaunch_limit=0)
-    job.process_failed(Start(w(0), 0), Failure.internal("no memory", "Traceback y"), 1.0)
-    job.process_exited(exited(w(0)), 1.0)
-    job.fenced(w(0), 0, [None], 1.0)
-    assert "no memory" in job.flow.failure.message
-    assert job.flow.failure.traceback == "Traceback y"
-
-
-def test_a_users_error_at_a_workers_start_ends_the_job_with_its_message():
-    job = begun()
-    job.process_failed(Start(w(0), 0), Failure.of_user("model.py has no loss"), 1.0)
-    assert job.flow.failure == Failure.of_user("model.py has no loss")
-
-
-def test_a_dead_server_is_started_again_and_calls_wait_for_it():
-    job = begun(TRAINING, num_ps=2, num_workers=2)
-    job.process_exited(exited(ServerId(1)), 1.0)
-    job.process_exited(exited(ServerId(1)), 1.0)  # told twice
-    assert job.take_instructions() == [StartProcess(Start(ServerId(1), 1))]
-    with pytest.raises(WireError, match="NOT_READY"):
-        job.servers.addresses()
-    with pytest.raises(WireError, match="FENCED"):
-        job.server_registered(ServerId(1), 0, "host:1", 1.5)
-    job.server_registered(ServerId(1), 1, "host:9", 2.0, "it has restored checkpoint 4")
-    assert job.servers.addresses() == ["host:0", "host:9"]
-    assert job.record.messages[-1].endswith("ps-1 is back: it has restored checkpoint 4")
-    assert job.flow.phase == Phase.TRAINING
-    job.updates_lost(ServerId(1), [LostPushes(w(0), 0, 7, 10)], 2.5)
-    job.process_exited(exited(ServerId(1), 1), 3.0)
-    job.updates_lost(ServerId(1), [LostPushes(w(0), 0, 10, 12)], 3.5)
-    assert job.record.messages[-1].endswith("ps-1 has lost 2 acknowledged updates")
-    servers = result_of(job, 4.0)["servers"]
-    assert servers == {"starts": 4, "deaths": 2, "lost_pushes": 5}
-    # What it is told of workers: whose incarnations are over.
-    assert job.members.fences() == []
-    job.process_exited(exited(w(1)), 5.0)
-    assert job.members.fences() == [(w(1), 0)]
-
-
-def test_where_a_servers_log_is_and_when_none_protects_it():
-    job = begun(TRAINING, durability="log", checkpoint_seconds=9.0, num_ps=2, relaunch_limit=9)
-    assert job.members.holder_of(ServerId(1)) == "host:0"
-    job.process_exited(exited(ServerId(0)), 1.0)
-    assert job.members.holder_of(ServerId(1)) == ""
-    job.protection_changed(ServerId(1), 1, 0.0, "its log is lost", 1.5)
-    job.server_registered(ServerId(0), 1, "host:7", 2.0, "it is back", 41)
-    assert job.members.holder_of(ServerId(1)) == "host:7"
-    job.protection_changed(ServerId(1), 1, 2.5, "", 4.0)
-    job.protection_changed(ServerId(1), 2, 2.5, "its log is lost", 5.0)
-    job.protection_changed(ServerId(1), 2, 4.0, "", 6.0)
-    texts = [text.split(": ", 1)[1] for text in job.record.messages]
-    assert texts[-3:] == [
-        "the updates of ps-1 are protected again, after 2.5 s",
-        "warning: the updates of ps-1 are NOT PROTECTED: its log is lost",
-        "the updates of ps-1 are protected again, after 1.5 s",
-    ]
-    assert result_of(job, 7.0)["log"] == {
-        "replayed_pushes": 41,
-        "unprotected": {"times": 2, "seconds": 4.0},
-    }
-    assert result_of(begun(TRAINING), 7.0)["log"] is None
-
-
-def test_a_server_that_dies_too_often_ends_the_job():
-    job = begun(TRAINING, relaunch_limit=1)
-    job.process_exited(exited(ServerId(0)), 1.0)
-    job.process_exited(exited(ServerId(0), 1, last_lines="out of memory"), 2.0)
-    message = job.flow.failure.message
-    for part in ("ps-0", "signal 9", "--relaunch-limit 1", "some.log", "out of memory"):
-        assert part in message
-
-
-def test_a_server_that_was_evicted_is_started_again_without_counting():
-    job = begun(TRAINING, relaunch_limit=0)
-    job.process_exited(exited(ServerId(0), counted=False), 1.0)
-    assert job.take_instructions() == [StartProcess(Start(ServerId(0), 1))]
-
-
-@pytest.mark.parametrize("sync", [False, True])
-def test_a_server_that_dies_before_anything_is_trained_is_started_again(sync):
-    more = {"sync": True, "grads_to_wait": 1} if sync else {}
-    for fields in (
-        {"command": "evaluate", "validation_data": "v", "restore_from": "r"},
-        {"restore_from": "r", **more},
-    ):
-        job = begun(**fields)
-        job.process_exited(exited(ServerId(0)), 1.0)
-        assert job.take_instructions() == [StartProcess(Start(ServerId(0), 1))]
-        assert job.flow.failure is None
-
-
-def test_a_servers_report_names_it():
-    job = begun(TRAINING)
-    job.process_failed(Start(ServerId(0), 0), Failure.internal("disk full"), 1.0)
-    assert job.flow.failure.message == "parameter server ps-0: disk full"
 
 
 def test_only_the_first_end_counts():

@@ -1,0 +1,289 @@
+"""A job whose servers log their updates, and die where it is told to; its twin never does.
+
+Servers live in this process. One that dies is one whose calls have ended and whose memory
+nobody looks at any more; points of proto/faults.py say where in the code that is.
+"""
+
+import contextlib
+import json
+
+import numpy as np
+
+from shoal.checkpoints.folders import complete, folder_name
+from shoal.checkpoints.storage import LocalStorage
+from shoal.native import ids as native_ids
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import frames, methods, rpc, serving
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing, slice_of
+from shoal.ps.logfile import FileSink
+from shoal.ps.logpeer import PeerSink
+from shoal.ps.service import ParameterServer
+
+ADAM = OptimizerSpec("adam").to_json()
+SIZE, STATE, DIM = 7, 4, 3
+POINTS = ["push-received", "push-logged", "push-applied", "log-replaying"]
+SPEC = pb.ModelSpec(
+    tables=[
+        pb.TableSpec(
+            name="items",
+            dim=DIM,
+            initializer=InitializerSpec("uniform").to_json(),
+            optimizer=ADAM,
+            seed=1,
+        )
+    ],
+    trainable=[pb.VariableSpec(name="w", shape=[SIZE])],
+    non_trainable=[pb.VariableSpec(name="mean", shape=[STATE])],
+    dense_optimizer=ADAM,
+)
+
+
+class DiedError(Exception):
+    """Raised where a process would have been killed."""
+
+
+class Faults:
+    """Stands in for the folder of named points: the server that comes to one dies there."""
+
+    def __init__(self):
+        self.armed = ""
+
+    @contextlib.contextmanager
+    def off(self):
+        armed, self.armed = self.armed, ""
+        yield
+        self.armed = armed
+
+    def point(self, name, first=lambda: None):
+        if name == self.armed:
+            self.armed = ""
+            first()
+            raise DiedError(name)
+
+
+class World:
+    """The servers of a job, and what its master and its workers do with them.
+
+    twin: servers that never die, without logs, and get each push once.
+    """
+
+    def __init__(self, count, folder, faults, *, bound=1 << 30):
+        self.routing = Routing.even(count)
+        self.folder = folder
+        self.root = LocalStorage(folder / "checkpoints")
+        self.faults = faults
+        self.bound = bound
+        self.incarnations = [-1] * count
+        self.servers = [None] * count
+        self.logs = [None] * count
+        self.grpc = [None] * count
+        self.connections = [None] * count
+        self.addresses = [""] * count
+        self.sequences = {}
+        self.kept = []
+        self.number = 0
+        self.master, port = serving.serve({methods.GET_ROUTING: self._located}, "127.0.0.1:0", 4)
+        self.to_master = rpc.Connection(f"127.0.0.1:{port}")
+        for index in range(count):
+            self.start(index)
+        self.twin = [ParameterServer(index, self.routing) for index in range(count)]
+        for index in range(count):
+            self.register(self.twin[index].registration.register)
+            self.initialize(index, self.twin[index].registration.initialize_dense)
+            self.meet(index)
+            self.initialize(index, self.caller(index, methods.INITIALIZE_DENSE))
+
+    def close(self):
+        for index in range(len(self.servers)):
+            self.kill(index)
+        self.to_master.close()
+        self.master.stop(None).wait()
+
+    # ------------------------------------------------------------ the master
+
+    def _located(self, _):
+        if not all(self.addresses):
+            raise WireError(pb.NOT_READY, "not all are there")
+        return pb.RegisterWorkerReply(routing=self.routing.to_message(), servers=self.addresses)
+
+    def _sink(self, index):
+        if len(self.servers) == 1:
+            return FileSink(self.folder / "log", 0, self.incarnations[0], sync=True)
+        keeper = (index + 1) % len(self.servers)
+
+        def locate():
+            request = pb.GetRoutingRequest()
+            return self.to_master.call(methods.GET_ROUTING, request, patience=0.0).servers[keeper]
+
+        return PeerSink(
+            index,
+            self.incarnations[index],
+            keeper,
+            "",
+            locate,
+            lambda: self.addresses[keeper],
+            retry_seconds=10.0,
+        )
+
+    def start(self, index, *, replay=True):
+        """Start a server, as often as it takes."""
+        while self.addresses[index] == "":
+            self.incarnations[index] += 1
+            server = ParameterServer(index, self.routing)
+            log = server.keep_log(
+                self._sink(index), self.incarnations[index], self.bound, server.stopped.set
+            )
+            if self.incarnations[index]:
+                plan = pb.RestoreReply(
+                    again=True, root=str(self.root.location), checkpoints=self.kept[::-1]
+                )
+                plan.replay = replay
+                try:
+                    server.registration.restore(plan)
+                except DiedError:
+                    continue
+            else:
+                server.registration.begin_anew()
+            server.ready.set()
+            self.servers[index], self.logs[index] = server, log
+            self.grpc[index], port = serving.serve(server.handlers(), "127.0.0.1:0", 8)
+            self.addresses[index] = f"127.0.0.1:{port}"
+            self.connections[index] = rpc.Connection(self.addresses[index])
+
+    def kill(self, index):
+        self.addresses[index] = ""
+        if self.grpc[index] is not None:
+            self.grpc[index].stop(None).wait()
+            self.connections[index].close()
+            self.logs[index]._sink.close()
+            self.grpc[index] = None
+
+    def checkpoint(self, until="told"):
+        """Take a checkpoint; `until`: the step of it after which nothing more comes."""
+        self.number += 1
+        folder = self.root.child(folder_name(self.number))
+        folder.make()
+        root, shares = str(self.root.location), []
+        for index in range(len(self.servers)):
+            self.call(
+                index, methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(number=self.number)
+            )
+        if until == "begun":
+            return
+        for index in range(len(self.servers)):
+            request = pb.WriteShareRequest(number=self.number, root=root)
+            shares.append(json.loads(self.call(index, methods.WRITE_SHARE, request).share))
+        if until == "written":
+            return
+        complete(folder, self.number, "job", shares, {})
+        self.kept.append(self.number)
+        if until == "told":
+            for index in range(len(self.servers)):
+                request = pb.CompleteCheckpointRequest(number=self.number)
+                self.call(index, methods.COMPLETE_CHECKPOINT, request)
+
+    def look_after(self):
+        for log in self.logs:
+            log.look_after()
+
+    def look_after_one(self, index):
+        self.logs[index].look_after()
+
+    def status(self, index):
+        return self.call(index, methods.STATUS, pb.ServerStatusRequest())
+
+    # ------------------------------------------------------------ the workers
+
+    def call(self, index, method, request):
+        return self.connections[index].call(method, request, patience=0.0)
+
+    def caller(self, index, method):
+        return lambda frame: self.call(index, method, frame)
+
+    def register(self, call, worker=None, index=0):
+        # As if the version was not known: or else it would rise, so that the worker takes notice.
+        request = pb.RegisterRequest(model=SPEC, known_version=-1)
+        if worker is not None:
+            request.caller.worker = worker
+            request.caller.sequence = self.sequences.get((worker, index), 0)
+        call(request)
+
+    def meet(self, index):
+        for worker in range(3):
+            self.register(self.caller(index, methods.REGISTER), worker, index)
+
+    def initialize(self, index, call):
+        """The first dense values; a restarted server that wants them again has lost them."""
+        parts = []
+        for size, value in ((SIZE, 0.5), (STATE, 1.0)):
+            own = slice_of(size, index, len(self.servers))
+            parts.append(np.full(own.stop - own.start, value, np.float32))
+        call(frames.encode(pb.InitializeDenseRequest(), parts))
+
+    def push(self, worker, ids, draw):
+        """A push to all servers, each once as a worker would: again after a death."""
+        versions = [twin.model.version for twin in self.twin]
+        owner = self.routing.owners[native_ids.slot_of(ids)]
+        sequence = 1 + max(self.sequences.get((worker, i), 0) for i in range(len(self.servers)))
+        for index in range(len(self.servers)):
+            frame = self._frame(index, worker, sequence, ids[owner == index], versions[index], draw)
+            self._deliver(index, frame)
+            with self.faults.off():
+                self.twin[index].push(frame)
+            self.sequences[worker, index] = sequence
+
+    def _frame(self, index, worker, sequence, ids, version, draw):
+        def drawn(*shape):
+            return np.array([draw.gauss(0, 1) for _ in range(np.prod(shape))], np.float32)
+
+        size = self.twin[index].model.dense_elements
+        state = self.twin[index].model._state_elements
+        header = pb.PushRequest(
+            identity=pb.PushIdentity(worker=worker, sequence=sequence),
+            routing_epoch=1,
+            tables=[0],
+            ids_of=[0],
+            has_dense=True,
+            learning_rate=0.1,
+            pulled_version=max(0, version - draw.randrange(4)),
+            modulate_rate=draw.random() < 0.5,
+        )
+        gradients = drawn(ids.size, DIM).reshape(ids.size, DIM)
+        return frames.encode(header, [ids, gradients, drawn(size), drawn(state)])
+
+    def _deliver(self, index, frame):
+        while True:
+            try:
+                self.call(index, methods.PUSH, frame)
+            except (RuntimeError, WireError) as error:
+                if isinstance(error, WireError):
+                    raise
+                self.kill(index)
+                self.start(index)
+                self.meet(index)
+            else:
+                return
+
+    # ------------------------------------------------------------ what came of it
+
+    def same(self):
+        for server, twin in zip(self.servers, self.twin, strict=True):
+            assert content(server.model) == content(twin.model)
+
+
+def lost(server):
+    return sum(each.upto - each.after for each in server.registration.meetings.lost)
+
+
+def content(model):
+    """Rows with slots and headers by id, then the dense vectors, version and step."""
+    rows = {}
+    for ids, values, slots, versions, uses in model.tables[0].export():
+        parts = [values, *slots.values(), versions[:, None], uses[:, None]]
+        joined = np.concatenate(parts, axis=1)
+        rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
+    vectors = [model._dense.values, *model._dense.slots.values(), model._state]
+    return rows, [each.tolist() for each in vectors], model.version, model._step
