@@ -102,8 +102,8 @@ class Server:
         rows: int = ROWS,
         dense: int = 0,
     ) -> None:
-        self.process, address = start_server(folder)
-        self._master, port = master_of(address)
+        self.process, self.address = start_server(folder)
+        self._master, port = master_of(self.address)
         self._to_master = rpc.Connection(f"127.0.0.1:{port}")
         self.group = ServerGroup(self._to_master, 0, 0, threading.Event())
         rule = OptimizerSpec(optimizer).to_json()
