@@ -137,6 +137,7 @@ def table_of(entries: list[dict[str, Any]]) -> Table:
 @click.option("--continue", "again", is_flag=True, help="Add to what build/soak.json has.")
 @click.option("--seconds", default=0.0, help="Begin no job after so many; 0: no limit.")
 @click.option("--durability", default="", help="As of shoal train.")
+@click.option("--log-place", default="", help="As of shoal train.")
 @click.option(
     "--build", default=ROOT / "build", type=click.Path(path_type=Path), help="Folder for it all."
 )
@@ -147,11 +148,13 @@ def main(
     again: bool,
     seconds: float,
     durability: str,
+    log_place: str,
     build: Path,
 ) -> None:
     """Kill processes of jobs at random until --kills were survived; exit 1 if a job was not."""
     data, jobs, report = build / "movielens", build / "soak", build / "soak.json"
-    options = {"durability": durability} if durability else {}
+    given = {"durability": durability, "log_place": log_place}
+    options = {name: value for name, value in given.items() if value}
     said: dict[str, Any] = json.loads(report.read_text()) if again and report.exists() else {}
     entries: list[dict[str, Any]] = said.get("jobs", [])
     began = time.monotonic()
