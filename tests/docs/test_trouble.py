@@ -13,7 +13,7 @@ PROOFS = {
         "jobs/test_kill.py::test_a_killed_worker_costs_nothing_but_time",
     ],
     "a worker hangs, or its heartbeats do not come": [
-        "master/test_job.py::test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout",
+        "master/test_worker_lifecycle.py::test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout",
         "master/test_runner.py::test_a_silent_worker_is_replaced",
         "ps/test_service.py::test_a_fenced_worker_cannot_push",
     ],
@@ -54,7 +54,7 @@ PROOFS = {
     "a server hangs: it is there and answers nothing": [
         "jobs/test_server_kill.py::"
         "test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew",
-        "master/test_job.py::test_a_hung_server_is_killed_once_and_started_again",
+        "master/test_server_lifecycle.py::test_a_hung_server_is_killed_once_and_started_again",
     ],
     "the disk of the checkpoints is full, or their folder unwritable or gone": [
         "master/test_full_disk.py::"
