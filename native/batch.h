@@ -19,24 +19,37 @@ SHOAL_CLONES static void shoal_slot_all(const int64_t *ids, uint16_t *out, int64
 }
 
 /* Unique ids in order of first appearance. table: zeroed, `mask + 1` >= 2 n words;
- * a word is a unique id's index + 1. Returns how many. */
+ * a word is a unique id's index + 1. unique, counts: room for n. Returns how many.
+ *
+ * Whether an id was seen before is a toss-up in skewed ids, so nothing branches on it: each
+ * id is written as if it were new, and a word that is 0 then leads to it. Counting is a pass
+ * of its own. Both together are twice as fast on power-law ids, and as fast on distinct ones. */
 static int64_t shoal_unique(const int64_t *ids, int64_t n, uint32_t *table, uint64_t mask,
                             int64_t *unique, int32_t *inverse, int32_t *counts) {
+    uint64_t places[SHOAL_AHEAD];
     int64_t found = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (i + SHOAL_AHEAD < n)
-            shoal_prefetch(&table[shoal_mix64((uint64_t)ids[i + SHOAL_AHEAD]) & mask]);
-        uint64_t at = shoal_mix64((uint64_t)ids[i]) & mask;
-        uint32_t word;
-        while ((word = table[at]) != 0 && unique[word - 1] != ids[i]) at = (at + 1) & mask;
-        if (word == 0) {
-            unique[found] = ids[i];
-            counts[found] = 0;
-            table[at] = word = (uint32_t)++found;
-        }
-        inverse[i] = (int32_t)(word - 1);
-        counts[word - 1]++;
+    for (int64_t i = 0; i < SHOAL_AHEAD && i < n; i++) {
+        places[i] = shoal_mix64((uint64_t)ids[i]) & mask;
+        __builtin_prefetch(&table[places[i]]);
     }
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = places[i % SHOAL_AHEAD];
+        if (i + SHOAL_AHEAD < n) {
+            places[i % SHOAL_AHEAD] = shoal_mix64((uint64_t)ids[i + SHOAL_AHEAD]) & mask;
+            __builtin_prefetch(&table[places[i % SHOAL_AHEAD]]); /* small: the first-level cache */
+        }
+        uint32_t word, index;
+        for (unique[found] = ids[i];; at = (at + 1) & mask) {
+            word = table[at];
+            index = word ? word - 1 : (uint32_t)found;
+            if (SHOAL_LIKELY(unique[index] == ids[i])) break;
+        }
+        table[at] = index + 1;
+        inverse[i] = (int32_t)index;
+        found += word == 0;
+    }
+    memset(counts, 0, (size_t)found * sizeof *counts);
+    for (int64_t i = 0; i < n; i++) counts[inverse[i]]++;
     return found;
 }
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 RATE = 0.01
-Call = Callable[[np.ndarray], Any]
+Call = Callable[..., Any]
 
 
 class FlatLimit:
@@ -31,7 +31,8 @@ class FlatLimit:
         source = Path(__file__).with_name("flat.c")
         library = Path("build/bench/flat.so")
         library.parent.mkdir(parents=True, exist_ok=True)
-        command = ["gcc", "-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
+        command = ["gcc", "-O3", "-march=native", "-mprefer-vector-width=512", "-ffp-contract=off"]
+        command += ["-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
         subprocess.run([*command, "-o", str(library), str(source)], check=True)
         self._c = ctypes.CDLL(str(library.absolute()))
         self._c.flat_alloc.restype = ctypes.c_void_p
@@ -45,31 +46,39 @@ class FlatLimit:
         self._gradients = np.random.default_rng(1).normal(size=(ids, dim)).astype(np.float32)
 
     def operations(self) -> dict[str, Call]:
-        def place(slot: int) -> ctypes.c_void_p:
-            return ctypes.c_void_p(self._memory + 4 * slot * self._dim)
-
         def common(ids: np.ndarray, slots: int) -> tuple[Any, ...]:
-            # One record a row, value and slots together: the faster of the two layouts.
             stride = ctypes.c_size_t((1 + slots) * self._dim)
             n = ctypes.c_int64(ids.size)
             index = ctypes.c_void_p(self._index), ctypes.c_uint64(self._lines)
             return stride, ctypes.c_void_p(ids.ctypes.data), n, ctypes.c_int(self._dim), *index
 
-        out = ctypes.c_void_p(self._out.ctypes.data)
+        rows = ctypes.c_void_p(self._memory)
         gradients = ctypes.c_void_p(self._gradients.ctypes.data)
         rate = ctypes.c_float(RATE)
+
+        def lookup(ids: np.ndarray, out: np.ndarray = self._out) -> None:
+            self._c.flat_lookup(rows, *common(ids, 0), ctypes.c_void_p(out.ctypes.data))
+
         # As many slots as the store beside it has: a lookup in a table with slots
         # skips over them.
         return {
-            "lookup": lambda ids: self._c.flat_lookup(place(0), *common(ids, 0), out),
-            "sgd": lambda ids: self._c.flat_sgd(place(0), *common(ids, 0), gradients, rate),
-            "adagrad": lambda ids: self._c.flat_adagrad(
-                place(0), place(1), *common(ids, 1), gradients, rate
-            ),
-            "adam": lambda ids: self._c.flat_adam(
-                place(0), place(1), place(2), *common(ids, 2), gradients, rate
-            ),
+            "lookup": lookup,
+            "sgd": lambda ids: self._c.flat_sgd(rows, *common(ids, 0), gradients, rate),
+            "adagrad": lambda ids: self._c.flat_adagrad(rows, *common(ids, 1), gradients, rate),
+            "adam": lambda ids: self._c.flat_adam(rows, *common(ids, 2), gradients, rate),
         }
+
+    def many(self, operation: str) -> Callable[[list[np.ndarray]], None]:
+        """A function that runs batch after batch, as one of several threads."""
+        call = self.operations()[operation]
+
+        def run(batches: list[np.ndarray]) -> None:
+            # A buffer each: written by both, its lines would go to and fro between them.
+            mine = {"out": np.zeros_like(self._out)} if operation == "lookup" else {}
+            for ids in batches:
+                call(ids, **mine)
+
+        return run
 
 
 class FlatIndexed(FlatLimit):

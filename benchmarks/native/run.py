@@ -1,12 +1,13 @@
 """The row store against the machine's limit and other systems: a table of ratios.
 
-    python benchmarks/native/run.py [--only NAME] [--rounds N]
+    python benchmarks/native/run.py [--only NAME] [--dim D] [--operation NAME] [--rounds N]
 
 For each workload, the store and one peer at a time run the same batches alternately, so
 that a machine whose speed drifts slows both; a ratio is the median over the rounds of
 the two times of one round. Prints a table and writes build/bench/native.json: a list of
 {name, operation, dim, ids, threads, value, unit, against, ratio}. A ratio above 1 means
-that the store is faster; against the flat limit it is the share reached.
+that the store is faster; against the flat limit it is the share reached. A run of a part
+(--only, --dim, --operation) replaces its own lines in the file and leaves the others.
 """
 
 from __future__ import annotations
@@ -146,11 +147,14 @@ def paired(
     return float(np.median(times)), float(np.median(ratios))
 
 
-def compare(peer: Any, dim: int, rows: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """All operations that the peer has, distinct ids, one thread."""
+def compare(
+    peer: Any, dim: int, rows: int, rounds: int, operations: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """Those of the operations that the peer has, distinct ids, one thread."""
     batches = uniform(rows, np.random.default_rng(0))
-    theirs = peer(rows, dim, IDS).operations()
-    for operation in OPERATIONS:
+    held = peer(rows, dim, IDS)
+    theirs = held.operations()
+    for operation in operations:
         if operation not in theirs:
             continue
         store = Store(rows, dim, operation)
@@ -162,14 +166,19 @@ def compare(peer: Any, dim: int, rows: int, rounds: int) -> Iterator[dict[str, A
             yield row("zipf", operation, dim, 1, time_, peer.name, ratio)
             time_, ratio = paired(store.deduplicated, theirs[operation], skewed, rounds)
             yield row("zipf", operation, dim, 1, time_, f"{peer.name}, same ids", ratio)
-            time_, ratio = two_threads(store, batches, rounds)
+            time_, ratio = two_threads(store.many, batches, rounds)
             yield row("uniform", operation, dim, 2, time_, "one thread", ratio)
+            # What the machine's second processor adds, memory being shared.
+            time_, ratio = two_threads(held.many(operation), batches, rounds)
+            yield row("flat limit itself", operation, dim, 2, time_, "one thread", ratio)
         del store
         gc.collect()
 
 
-def two_threads(store: Store, batches: list[np.ndarray], rounds: int) -> tuple[float, float]:
-    """(seconds a batch with two threads, rate by that of one thread).
+def two_threads(
+    many: Callable[[list[np.ndarray]], None], batches: list[np.ndarray], rounds: int
+) -> tuple[float, float]:
+    """(seconds a batch with two threads, rate by that of one thread). many: runs batches.
 
     Threads take batch after batch: starting one costs a tenth of what a batch takes.
     """
@@ -177,12 +186,12 @@ def two_threads(store: Store, batches: list[np.ndarray], rounds: int) -> tuple[f
     both, ratios = [], []
     for _ in range(max(3, rounds // 4)):
         began = time.perf_counter()
-        store.many(batches)
+        many(batches)
         single = time.perf_counter() - began
-        other = threading.Thread(target=store.many, args=(batches[half:],))
+        other = threading.Thread(target=many, args=(batches[half:],))
         began = time.perf_counter()
         other.start()
-        store.many(batches[:half])
+        many(batches[:half])
         other.join()
         both.append((time.perf_counter() - began) / len(batches))
         ratios.append(single / len(batches) / both[-1])
@@ -268,7 +277,7 @@ def show(results: Results) -> None:
     for each in results:
         wanted = None
         if each["threads"] == 2:
-            wanted = 1.7
+            wanted = 1.7 if each["name"] == "uniform" else None
         elif each["name"] == "zipf":
             # Of the rate on uniform ids; on the same skewed ids a flat array is served
             # from the caches, and has nothing to deduplicate.
@@ -288,25 +297,39 @@ def show(results: Results) -> None:
     Console(width=120).print(table)
 
 
+def line(each: dict[str, Any]) -> tuple[Any, ...]:
+    """What a line of native.json says something about."""
+    return tuple(each[key] for key in ("name", "operation", "dim", "threads", "against"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="a peer by (part of) its name, or 'growth'")
+    parser.add_argument("--dim", type=int, choices=[dim for dim, _ in WORKLOADS])
+    parser.add_argument("--operation", choices=OPERATIONS)
     parser.add_argument("--rounds", type=int, default=60, help="pairs of calls per figure")
     options = parser.parse_args()
+    operations = (options.operation,) if options.operation else OPERATIONS
     results: Results = []
     for dim, rows in WORKLOADS:
+        if options.dim not in (None, dim):
+            continue
         for peer in PEERS:
             if options.only not in peer.name:
                 continue
             try:
-                results += list(compare(peer, dim, rows, options.rounds))
+                results += list(compare(peer, dim, rows, options.rounds, operations))
             except ImportError as error:
                 print(f"{peer.name}: skipped, not installed ({error})")
             gc.collect()
-        if options.only in "growth":
+        if options.only in "growth" and not options.operation:
             results += growth(dim, rows)
     show(results)
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    if OUTPUT.exists() and (options.only or options.dim or options.operation):
+        measured = {line(each) for each in results}
+        before = json.loads(OUTPUT.read_text())
+        results = [each for each in before if line(each) not in measured] + results
     OUTPUT.write_text(json.dumps(results, indent=1) + "\n")
     print(f"written to {OUTPUT}")
 
