@@ -22,6 +22,7 @@ from shoal.cli_analyze import analyze
 from shoal.cli_chaos import chaos_options
 from shoal.cli_chaos import run as run_chaos
 from shoal.cli_checkpoints import checkpoint
+from shoal.cli_data import DataCommand
 from shoal.config import CHECK_FLAGS, RESUMABLE, RESUMABLE_IMAGES, JobConfig, option_fields
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.flags import flag
@@ -167,7 +168,7 @@ def _for_resume(context: click.Context, _: click.Parameter, job_dir: str) -> str
     return job_dir
 
 
-@main.command()
+@main.command(cls=DataCommand)
 @_options("train")
 @click.option(
     "--resume",
@@ -192,14 +193,14 @@ def train(context: click.Context, /, resume: str, **values: Any) -> None:
         _run("train", values)
 
 
-@main.command()
+@main.command(cls=DataCommand)
 @_options("evaluate")
 def evaluate(**values: Any) -> None:
     """Evaluate the output of a training job on --validation-data."""
     _run("evaluate", values)
 
 
-@main.command()
+@main.command(cls=DataCommand)
 @_options("predict")
 def predict(**values: Any) -> None:
     """Predict --prediction-data with the output of a training job."""
@@ -249,7 +250,7 @@ def chaos(context: click.Context, /, **values: Any) -> None:
         sys.exit(EXIT_INTERRUPTED)
 
 
-@main.command()
+@main.command(cls=DataCommand)
 @_options("check", client=False)
 def check(**values: Any) -> None:
     """Say what of a model would live where and what is unsupported; try one batch.

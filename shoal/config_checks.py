@@ -64,10 +64,17 @@ def _check_values(options: JobOptions) -> None:
 def _check_names(options: JobOptions) -> None:
     if unknown := options.export_kinds - {"keras", "savedmodel"}:
         raise UserError(f"--export may hold keras and savedmodel, or be none, not {min(unknown)!r}")
-    if "." not in options.model_def.replace("/", "."):
+    module, dot, function = options.model_def.replace("/", ".").rpartition(".")
+    if not dot or function == "py" or module.endswith(".py"):
+        such = f"{module.removesuffix('.py') or 'deepfm'}.custom_model"
         raise UserError(
-            f"--model-def must be file.function, such as deepfm.custom_model, "
-            f"not {options.model_def!r}"
+            f"--model-def must be file.function, such as {such}, not {options.model_def!r}"
+        )
+    if options.model_def.startswith("/"):
+        folder, _, name = options.model_def.rpartition("/")
+        raise UserError(
+            f"--model-def is a path below the folder --model-zoo: give --model-zoo {folder or '/'} "
+            f"--model-def {name}"
         )
     characters = options.job_name.replace("-", "")
     if options.job_name and not (characters.isalnum() and characters.isascii()):

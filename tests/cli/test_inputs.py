@@ -76,6 +76,30 @@ def test_a_typo_in_the_model_gets_a_suggestion(project):
     assert "defines no Shallow" in train(model_def="models.deep.Shallow")[1]
 
 
+def test_several_files_are_named_by_one_value(project):
+    code, error = train("--training_data=other.csv")
+    assert (code, "--training-data is given twice" in error) == (2, True)
+    code, error = train("model.py", data="model.py")
+    assert (code, "unexpected extra argument" in error) == (2, True)
+    assert "put a pattern of files into quotes" in error
+    code, error = train("nothing")
+    assert (code, "quotes" in error) == (2, False)
+
+
+@pytest.mark.parametrize("name", ["model.py", "model.py.custom_model"])
+def test_a_file_in_place_of_a_function_is_told(project, name):
+    code, error = train(model_def=name)
+    assert code == 2
+    assert f"--model-def must be file.function, such as model.custom_model, not '{name}'" in error
+
+
+def test_a_path_of_a_model_is_told_where_it_goes(project):
+    code, error = train(model_def=f"{project}/model.custom_model")
+    assert code == 2
+    assert "is a path below the folder --model-zoo" in error
+    assert f"--model-zoo {project} --model-def model.custom_model" in error
+
+
 def test_a_syntax_error_is_shown_with_its_line(project):
     (project / "model.py").write_text("def custom_model():\n    return (\n")
     code, error = train()
