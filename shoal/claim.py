@@ -149,9 +149,20 @@ def _refuse_foreign(folder: JobFolder, config: JobConfig) -> None:
         raise UserError(
             f"--job-dir: {folder.path} is not empty and not the folder of a job; choose another"
         )
-    if not config.overwrite:
+    if not config.overwrite and not _left_nothing(folder):
         raise UserError(
             f"--job-name: job {config.job_name} has run before ({folder.path}); choose another "
             f"name, or replace it with --overwrite"
         )
     check_removable(folder.path, config, "--job-dir")
+
+
+def _left_nothing(folder: JobFolder) -> bool:
+    """Whether a job failed before it did anything: its input is mended, and it is run again."""
+    try:
+        result = json.loads(folder.result.read_text())
+        done = [result["ledger"][name] for name in ("trained_once", "repeated", "failed")]
+        done += [result["records"], result["checkpoints"]["taken"]]
+        return bool(result["state"] == "failed" and not any(done))
+    except (OSError, ValueError, LookupError, TypeError):
+        return False

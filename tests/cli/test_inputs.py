@@ -2,6 +2,7 @@
 
 import fcntl
 import io
+import json
 import os
 
 import pytest
@@ -27,6 +28,9 @@ def run(*arguments):
     assert not result.stdout or "Usage" in result.stdout
     assert "Traceback" not in result.output
     return result.exit_code, result.stderr.strip()
+
+
+COMMAND = ["train", "--model-def", "model.custom_model", "--training-data", "train.csv"]
 
 
 def train(*more, model_def="model.custom_model", data="train.csv"):
@@ -173,6 +177,32 @@ def test_an_ended_job_is_kept_unless_overwritten(project):
         *("--training-data", str(project / "train.csv"), "--job-dir", str(job), "--overwrite"),
     )
     assert (code, "the working directory" in error) == (2, True)
+
+
+def test_a_job_that_failed_before_it_did_anything_makes_room(project):
+    job = project / "shoal-jobs" / "model"
+    job.mkdir(parents=True)
+    (job / "job.json").write_text("{}")
+    nothing = {
+        "state": "failed",
+        "ledger": {"total": 9, "trained_once": 0, "repeated": 0, "failed": 0, "pending": 9},
+        "records": 0,
+        "checkpoints": {"taken": 0},
+    }
+    something = [
+        {"state": "stopped"},
+        {"ledger": {"total": 9, "trained_once": 1, "repeated": 0, "failed": 0, "pending": 8}},
+        {"records": 1},
+        {"checkpoints": {"taken": 1}},
+        {"ledger": None},
+    ]
+    for each in something:
+        (job / "result.json").write_text(json.dumps(nothing | each))
+        assert "has run before" in train()[1]
+    (job / "result.json").write_text(json.dumps(nothing))
+    with pytest.raises(AssertionError, match="a master was started"):
+        CliRunner().invoke(main, COMMAND, catch_exceptions=False)
+    assert not (job / "result.json").exists()
 
 
 @pytest.mark.parametrize("locked", ["lock", "."], ids=["by the master", "by a client"])
