@@ -141,6 +141,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     from shoal.worker.heartbeat import Progress
     from shoal.worker.model import ServedModel
     from shoal.worker.module import user_code
+    from shoal.worker.prediction import check_processor
     from shoal.worker.supported import rounded_features
 
     pipeline = None
@@ -155,6 +156,9 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     if report.faults:
         # The model is looked at nevertheless: all faults at once.
         module = dataclasses.replace(module, optimizer=keras.optimizers.SGD)
+    if module.prediction_outputs_processor is not None:
+        with report.noting():
+            check_processor(module.prediction_outputs_processor, module)
     if pipeline is not None:
         features_spec, labels_spec = pipeline.features_spec, pipeline.labels_spec
     elif config.training_data:

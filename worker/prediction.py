@@ -89,6 +89,12 @@ class PredictionWriter:
             self._processor.commit(task)
 
 
+def check_processor(processor: Any, module: UserModule) -> None:
+    """Raises UserError for a PredictionOutputsProcessor, or a class of them, without process."""
+    if not callable(getattr(processor, "process", None)):
+        raise UserError(f"{PROCESSOR} of {module.path.name} has no method process")
+
+
 class _Processor:
     """The user's PredictionOutputsProcessor, called with as much as it takes."""
 
@@ -98,8 +104,7 @@ class _Processor:
         self._worker = worker
         with user_code(module.describe(PROCESSOR)):
             made = module.prediction_outputs_processor()
-        if not callable(getattr(made, "process", None)):
-            raise UserError(f"{PROCESSOR} of {module.path.name} has no method process")
+        check_processor(made, module)
         self._process = made.process
         self._commit: Callable[[PredictedRecords], Any] | None = getattr(made, "commit", None)
         if self._commit is not None and not callable(self._commit):

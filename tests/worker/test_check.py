@@ -109,6 +109,10 @@ BROKEN = {
         [('"item": row["item"]}', '"itm": row["item"]}')],
         [r"feed\(\) of clicks.py gives no feature 'item' \(did you mean 'itm'\?\), which"],
     ),
+    "a processor that processes nothing": (
+        [("def loss(", "class PredictionOutputsProcessor:\n    proces = None\n\n\ndef loss(")],
+        ["PredictionOutputsProcessor of clicks.py has no method process"],
+    ),
     "a feed that batches": (
         [("dataset.map(prepare)", "dataset.map(prepare).batch(32).prefetch(1)")],
         [r"feed\(\) of clicks.py makes batches in mode 'training': leave that out"],
