@@ -133,8 +133,10 @@ class JsonLinesReader(_LineReader):
         except pa.ArrowInvalid as error:
             lines = [line for line in data.split(b"\n") if line.strip()][low:high]
             raise _damage(lines, schema, first + low, error) from error
-        # Arrow gives the columns of an explicit schema in its order.
-        return table.combine_chunks().to_batches()[0]
+        # Arrow gives the columns of an explicit schema in its order. A last line without an end is
+        # a batch of its own; joining columns that are whole would copy them.
+        batches = table.to_batches()
+        return batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0]
 
 
 def _behind(data: bytes, records: int) -> int:
