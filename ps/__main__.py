@@ -172,7 +172,7 @@ def _register(
     server: ParameterServer, request: pb.RegisterServerRequest, connection: rpc.Connection
 ) -> None:
     reply = connection.call(methods.REGISTER_SERVER, request)
-    server.routing = Routing.from_message(reply.routing)
+    server.ownership.routing = Routing.from_message(reply.routing)
     for fence in reply.fences:
         server.fence(fence)
     server.ready.set()

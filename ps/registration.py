@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
 from shoal.ps.comeback import Meetings, newest_share
+from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
 from shoal.ps.saved_rows import SavedRows
 from shoal.ps.tables import ServerModel
@@ -27,13 +26,13 @@ logger = logging.getLogger(__name__)
 class Registration:
     """The model of one server.
 
-    routing: gives the table of the moment. log: that of its updates, once there is one.
+    ownership: of its ids. log: that of its updates, once there is one.
     replayed: pushes of the log that were done again.
     """
 
-    def __init__(self, server: int, routing: Callable[[], Routing], pushes: PushRegister) -> None:
+    def __init__(self, server: int, ownership: Ownership, pushes: PushRegister) -> None:
         self._server = server
-        self._routing = routing
+        self._ownership = ownership
         self._pushes = pushes
         self._lock = threading.Lock()
         self._model: ServerModel | None = None
@@ -64,7 +63,7 @@ class Registration:
                 if self._saved is not None:
                     self._model = self._saved.model(request.model)
                 else:
-                    servers = self._routing().servers
+                    servers = self._ownership.routing.servers
                     self._model = ServerModel(request.model, self._server, servers)
                 logger.info(
                     "registered %d tables and %d of the dense elements",
@@ -112,10 +111,10 @@ class Registration:
         Before anything is served.
         """
         self.meetings.again = True
-        self._model, done = newest_share(plan, self._server, self._routing(), self._pushes)
+        self._model, done = newest_share(plan, self._server, self._ownership.routing, self._pushes)
         if self.log is not None and plan.replay:
             found = self._model is not None
-            servers = self._routing().servers
+            servers = self._ownership.routing.servers
             self._model, self.replayed, said = self.log.recover(self._model, servers)
             if self._model is not None and not found:
                 done = "it has restored its first values"
@@ -124,7 +123,7 @@ class Registration:
             self.begin_anew()
             self.log.resumed(self._model is not None)
         if self._model is None and plan.saved:
-            self._saved = SavedRows(plan.saved, self._server, self._routing())
+            self._saved = SavedRows(plan.saved, self._server, self._ownership.routing)
         return done
 
 

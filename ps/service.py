@@ -1,7 +1,8 @@
 """The parameter server's calls: messages and frames in, messages and frames out.
 
-Owns the conversion between the wire and `ServerModel`, and the routing check. One handler a
-call; how the server comes by its model is registration.py's, the arithmetic is elsewhere.
+Owns the conversion between the wire and `ServerModel`. One handler a call; how the server
+comes by its model is registration.py's, which ids are its own ownership.py's, the arithmetic
+is elsewhere.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from shoal.ps.finite import check_finite
 from shoal.ps.held import HeldGradients, ReadersOrWriter
 from shoal.ps.logheld import HeldLogs
 from shoal.ps.logs import Sink
+from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
 from shoal.ps.shares import Shares
-from shoal.ps.tables import Gradients, ServerModel, check_owner
+from shoal.ps.tables import Gradients, ServerModel
 from shoal.ps.unpack import exactly, ids_of_tables, unpack
 from shoal.ps.updatelog import UpdateLog
 
@@ -45,20 +47,20 @@ class ParameterServer:
         """finite_only: refuse pushes with a NaN or an infinity."""
         self._check_finite = finite_only
         self.server = server
-        self.routing = routing
+        self.ownership = Ownership(server, routing)
         self.stopped = threading.Event()
         # Set when it is told to end while it serves a job.
         self.leaving = threading.Event()
         # Set by every question for the status, which the master asks all the time.
         self.asked = threading.Event()
         self._pushes = PushRegister()
-        self.registration = Registration(server, lambda: self.routing, self._pushes)
+        self.registration = Registration(server, self.ownership, self._pushes)
         self._held = HeldGradients()
         self._whole = ReadersOrWriter()
         self._pulls = 0
         # Set once the master knows of this server; calls that come before wait.
         self.ready = threading.Event()
-        self._shares = Shares(server, lambda: self.model, lambda: self.routing, self._pushes)
+        self._shares = Shares(server, lambda: self.model, self.ownership, self._pushes)
         self._log: UpdateLog | None = None
         self.held_logs = HeldLogs()
 
@@ -94,7 +96,7 @@ class ParameterServer:
             methods.APPEND_LOG: self.held_logs.append,
             methods.DROP_LOG: self.held_logs.drop,
             methods.TAKE_LOG: self.held_logs.take,
-            methods.SET_ROUTING: self.set_routing,
+            methods.SET_ROUTING: self.ownership.set_routing,
             methods.STATUS: self.status,
             methods.SHUTDOWN: self.shutdown,
         }
@@ -109,8 +111,7 @@ class ParameterServer:
         request, arrays = frames.decode(frame, pb.PullRequest)
         if request.HasField("caller"):
             self.registration.meetings.require(request.caller)
-        self._check_routing(request.routing_epoch)
-        check_owner(self.routing, self.server, arrays)
+        self.ownership.check(request.routing_epoch, arrays)
         ids = ids_of_tables(arrays, request)
         # Without it a pull waits for nobody: see ServerModel.
         with self._whole.reading() if request.whole_updates else nullcontext():
@@ -158,8 +159,7 @@ class ParameterServer:
         request, gradients = unpacked.request, unpacked.gradients
         self.registration.meetings.require(request.identity)
         model = self.model
-        self._check_routing(request.routing_epoch)
-        check_owner(self.routing, self.server, unpacked.ids)
+        self.ownership.check(request.routing_epoch, unpacked.ids)
         staleness = 0
         log = self._log
         faults.point("push-received")
@@ -170,7 +170,7 @@ class ParameterServer:
             if fresh:
                 model.check(gradients)
                 if self._check_finite:
-                    servers = self.routing.servers
+                    servers = self.ownership.routing.servers
                     check_finite(gradients, request.identity, model.spec, self.server, servers)
             if fresh and request.hold:
                 self._held.hold(request, gradients)
@@ -204,9 +204,8 @@ class ParameterServer:
     def assign_rows(self, frame: bytes) -> bytes:
         """Set rows of a table as they are."""
         request, arrays = frames.decode(frame, pb.AssignRowsRequest)
-        self._check_routing(request.routing_epoch)
         ids, rows = exactly(arrays, 2)
-        check_owner(self.routing, self.server, [ids])
+        self.ownership.check(request.routing_epoch, [ids])
         self.model.assign(request.table, ids, rows)
         faults.point("rows-assigned")
         if self._log is not None:
@@ -227,27 +226,13 @@ class ParameterServer:
                 self.model.apply_average(gradients)
         return pb.ApplyUpdateReply(version=self.model.version)
 
-    def set_routing(self, request: pb.RoutingTable) -> pb.SetRoutingReply:
-        """Take a newer routing table; an older one is refused."""
-        if request.epoch < self.routing.epoch:
-            raise WireError(
-                pb.STALE_ROUTING, f"epoch {request.epoch} is older than {self.routing.epoch}"
-            )
-        if request.servers != self.routing.servers:
-            raise WireError(pb.BAD_REQUEST, "the number of servers cannot change while running")
-        try:
-            self.routing = Routing.from_message(request)
-        except ValueError as error:
-            raise WireError(pb.BAD_REQUEST, str(error)) from error
-        return pb.SetRoutingReply()
-
     def status(self, request: pb.ServerStatusRequest) -> pb.ServerStatus:
         """Counters, sizes and how stale pushes were."""
         if not request.onlooker:
             self.asked.set()
         status = pb.ServerStatus(
             server=self.server,
-            routing_epoch=self.routing.epoch,
+            routing_epoch=self.ownership.routing.epoch,
             pulls=self._pulls,
             duplicate_pushes=self._pushes.duplicates,
             lost=list(self.registration.meetings.lost),
@@ -294,16 +279,6 @@ class ParameterServer:
             return handler(request)
 
         return checked
-
-    def _check_routing(self, epoch: int) -> None:
-        if epoch > self.routing.epoch:
-            # A new table reaches servers one after another: the caller had it first.
-            raise WireError(pb.NOT_READY, f"routing epoch {epoch} has not reached this server yet")
-        if epoch != self.routing.epoch:
-            raise WireError(
-                pb.STALE_ROUTING,
-                f"the call was routed by epoch {epoch}, this server has {self.routing.epoch}",
-            )
 
 
 def _nothing() -> None:

@@ -18,8 +18,8 @@ from shoal.checkpoints.storage import open_storage
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import Cut, cut, write_share
+from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 from shoal.ps.updatelog import UpdateLog
@@ -59,20 +59,20 @@ class _UnderWay:
 class Shares:
     """Takes the shares of server `server`.
 
-    model, routing: the present ones.
+    model: the present one. ownership: of its ids.
     """
 
     def __init__(
         self,
         server: int,
         model: Callable[[], ServerModel],
-        routing: Callable[[], Routing],
+        ownership: Ownership,
         pushes: PushRegister,
     ) -> None:
         self.log: UpdateLog | None = None
         self._server = server
         self._model = model
-        self._routing = routing
+        self._ownership = ownership
         self._pushes = pushes
         self._lock = threading.Lock()
         self._under_way: _UnderWay | None = None
@@ -115,7 +115,7 @@ class Shares:
             share = write_share(
                 folder,
                 self._server,
-                self._routing(),
+                self._ownership.routing,
                 under_way.model,
                 under_way.at,
                 under_way.go_on,

@@ -11,13 +11,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.native import averaging
-from shoal.native import ids as native_ids
 from shoal.native.dense import DenseBlock
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
@@ -25,7 +23,7 @@ from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing, slice_of
+from shoal.proto.routing import slice_of
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -346,18 +344,3 @@ class ServerModel:
         """All rows of a table in pieces: ids int64 [n], rows float32 [n, dim]."""
         for piece in self._table(position).export():
             yield piece[0], piece[1]
-
-
-def check_owner(routing: Routing, server: int, arrays: Sequence[npt.NDArray[Any]]) -> None:
-    """Raises WireError(NOT_OWNER) if an id of `arrays` belongs to another server."""
-    if routing.servers == 1:
-        return
-    for ids in arrays:
-        owners = routing.owners[native_ids.slot_of(ids)]
-        if (owners != server).any():
-            position = int(np.argmax(owners != server))
-            raise WireError(
-                pb.NOT_OWNER,
-                f"id {int(ids[position])} belongs to server {int(owners[position])}, "
-                f"this is {server}",
-            )

@@ -52,7 +52,7 @@ class Cluster:
         """Give master and servers a new routing table, as a master would."""
         self.routing = routing
         for server in self.servers:
-            server.set_routing(routing.to_message())
+            server.ownership.set_routing(routing.to_message())
 
     def stop(self, index):
         """Take a server away; what it holds stays in memory."""

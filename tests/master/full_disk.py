@@ -19,6 +19,7 @@ from shoal.master import journal as journals
 from shoal.master.events import Event
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.ps.ownership import Ownership
 from shoal.ps.shares import Shares
 from tests.ps.test_checkpoint import Group
 
@@ -66,7 +67,7 @@ def checkpoint(folder: Path) -> None:
     """A share without room is refused by name, pushes go on, the one before stays good."""
     group = Group(1)
     (model,), (pushes,) = group.models, group.pushes
-    shares = Shares(0, lambda: model, lambda: group.routing, pushes)
+    shares = Shares(0, lambda: model, Ownership(0, group.routing), pushes)
     group.push(1)
     group.save(folder, 1)
 

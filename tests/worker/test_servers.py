@@ -114,7 +114,7 @@ def test_only_what_was_refused_goes_out_again(registered):
     made, group = registered
     pulled = group.pull([[IDS]], training=True)
     made.routing = Routing.even(3, epoch=2)
-    made.servers[2].set_routing(made.routing.to_message())
+    made.servers[2].ownership.set_routing(made.routing.to_message())
     group.push(push_of(pulled, 1.0, dense=1.0))
     assert [server.model.version for server in made.servers] == [1, 1, 1]
     late = threading.Thread(target=made.reroute, args=(made.routing,))

@@ -1,0 +1,66 @@
+"""Which ids are a server's: the routing table, and the calls that were routed by another one.
+
+Owns the table of the moment. What it says is proto/routing.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.native import ids as native_ids
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+
+
+class Ownership:
+    """What is the server's among `servers`. routing: the table, by which calls are checked."""
+
+    def __init__(self, server: int, routing: Routing) -> None:
+        self._server = server
+        self.routing = routing
+
+    def check(self, epoch: int, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        """Check a call that was routed by a table of this epoch, and the ids that it names.
+
+        Raises WireError: NOT_READY or STALE_ROUTING for another epoch, NOT_OWNER for an id
+        that belongs to another server.
+        """
+        routing = self.routing
+        if epoch > routing.epoch:
+            # A new table reaches servers one after another: the caller had it first.
+            raise WireError(pb.NOT_READY, f"routing epoch {epoch} has not reached this server yet")
+        if epoch != routing.epoch:
+            raise WireError(
+                pb.STALE_ROUTING,
+                f"the call was routed by epoch {epoch}, this server has {routing.epoch}",
+            )
+        if routing.servers == 1:
+            return
+        for ids in arrays:
+            owners = routing.owners[native_ids.slot_of(ids)]
+            if (owners != self._server).any():
+                position = int(np.argmax(owners != self._server))
+                raise WireError(
+                    pb.NOT_OWNER,
+                    f"id {int(ids[position])} belongs to server {int(owners[position])}, "
+                    f"this is {self._server}",
+                )
+
+    def set_routing(self, request: pb.RoutingTable) -> pb.SetRoutingReply:
+        """Take a newer routing table; an older one is refused. Raises WireError."""
+        if request.epoch < self.routing.epoch:
+            raise WireError(
+                pb.STALE_ROUTING, f"epoch {request.epoch} is older than {self.routing.epoch}"
+            )
+        if request.servers != self.routing.servers:
+            raise WireError(pb.BAD_REQUEST, "the number of servers cannot change while running")
+        try:
+            self.routing = Routing.from_message(request)
+        except ValueError as error:
+            raise WireError(pb.BAD_REQUEST, str(error)) from error
+        return pb.SetRoutingReply()
