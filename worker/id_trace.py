@@ -44,7 +44,8 @@ class IdTrace:
 
     def trace(self) -> None:
         """Trace the model. Raises what it raises, and UserError for a lookup that is refused."""
-        self._graph = self._ids.get_concrete_function().graph
+        # Called as it is: tf.function would look for it by the features' specs each time.
+        self._traced = self._ids.get_concrete_function()
 
     def _trace(self, features: Any) -> list[tf.Tensor]:
         if not self._model.built:
@@ -70,7 +71,7 @@ class IdTrace:
     def check(self) -> None:
         """Raise UserError if ids cannot be known from the features alone."""
         reason = dependencies.refused(
-            self._graph,
+            self._traced.graph,
             self._record.ids,
             [layer.name for layer in self._record.layers],
             {rows.name: table for rows, table in zip(self._record.rows, self.calls, strict=True)},
@@ -85,8 +86,8 @@ class IdTrace:
         Raises UserError for an id that a table cannot have.
         """
         by_name: dict[str, list[Int64]] = {name: [] for name in self.tables}
-        for name, ids in zip(self.calls, self._ids(features), strict=True):
-            numbers = ids.numpy()
+        for name, ids in zip(self.calls, self._traced(features), strict=True):
+            numbers = np.asarray(ids)  # without numpy()'s copy
             if (reason := out_of_range(self.tables[name], numbers)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
             by_name[name].append(numbers)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from shoal.data.columns import ListColumn, minibatches, read_columns
+from shoal.data.columns import minibatches, read_columns
 from shoal.data.reader import DataReader, Metadata, check_columns
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.blame import blame, part
+from shoal.worker.chunks import MappedChunks, spec_of, tensors_of
 from shoal.worker.module import UserModule, user_code
 
 TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"
@@ -106,7 +107,15 @@ class Pipeline:
         self._spent = spent
         self._read_seconds = 0.0
         # Training reads ahead in a thread of its own (channel.py), which sees what takes long.
-        self._batched = batched if mode == TRAINING else batched.prefetch(PREFETCHED_BATCHES)
+        self._batched: Iterable[Any] = batched
+        if mode != TRAINING:
+            self._batched = batched.prefetch(PREFETCHED_BATCHES)
+        elif (feed_batch := module.feed_batch) is not None:
+            self._batched = MappedChunks(
+                self._chunks,
+                lambda columns: feed_batch(columns, mode, metadata),
+                chunks.element_spec,
+            )
         self.features_spec, self.labels_spec = self._split(batched.element_spec)
 
     def _fed(self, chunks: Any, metadata: Metadata) -> Any:
@@ -248,7 +257,7 @@ class Pipeline:
                     began = time.perf_counter()
                     if (columns := next(pieces, None)) is None:
                         break
-                    tensors = _tensors(columns)
+                    tensors = tensors_of(columns)
                     self._read_seconds += time.perf_counter() - began
                     yield tensors
         except Exception as error:
@@ -266,7 +275,7 @@ class Pipeline:
         with self._reading("the first record"):
             for source in self._reader.sources():
                 if source.records:
-                    return _spec(_tensors(next(read_columns(self._reader, source.name, 0, 1))))
+                    return spec_of(tensors_of(next(read_columns(self._reader, source.name, 0, 1))))
         raise UserError(f"there is no record in the {self._mode} data")
 
 
@@ -276,30 +285,6 @@ class _Run:
 
     records: pb.Range
     error: Exception | None = None
-
-
-def _tensors(columns: dict[str, Any]) -> dict[str, Any]:
-    """Columns as tensors; a list column becomes a ragged one."""
-    return {
-        name: (
-            tf.RaggedTensor.from_row_lengths(column.values, column.row_lengths, validate=False)
-            if isinstance(column, ListColumn)
-            else tf.constant(column)
-        )
-        for name, column in columns.items()
-    }
-
-
-def _spec(tensors: dict[str, Any]) -> dict[str, Any]:
-    """The spec of chunks like this one, of any number of records."""
-    return {
-        name: (
-            tf.RaggedTensorSpec([None, None], tensor.dtype, 1, tensor.row_splits.dtype)
-            if isinstance(tensor, tf.RaggedTensor)
-            else tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-        )
-        for name, tensor in tensors.items()
-    }
 
 
 def _reordering(dataset: Any, records: Any) -> str | None:

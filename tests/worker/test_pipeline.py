@@ -211,6 +211,35 @@ def test_feed_batch_gives_what_feed_gives(pipeline, numbers):
     assert other.labels is None
 
 
+def test_feed_batch_gives_in_training_what_it_gives_a_dataset(pipeline, parquet):
+    body = """{
+        "stacked": [columns["x"], columns["x"] + 1],
+        "pair": (columns["z"], None),
+        "ragged": columns["lists"],
+        "text": tf.strings.length(columns["text"]),
+    }"""
+    columns = {
+        "x": np.arange(20),
+        "y": np.arange(20, dtype=np.float32),
+        "z": np.arange(20) / 2,
+        "lists": [[i] * (i % 3) for i in range(20)],
+        "text": ["a" * i for i in range(20)],
+    }
+    path = parquet(name="many.parquet", **columns)
+    ours, theirs = (pipeline(path, mode, feed_batch(body)) for mode in (TRAINING, EVALUATION))
+    assert ours.features_spec == theirs.features_spec
+    wanted = list(theirs.batches(records(path, 2, 13)))
+    for _ in range(2):  # again from the start
+        given = list(ours.batches(records(path, 2, 13)))
+        for one, other in zip(given, wanted, strict=True):
+            pair = (one.features, one.labels), (other.features, other.labels)
+            tf.nest.assert_same_structure(*pair, expand_composites=True)
+            for a, b in zip(
+                *(tf.nest.flatten(x, expand_composites=True) for x in pair), strict=True
+            ):
+                np.testing.assert_array_equal(a, b)
+
+
 def test_an_error_in_feed_batch_names_the_record(pipeline, numbers):
     checked = 'tf.debugging.check_numerics(1 / tf.cast(columns["x"] - 43, tf.float32), "bad")'
     batches = pipeline(numbers, text=feed_batch(checked)).batches(records(numbers, 24, 80))
