@@ -1,13 +1,14 @@
 """Samples a second of a whole job, against its compiled step, Keras and TensorFlow's strategy.
 
-    python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D]
+    python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D ...]
         [--processes N] [--servers N] [--systems shoal log ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy). `log`
 is shoal with --durability=log, where it is asked for; --servers says how many servers shoal
-then has. The systems take turns, as this kind of machine's speed drifts; a ratio is of medians
-over the rounds.
+then has. With several depths, each is a system; what is called "shoal" is of the first. The
+systems take turns, as this kind of machine's speed drifts; a ratio is of medians over the
+rounds.
 A round of shoal is a whole `shoal train` that reads Parquet files, observed from its
 20th step on and then stopped; the peers have their data in memory. CPU seconds a
 million samples are of all processes that train (for shoal worker and server).
@@ -124,14 +125,17 @@ class Shoal:
             time.sleep(seconds)
             after, ended = self._steps(server), time.perf_counter()
             spent = self._cpu_seconds() - cpu
-            pages = max(int(fields[21]) for fields in self._stats("shoal.worker"))
+            resident = {
+                "worker_mb": self._resident_mb("shoal.worker"),
+                "server_mb": self._resident_mb("shoal.ps"),
+            }
             server.close()
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()
         samples = (after - before) * stream.BATCH
         measured = {"samples": samples, "seconds": ended - began, "cpu_seconds": spent}
-        return measured | {"resident_mb": pages * os.sysconf("SC_PAGE_SIZE") / 1e6}
+        return measured | resident
 
     def _server(self, process: subprocess.Popen[bytes]) -> Connection:
         """A connection to the job's server, once the master tells its address."""
@@ -165,6 +169,11 @@ class Shoal:
         for fields in (*self._stats("shoal.worker"), *self._stats("shoal.ps")):
             ticks += int(fields[11]) + int(fields[12])
         return ticks / TICKS
+
+    def _resident_mb(self, module: str) -> float:
+        """Memory of the largest of the job's workers, or of its servers."""
+        pages = max(int(fields[21]) for fields in self._stats(module))
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def _stats(self, module: str) -> Iterator[list[str]]:
         """The fields of /proc/PID/stat from the third on, of the job's processes."""
@@ -213,7 +222,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1 << 20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each system a round")
-    parser.add_argument("--depth", type=int, default=1, help="shoal's --pipeline-depth")
+    parser.add_argument(
+        "--depth", type=int, nargs="+", default=[1], help="shoal's --pipeline-depth, one or more"
+    )
     parser.add_argument("--processes", type=int, default=1, help="workers, and servers")
     parser.add_argument("--systems", nargs="+", choices=(*SYSTEMS, "log"))
     parser.add_argument("--servers", type=int, default=0, help="0: as many as --processes")
@@ -227,7 +238,6 @@ def main() -> None:
     several = options.processes > 1
     wanted = options.systems or (("shoal", "strategy") if several else SYSTEMS)
     systems: dict[str, Any] = {}
-    rounds: dict[str, list[Measured]] = {name: [] for name in wanted}
     given = str(folder), str(options.ids)
     count = str(options.processes)
     try:
@@ -235,18 +245,24 @@ def main() -> None:
             if kind in ("shoal", "log"):
                 flags = [*options.shoal.split(), *(LOG if kind == "log" else ())]
                 servers = options.servers or options.processes
-                systems[kind] = Shoal(folder, options.depth, options.processes, servers, flags)
+                for depth in options.depth:
+                    name = kind if depth == options.depth[0] else f"{kind}, depth {depth}"
+                    systems[name] = Shoal(folder, depth, options.processes, servers, flags)
             elif kind == "strategy":
                 systems[kind] = Peer(str(HERE / "parameter_server.py"), *given, count, count)
             else:
                 systems[kind] = Peer(str(HERE / "peers.py"), kind, *given)
+        rounds: dict[str, list[Measured]] = {name: [] for name in systems}
         for number in range(options.rounds):
             for name, system in systems.items():
                 measured = system.measure(options.seconds)
                 rounds[name].append(measured)
                 rate = measured["samples"] / measured["seconds"]
-                resident = measured.get("resident_mb")
-                memory = f", worker {resident:,.0f} MB" if resident else ""
+                memory = "".join(
+                    f", {each} {measured[f'{each}_mb']:,.0f} MB"
+                    for each in ("worker", "server")
+                    if f"{each}_mb" in measured
+                )
                 spent = measured["cpu_seconds"] / measured["samples"] * 1e6
                 what = f"{rate:,.0f} samples/s, {spent:.1f} s of CPU a million{memory}"
                 print(f"round {number + 1}, {name}: {what}", flush=True)
@@ -257,7 +273,7 @@ def main() -> None:
     each = f"{count} worker and server" if not several else f"{count} workers and servers"
     if options.servers:
         each = f"workers: {count}, servers: {options.servers}"
-    title = f"DeepFM, synthetic stream, {options.ids:,} ids, depth {options.depth}, {each}"
+    title = f"DeepFM, synthetic stream, {options.ids:,} ids, depth {options.depth[0]}, {each}"
     table = Table(title=title)
     for heading in ("system", "samples/s", "CPU s a million samples", "shoal against it"):
         table.add_column(heading, justify="left" if heading == "system" else "right")
