@@ -9,31 +9,34 @@
  */
 
 SHOAL_INLINE void SHOAL_VARIANT(probe)(const shoal_view *v, shoal_ring *ring, uint64_t hash,
-                                       uint64_t j) {
+                                       uint64_t j, const int late) {
     shoal_bucket *home = ring->homes[j % SHOAL_RING];
     unsigned match = SHOAL_MATCH(home, hash);
     if (SHOAL_LIKELY(match)) {
-        shoal_settle(v, ring, home, __builtin_ctz(match), j);
+        shoal_settle(v, ring, home, __builtin_ctz(match), j, late);
         return;
     }
-    ring->metas[j % SHOAL_RING] = NULL;
-    ring->records[j % SHOAL_RING] = home->tag[SHOAL_LANES - 1] ? SHOAL_PENDING : NULL;
+    ring->metas[j % SHOAL_RING] = NULL; /* and something that may be prefetched: */
+    ring->records[j % SHOAL_RING] = home->tag[SHOAL_LANES - 1] ? SHOAL_PENDING : (char *)home;
     shoal_prefetch(home + 1);
 }
 
-/* Fills the pipeline. hashes: the block's, and SHOAL_APPROACH more of any value. */
+/* Fills the pipeline. hashes: the block's, and SHOAL_FARTHEST more of any value. */
 SHOAL_INLINE void SHOAL_VARIANT(fill)(const shoal_view *v, shoal_ring *ring,
-                                      const uint64_t *hashes) {
-    for (uint64_t j = 0; j < SHOAL_APPROACH; j++) shoal_approach(v, ring, hashes[j], j);
-    for (uint64_t j = 0; j < SHOAL_PROBE; j++) SHOAL_VARIANT(probe)(v, ring, hashes[j], j);
-    for (uint64_t j = 0; j < SHOAL_RESOLVE; j++) shoal_resolve(v, ring, hashes[j], j);
+                                      const uint64_t *hashes, const int late) {
+    for (uint64_t j = 0; j < SHOAL_APPROACH(late); j++) shoal_approach(v, ring, hashes[j], j);
+    for (uint64_t j = 0; j < SHOAL_PROBE(late); j++)
+        SHOAL_VARIANT(probe)(v, ring, hashes[j], j, late);
+    for (uint64_t j = 0; j < SHOAL_RESOLVE(late); j++) shoal_resolve(v, ring, hashes[j], j, late);
 }
 
 SHOAL_INLINE void SHOAL_VARIANT(advance)(const shoal_view *v, shoal_ring *ring,
-                                         const uint64_t *hashes, uint64_t i) {
-    shoal_approach(v, ring, hashes[i + SHOAL_APPROACH], i + SHOAL_APPROACH);
-    SHOAL_VARIANT(probe)(v, ring, hashes[i + SHOAL_PROBE], i + SHOAL_PROBE);
-    shoal_resolve(v, ring, hashes[i + SHOAL_RESOLVE], i + SHOAL_RESOLVE);
+                                         const uint64_t *hashes, uint64_t i, const int late) {
+    const uint64_t approach = i + SHOAL_APPROACH(late);
+    const uint64_t probe = i + SHOAL_PROBE(late), resolve = i + SHOAL_RESOLVE(late);
+    shoal_approach(v, ring, hashes[approach], approach);
+    SHOAL_VARIANT(probe)(v, ring, hashes[probe], probe, late);
+    shoal_resolve(v, ring, hashes[resolve], resolve, late);
 }
 
 /* dim: columns, or 0 for 16-bit rows, which are decoded. out: the block's, [count, dim]. */
@@ -44,9 +47,9 @@ SHOAL_INLINE void SHOAL_VARIANT(lookup_rows)(const shoal_store *t, const shoal_b
     const size_t bytes = dim ? (size_t)dim * sizeof(float) : t->value_bytes;
     const shoal_view view = shoal_view_of(t, t->stride, bytes);
     const int64_t step = dim ? dim : t->dim;
-    SHOAL_VARIANT(fill)(&view, &ring, hashes);
+    SHOAL_VARIANT(fill)(&view, &ring, hashes, 0);
     for (uint64_t i = 0; i < count; i++, out += step) {
-        SHOAL_VARIANT(advance)(&view, &ring, hashes, i);
+        SHOAL_VARIANT(advance)(&view, &ring, hashes, i, 0);
         const uint64_t *meta = ring.metas[i % SHOAL_RING];
         const char *record = ring.records[i % SHOAL_RING];
         if (SHOAL_UNLIKELY(!meta)) {
@@ -71,6 +74,57 @@ static void SHOAL_VARIANT(lookup_block)(const shoal_store *t, const shoal_batch 
     else SHOAL_VARIANT(lookup_rows)(t, b, hashes, out, count, 0, scratch);
 }
 
+SHOAL_INLINE void SHOAL_VARIANT(update_row)(uint64_t *meta, float *values, const float *gradients,
+                                            const int rule, const int64_t dim,
+                                            const shoal_step *step, uint32_t version) {
+    const uint64_t held = shoal_mark_row(meta);
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* the mark is seen before what follows */
+    float *slots = shoal_unrelated(values + dim);
+    if (rule == SHOAL_SGD) shoal_step_sgd(values, slots, gradients, dim, dim, step);
+    else if (rule == SHOAL_ADAGRAD) shoal_step_adagrad(values, slots, gradients, dim, dim, step);
+    else if (rule == SHOAL_ROWWISE_ADAGRAD)
+        shoal_step_rowwise_adagrad(values, slots, gradients, dim, dim, step);
+    else shoal_step_adam(values, slots, gradients, dim, dim, step);
+    __atomic_store_n(meta, shoal_meta_used(held, version), __ATOMIC_RELEASE);
+}
+
+/* Wide rows of a large table (traffic.h), one thread; otherwise as update_alone. */
+SHOAL_INLINE uint64_t SHOAL_VARIANT(update_large)(const shoal_store *t, const shoal_batch *b,
+                                                  const uint64_t *hashes, const float *gradients,
+                                                  uint64_t count, const int rule,
+                                                  const int64_t dim, const size_t bytes) {
+    const shoal_view view = shoal_view_of(t, bytes, bytes);
+    const shoal_step step = *b->step;
+    const uint32_t version = b->version;
+    shoal_ring ring;
+    SHOAL_VARIANT(fill)(&view, &ring, hashes, 1);
+    for (uint64_t first = 0; first < count; first += SHOAL_TOGETHER) {
+        const uint64_t left = count - first;
+        const uint64_t end = first + (left < SHOAL_TOGETHER ? left : SHOAL_TOGETHER);
+        for (uint64_t i = first; i < end; i++) SHOAL_VARIANT(advance)(&view, &ring, hashes, i, 1);
+        for (uint64_t i = first; i < end; i++, gradients += dim) {
+            uint64_t *meta = ring.metas[i % SHOAL_RING];
+            if (SHOAL_UNLIKELY(!meta)) return i;
+            SHOAL_VARIANT(update_row)(meta, (float *)ring.records[i % SHOAL_RING], gradients, rule,
+                                      dim, &step, version);
+        }
+    }
+    return count;
+}
+
+/* A function each: in one with all the others the compiler runs out of registers. */
+#define SHOAL_LARGE_UPDATE(name, rule, dim, slots)                                             \
+    static __attribute__((noinline)) uint64_t SHOAL_VARIANT(name)(                             \
+        const shoal_store *t, const shoal_batch *b, const uint64_t *hashes,                    \
+        const float *gradients, uint64_t count) {                                              \
+        return SHOAL_VARIANT(update_large)(t, b, hashes, gradients, count, rule, dim,          \
+                                           (1 + (slots)) * (dim) * sizeof(float));             \
+    }
+SHOAL_LARGE_UPDATE(adagrad_64_large, SHOAL_ADAGRAD, 64, 1)
+SHOAL_LARGE_UPDATE(adam_32_large, SHOAL_ADAM, 32, 2)
+SHOAL_LARGE_UPDATE(adam_64_large, SHOAL_ADAM, 64, 2)
+#undef SHOAL_LARGE_UPDATE
+
 /* The usual case, with rule and dim constants: one thread updates, float32, gradients as
  * they are. Row by row, the rule inlined: a fifth less time than groups for rows that
  * are in the caches. */
@@ -86,21 +140,13 @@ SHOAL_INLINE uint64_t SHOAL_VARIANT(update_alone)(const shoal_store *t, const sh
     const shoal_step step = *b->step; /* locals: the rows written could alias them */
     const uint32_t version = b->version;
     shoal_ring ring;
-    SHOAL_VARIANT(fill)(&view, &ring, hashes);
+    SHOAL_VARIANT(fill)(&view, &ring, hashes, 0);
     for (uint64_t i = 0; i < count; i++, gradients += dim) {
-        SHOAL_VARIANT(advance)(&view, &ring, hashes, i);
+        SHOAL_VARIANT(advance)(&view, &ring, hashes, i, 0);
         uint64_t *meta = ring.metas[i % SHOAL_RING];
         if (SHOAL_UNLIKELY(!meta)) return i;
-        const uint64_t held = shoal_mark_row(meta);
-        __atomic_thread_fence(__ATOMIC_RELEASE); /* the mark is seen before what follows */
-        float *values = (float *)ring.records[i % SHOAL_RING];
-        float *slots = shoal_unrelated(values + dim);
-        if (rule == SHOAL_SGD) shoal_step_sgd(values, slots, gradients, dim, dim, &step);
-        else if (rule == SHOAL_ADAGRAD) shoal_step_adagrad(values, slots, gradients, dim, dim, &step);
-        else if (rule == SHOAL_ROWWISE_ADAGRAD)
-            shoal_step_rowwise_adagrad(values, slots, gradients, dim, dim, &step);
-        else shoal_step_adam(values, slots, gradients, dim, dim, &step);
-        __atomic_store_n(meta, shoal_meta_used(held, version), __ATOMIC_RELEASE);
+        SHOAL_VARIANT(update_row)(meta, (float *)ring.records[i % SHOAL_RING], gradients, rule, dim,
+                                  &step, version);
     }
     return count;
 }
@@ -125,6 +171,14 @@ static uint64_t SHOAL_VARIANT(update_block)(shoal_store *t, const shoal_batch *b
     const shoal_view view = shoal_view_of(t, t->stride, t->stride);
     const uint64_t dim = (uint64_t)t->dim;
     shoal_ring ring;
+    if (alone && plain && t->stride >= SHOAL_WIDE && shoal_is_large(t)) {
+        if (b->step->rule == SHOAL_ADAGRAD && dim == 64)
+            return SHOAL_VARIANT(adagrad_64_large)(t, b, hashes, gradients, count);
+        if (b->step->rule == SHOAL_ADAM && dim == 32)
+            return SHOAL_VARIANT(adam_32_large)(t, b, hashes, gradients, count);
+        if (b->step->rule == SHOAL_ADAM && dim == 64)
+            return SHOAL_VARIANT(adam_64_large)(t, b, hashes, gradients, count);
+    }
     if (alone && plain)
         switch (b->step->rule) {
             SHOAL_ALONE(SHOAL_SGD)
@@ -132,12 +186,12 @@ static uint64_t SHOAL_VARIANT(update_block)(shoal_store *t, const shoal_batch *b
             SHOAL_ALONE(SHOAL_ROWWISE_ADAGRAD)
             SHOAL_ALONE(SHOAL_ADAM)
         }
-    SHOAL_VARIANT(fill)(&view, &ring, hashes);
+    SHOAL_VARIANT(fill)(&view, &ring, hashes, 0);
     for (uint64_t i = 0; i < count; i += SHOAL_GROUP) {
         uint64_t here = count - i < SHOAL_GROUP ? count - i : SHOAL_GROUP, present = 0;
         uint64_t *const *metas = ring.metas + i % SHOAL_RING;
         for (uint64_t k = 0; k < here; k++) {
-            SHOAL_VARIANT(advance)(&view, &ring, hashes, i + k);
+            SHOAL_VARIANT(advance)(&view, &ring, hashes, i + k, 0);
             present += metas[k] != NULL;
         }
         if (SHOAL_UNLIKELY(present < here))
