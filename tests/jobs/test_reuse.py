@@ -107,6 +107,7 @@ def test_predictions_in_order_each_once_whenever_workers_are_killed(
         num_minibatches_per_task=2,
         num_ps=1,
         num_workers=2,
+        relaunch_limit=6,  # all of them may meet the same worker
     ) as job:
         for gates in rounds:
             standing = {job.at_gate(gate) for gate in gates}
