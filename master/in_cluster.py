@@ -170,8 +170,8 @@ def leave() -> None:
 def linger_when_told_to_end(runner: Runner, launcher: PodLauncher) -> None:
     """Have SIGTERM end this process only when no server waits for a checkpoint any more.
 
-    A drained node tells master and servers to end at the same time. New pods are left to
-    the master that comes next, if one does: the job may be about to be deleted.
+    A drained node tells master and servers to end at the same time. To replace what ends is
+    left to the master that comes next, if one does: the job may be about to be deleted.
     """
 
     def linger() -> None:
@@ -182,7 +182,7 @@ def linger_when_told_to_end(runner: Runner, launcher: PodLauncher) -> None:
         leave()
 
     def told(*_: object) -> None:
-        launcher.create_no_more()
+        launcher.tell_no_more()
         late = threading.Timer(LINGER_AT_MOST_SECONDS, leave)
         late.daemon = True
         late.start()

@@ -58,7 +58,7 @@ class PodLauncher(Launcher):
         self._namespace, self._job_name = namespace, job_name
         self._make_pod = make_pod
         self._pods = Pods(memory_steps)
-        self._creates, self._closed = True, threading.Event()
+        self._tells, self._closed = True, threading.Event()
         self._version = ""  # of the watch; empty: all pods are to be listed
         self._changed = threading.Condition()
         self._actions: queue.SimpleQueue[tuple[Action, int]] = queue.SimpleQueue()
@@ -91,12 +91,12 @@ class PodLauncher(Launcher):
         """Delete the pod without grace."""
         self._feed(lambda pods: pods.end(start, at_once=True))
 
-    def create_no_more(self) -> None:
-        """Leave the pods that are still to be created to another master.
+    def tell_no_more(self) -> None:
+        """Leave what ends from now on to another master, which finds the pods gone.
 
         Takes no lock, so that it may be called by a signal handler.
         """
-        self._creates = False
+        self._tells = False
 
     def close(self) -> None:
         """Look at the cluster no more."""
@@ -217,14 +217,14 @@ class PodLauncher(Launcher):
                 self._create(start, growth)
             case DeletePod(start, at_once):
                 self._delete(start, at_once)
-            case Report(exited, with_log):
+            case Report(exited, with_log) if self._tells:
                 self._post(self._with_log(exited) if with_log else exited)
             case Started() | Waiting():
                 self._post(action)
 
     def _create(self, start: Start, growth: int) -> None:
         with self._changed:
-            if not (self._creates and self._pods.wanted(start)):
+            if not self._pods.wanted(start):
                 return  # ended meanwhile, or an earlier attempt had succeeded after all
         self._core.create_namespaced_pod(
             self._namespace, self._make_pod(start, growth), _request_timeout=CALL_SECONDS
