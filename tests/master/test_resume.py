@@ -279,6 +279,28 @@ class World:
         taken = Taken(self.numbers, max(1, version), 1, 0.1)
         self.job.checkpoint_recovered(taken, base, 1, self.now)
 
+    def report_at_the_end(self, kills, steps):
+        """Kill and resume the job after so many steps each, let it end, and audit it.
+
+        steps: within which it has to end after the last resumption.
+        """
+        for steps_before in kills:
+            for _ in range(steps_before):
+                self.step()
+            if not self.job.ended:
+                self.kill_and_resume()
+        for _ in range(steps):
+            if self.job.ended:
+                break
+            self.step()
+        assert self.job.flow.phase.state in ("succeeded", "failed")
+        auditor = Auditor(RecordedJob(self.config, lambda _: None))
+        for number, event in enumerate(self.events):
+            auditor.follow(Entry(float(number), event))
+        report = auditor.report()
+        assert report.problems == []
+        return report
+
 
 @settings(max_examples=60, deadline=None)
 @given(
@@ -289,21 +311,7 @@ class World:
 )
 def test_the_ledger_is_what_the_model_holds(seed, logs, kills, bad):
     world = World(seed, bad, logs=logs)
-    for steps in kills:
-        for _ in range(steps):
-            world.step()
-        if not world.job.ended:
-            world.kill_and_resume()
-    for _ in range(5000):
-        if world.job.ended:
-            break
-        world.step()
-    assert world.job.flow.phase.state in ("succeeded", "failed")
-    auditor = Auditor(RecordedJob(world.config, lambda _: None))
-    for number, event in enumerate(world.events):
-        auditor.follow(Entry(float(number), event))
-    report = auditor.report()
-    assert report.problems == []
+    report = world.report_at_the_end(kills, 5000)
     if world.job.flow.phase.state == "failed":
         return  # workers died too often
     first, second = (server.applied for server in world.servers)

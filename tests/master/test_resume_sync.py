@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.master.applied import AppliedPush
-from shoal.master.audit import Auditor
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
 from shoal.master.instructions import ApplyUpdate
-from shoal.master.journal import Entry
 from shoal.master.resume import in_checkpoint
 from shoal.master.updates import Gradient
 from tests.master.strategies import config
@@ -125,21 +123,7 @@ class SynchronousWorld(World):
 @given(seed=st.integers(0, 2**32), kills=st.lists(st.integers(5, 400), max_size=3))
 def test_each_record_is_in_one_update_of_the_model(seed, kills):
     world = SynchronousWorld(seed)
-    for steps in kills:
-        for _ in range(steps):
-            world.step()
-        if not world.job.ended:
-            world.kill_and_resume()
-    for _ in range(8000):
-        if world.job.ended:
-            break
-        world.step()
-    assert world.job.flow.phase.state in ("succeeded", "failed")
-    auditor = Auditor(RecordedJob(world.config, lambda _: None))
-    for number, event in enumerate(world.events):
-        auditor.follow(Entry(float(number), event))
-    report = auditor.report()
-    assert report.problems == []
+    report = world.report_at_the_end(kills, 8000)
     if world.job.flow.phase.state == "failed":
         return  # workers died too often
     assert set(world.model.values()) == {1}
