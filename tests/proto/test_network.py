@@ -117,7 +117,8 @@ class BlackHole:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._taken = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
 
     def _accept(self):
         while True:
@@ -128,6 +129,7 @@ class BlackHole:
 
     def close(self):
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()  # or it may take one more connection, which nobody would close
         for each in (self._listener, *self._taken):
             each.close()
 
