@@ -72,10 +72,9 @@ class Display(ABC):
             if evaluation.version != self._evaluated:
                 self._evaluated = evaluation.version
                 metrics = metrics_text(evaluation.metrics)
-                self.event(
-                    f"evaluation at version {evaluation.version}: {metrics} "
-                    f"({evaluation.records:,} records)"
-                )
+                # Without training, as in `shoal evaluate`, there are no versions to tell apart.
+                when = f" at version {evaluation.version}" if evaluation.version else ""
+                self.event(f"evaluation{when}: {metrics} ({evaluation.records:,} records)")
         self.draw(status)
 
     @abstractmethod

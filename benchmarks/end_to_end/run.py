@@ -1,7 +1,8 @@
 """Samples a second of a whole job, against its compiled step, Keras and TensorFlow's strategy.
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D ...]
-        [--processes N] [--servers N] [--systems shoal log ceiling keras strategy]
+        [--processes N] [--servers N] [--warm-steps N]
+        [--systems shoal log ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy). `log`
@@ -9,9 +10,10 @@ is shoal with --durability=log, where it is asked for; --servers says how many s
 then has. With several depths, each is a system; what is called "shoal" is of the first. The
 systems take turns, as this kind of machine's speed drifts; a ratio is of medians over the
 rounds.
-A round of shoal is a whole `shoal train` that reads Parquet files, observed from its
-20th step on and then stopped; the peers have their data in memory. CPU seconds a
-million samples are of all processes that train (for shoal worker and server).
+A round of shoal is a whole `shoal train` that reads Parquet files, observed from its second
+epoch on and then stopped: as the peers, which have their tables and some data in memory from
+the start, it then has a row for each id that comes. --warm-steps 20 observes it while it makes
+them. CPU seconds a million samples are of all processes that train (for shoal worker and server).
 
 Prints a table and writes build/bench/end_to_end.json in the form of native.json; results
 for another number of ids or of processes that stand there are kept. With --systems it only
@@ -50,7 +52,6 @@ TF_KERAS = BENCH / "tf_keras"
 SYSTEMS = ("shoal", "ceiling", "keras", "strategy")
 LOG = ("--durability", "log")
 """The flags of the system `log`."""
-WARM_STEPS = 20
 START_SECONDS = 120
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -95,9 +96,16 @@ class Shoal:
     """A `shoal train` a round."""
 
     def __init__(
-        self, folder: Path, depth: int, workers: int, servers: int, flags: list[str]
+        self,
+        folder: Path,
+        depth: int,
+        workers: int,
+        servers: int,
+        warm_steps: int,
+        flags: list[str],
     ) -> None:
         self._folder = folder
+        self._warm_steps = warm_steps
         self._depth = depth
         self._workers = workers
         self._servers = servers
@@ -120,7 +128,7 @@ class Shoal:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             server = self._server(process)
-            self._until(process, server, WARM_STEPS)
+            self._until(process, server, self._warm_steps)
             before, began, cpu = self._steps(server), time.perf_counter(), self._cpu_seconds()
             time.sleep(seconds)
             after, ended = self._steps(server), time.perf_counter()
@@ -223,11 +231,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each system a round")
     parser.add_argument(
-        "--depth", type=int, nargs="+", default=[1], help="shoal's --pipeline-depth, one or more"
+        "--depth", type=int, nargs="+", default=[2], help="shoal's --pipeline-depth, one or more"
     )
     parser.add_argument("--processes", type=int, default=1, help="workers, and servers")
     parser.add_argument("--systems", nargs="+", choices=(*SYSTEMS, "log"))
     parser.add_argument("--servers", type=int, default=0, help="0: as many as --processes")
+    parser.add_argument("--warm-steps", type=int, help="of shoal, not observed; default: an epoch")
     parser.add_argument("--shoal", default="", help="more flags for shoal train, in one argument")
     options = parser.parse_args()
     # So that the job and the peers end with this process.
@@ -236,6 +245,7 @@ def main() -> None:
     described = stream.prepared(folder, options.ids, options.records)
     print(f"synthetic stream of {options.ids:,} ids, best AUC {described['best_auc']:.4f}")
     several = options.processes > 1
+    warm_steps = options.warm_steps or options.records // stream.BATCH
     wanted = options.systems or (("shoal", "strategy") if several else SYSTEMS)
     systems: dict[str, Any] = {}
     given = str(folder), str(options.ids)
@@ -247,7 +257,9 @@ def main() -> None:
                 servers = options.servers or options.processes
                 for depth in options.depth:
                     name = kind if depth == options.depth[0] else f"{kind}, depth {depth}"
-                    systems[name] = Shoal(folder, depth, options.processes, servers, flags)
+                    systems[name] = Shoal(
+                        folder, depth, options.processes, servers, warm_steps, flags
+                    )
             elif kind == "strategy":
                 systems[kind] = Peer(str(HERE / "parameter_server.py"), *given, count, count)
             else:

@@ -85,6 +85,13 @@ def test_lines_come_on_changes_and_then_every_few_seconds(monkeypatch):
     assert len(lines_of(evaluated)) == 1
 
 
+def test_an_evaluation_without_training_has_no_version():
+    stream = io.StringIO()
+    evaluation = pb.EvaluationResult(metrics={"auc": 0.5}, records=10)
+    LineDisplay(stream).update(status(last_evaluation=evaluation))
+    assert "evaluation: auc 0.5000 (10 records)" in stream.getvalue()
+
+
 def test_the_live_display_draws_the_status_and_lets_events_scroll():
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=120, color_system=None)
