@@ -25,8 +25,8 @@ PEER_METADATA = "shoal-peer"
 LABEL_METADATA = "shoal-label-bin"
 """A method's label (methods.py)."""
 
-# Sizes of frames, windows, reads and write buffers are gRPC's own: no other gave more than
-# noise (docs/benchmarks.md, "One server").
+# Sizes of frames, windows, reads and write buffers are gRPC's own: no other was faster for pulls
+# and pushes alike (docs/benchmarks.md, "One server").
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", MAXIMUM_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAXIMUM_MESSAGE_BYTES),
