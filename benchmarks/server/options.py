@@ -10,23 +10,14 @@ median time of a call and the median of its speed by that of gRPC's defaults in 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable
-from concurrent import futures
-from typing import Any
 
-import grpc
+from parts import Echo, Options, message
 from rich.console import Console
 from rich.table import Table
 
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES
-
-Options = list[tuple[str, Any]]
 
 MIB = 1 << 20
 SETS: dict[str, Options] = {
@@ -54,67 +45,28 @@ SIZES = {
 """Bytes up and down of 65,536 rows."""
 
 
-def limits() -> Options:
-    """What messages of this size need in any case."""
-    sizes = "grpc.max_send_message_length", "grpc.max_receive_message_length"
-    return [(name, MAXIMUM_MESSAGE_BYTES) for name in sizes]
-
-
-class _Echo(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Answers with as many bytes as the first eight of the request say."""
-
-    def __init__(self) -> None:
-        self._answers: dict[int, bytes] = {}
-
-    def service(self, _: Any) -> Any:
-        return grpc.unary_unary_rpc_method_handler(self._answer)
-
-    def _answer(self, request: bytes, _: Any) -> bytes:
-        size = int.from_bytes(request[:8], "little")
-        return self._answers.setdefault(size, bytes(size))
-
-
-def serve(options: Options) -> None:
-    """Serve until the process is ended; prints the port."""
-    server = grpc.server(futures.ThreadPoolExecutor(2), options=options)
-    server.add_generic_rpc_handlers((_Echo(),))
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-    server.start()
-    server.wait_for_termination()
-
-
-def seconds(call: Callable[[bytes], bytes], up: int, down: int) -> float:
+def seconds(echo: Echo, up: int, down: int) -> float:
     """Time of one exchange."""
-    request = down.to_bytes(8, "little") + bytes(up)
+    request = message(up, down)
     began = time.perf_counter()
-    call(request)
+    echo.exchange(request)
     return time.perf_counter() - began
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--serve", metavar="JSON", help=argparse.SUPPRESS)
     given = parser.parse_args()
     keep_freed_memory()
-    if given.serve is not None:
-        serve([(name, value) for name, value in json.loads(given.serve)])
-        return
-    processes = []
-    calls: dict[str, Callable[[bytes], bytes]] = {}
+    echoes: dict[str, Echo] = {}
     try:
         for name, options in SETS.items():
-            command = [sys.executable, __file__, "--serve", json.dumps(limits() + options)]
-            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-            assert processes[-1].stdout is not None
-            address = f"127.0.0.1:{processes[-1].stdout.readline().strip()}"
-            channel = grpc.insecure_channel(address, options=limits() + options)
-            calls[name] = channel.unary_unary("/bare/Echo")
+            echoes[name] = Echo(options)
         names = list(SETS)
         for kind, (up, down) in SIZES.items():
             # Each round begins with another set: who comes first finds colder caches.
             rounds = [
-                {name: seconds(calls[name], up, down) for name in names[turn:] + names[:turn]}
+                {name: seconds(echoes[name], up, down) for name in names[turn:] + names[:turn]}
                 for turn in (number % len(names) for number in range(given.rounds + 1))
             ][1:]
             table = Table(title=f"{kind}: {up:,} bytes up, {down:,} down")
@@ -127,9 +79,8 @@ def main() -> None:
                 table.add_row(name, f"{median * 1e3:.2f}", f"{rate:.2f}", f"{ratio:.2f}")
             Console(width=100).print(table)
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        for echo in echoes.values():
+            echo.close()
 
 
 if __name__ == "__main__":

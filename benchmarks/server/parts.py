@@ -1,13 +1,15 @@
 """Processes for the server benchmark, and what one call of each kind is.
 
-    python benchmarks/server/parts.py
+    python benchmarks/server/parts.py OPTIONS
 
-serves a bare gRPC echo: raw bytes in, bytes of the wanted length out, no array and no row
-store behind it. `Echo` and `Server` are the two peers as the client process sees them.
+serves a bare gRPC echo with gRPC's options, as JSON: raw bytes in, bytes of the wanted length
+out, no array and no row store behind it. `Echo` and `Server` are the two peers as the client
+process sees them.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -34,7 +36,8 @@ ROWS = 1_000_000
 IDS = 65_536
 RATE = 0.001
 LOCAL = "127.0.0.1:0"
-UNLIMITED = [
+Options = list[tuple[str, Any]]
+UNLIMITED: Options = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
 ]
@@ -42,15 +45,19 @@ UNLIMITED = [
 
 
 class Echo:
-    """A bare gRPC server in a process of its own, and a channel to it."""
+    """A bare gRPC server in a process of its own, and a channel to it.
 
-    def __init__(self) -> None:
+    more: gRPC's options of both, beside what messages of this size need.
+    """
+
+    def __init__(self, more: Options | None = None) -> None:
+        options = UNLIMITED + (more or [])
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, json.dumps(options)], stdout=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
         port = self._process.stdout.readline().strip()
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED)
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
         self._call = self._channel.unary_unary("/bare/Echo")
 
     def exchange(self, sent: bytes) -> bytes:
@@ -153,7 +160,7 @@ def filled(dim: int, optimizer: str, rows: int = ROWS, value_dtype: str = "float
     return store
 
 
-def serve_echo() -> None:
+def serve_echo(options: Options) -> None:
     keep_freed_memory()
     answers: dict[int, bytes] = {}
 
@@ -161,7 +168,7 @@ def serve_echo() -> None:
         size = int.from_bytes(sent[:8], "little")
         return answers.setdefault(size, bytes(size))
 
-    server = grpc.server(futures.ThreadPoolExecutor(8), options=UNLIMITED)
+    server = grpc.server(futures.ThreadPoolExecutor(8), options=options)
     handler = grpc.unary_unary_rpc_method_handler(answer)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("bare", {"Echo": handler}),)
@@ -173,4 +180,4 @@ def serve_echo() -> None:
 
 
 if __name__ == "__main__":
-    serve_echo()
+    serve_echo([(name, value) for name, value in json.loads(sys.argv[1])])
