@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../../native/steps.h"
+#include "../../native/apply.h"
 
 enum { AHEAD = 32, ADAGRAD_AHEAD = 48 }; /* rows */
 #define INLINE static inline __attribute__((always_inline))
@@ -57,18 +57,13 @@ INLINE void lookup(const float *w, size_t stride, const int64_t *ids, int64_t n,
         memcpy(out + i * dim, w + ids[i] * stride, (size_t)dim * 4);
     }
 }
-/* As shoal_unrelated of native/apply.h: without it the compiler does not vectorise. */
-INLINE float *unrelated(float *address) {
-    __asm__("" : "+r"(address));
-    return address;
-}
 INLINE void sgd(float *w, size_t stride, const int64_t *ids, int64_t n, const int64_t dim, uint64_t *index, uint64_t lines, const float *g, float rate) {
     const shoal_step step = {.rate = rate};
     for (int64_t i = 0; i < n; i++) {
         if (i + AHEAD < n) { entry_ahead(index, lines, ids[i + AHEAD]); ahead(w + ids[i + AHEAD] * stride, dim); }
         mark(index, lines, ids[i], 1ull << 32);
-        float *r = unrelated(w + ids[i] * stride);
-        shoal_step_sgd(r, unrelated(r + dim), g + i * dim, dim, dim, &step);
+        float *r = shoal_unrelated(w + ids[i] * stride);
+        shoal_step_sgd(r, shoal_unrelated(r + dim), g + i * dim, dim, dim, &step);
         mark(index, lines, ids[i], 1);
     }
 }
@@ -76,7 +71,7 @@ INLINE void adagrad(float *w, size_t stride, const int64_t *ids, int64_t n, cons
     for (int64_t i = 0; i < n; i++) {
         if (i + ADAGRAD_AHEAD < n) { entry_ahead(index, lines, ids[i + ADAGRAD_AHEAD]); ahead(w + ids[i + ADAGRAD_AHEAD] * stride, 2 * dim); }
         mark(index, lines, ids[i], 1ull << 32);
-        float *restrict r = w + ids[i] * stride, *restrict s = unrelated(r + dim);
+        float *restrict r = w + ids[i] * stride, *restrict s = shoal_unrelated(r + dim);
         for (int c = 0; c < dim; c++) {
             float x = g[i * dim + c], v = s[c] + x * x;
             s[c] = v;
@@ -91,7 +86,7 @@ INLINE void adam(float *w, size_t stride, const int64_t *ids, int64_t n, const i
         if (i + AHEAD < n) { entry_ahead(index, lines, ids[i + AHEAD]); ahead(w + ids[i + AHEAD] * stride, 3 * dim); }
         mark(index, lines, ids[i], 1ull << 32);
         float *r = w + ids[i] * stride;
-        shoal_step_adam(r, unrelated(r + dim), g + i * dim, dim, dim, &step);
+        shoal_step_adam(r, shoal_unrelated(r + dim), g + i * dim, dim, dim, &step);
         mark(index, lines, ids[i], 1);
     }
 }
