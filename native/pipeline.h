@@ -171,7 +171,7 @@ static uint64_t SHOAL_VARIANT(update_block)(shoal_store *t, const shoal_batch *b
     const shoal_view view = shoal_view_of(t, t->stride, t->stride);
     const uint64_t dim = (uint64_t)t->dim;
     shoal_ring ring;
-    if (alone && plain && t->stride >= SHOAL_WIDE && shoal_is_large(t)) {
+    if (alone && plain && shoal_is_large(t)) {
         if (b->step->rule == SHOAL_ADAGRAD && dim == 64)
             return SHOAL_VARIANT(adagrad_64_large)(t, b, hashes, gradients, count);
         if (b->step->rule == SHOAL_ADAM && dim == 32)

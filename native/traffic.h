@@ -54,7 +54,7 @@ enum { SHOAL_RING = 64, SHOAL_FARTHEST = 56 };
  * time: up to 1.4 times as fast (Adam, dim 64, 2 million rows). Prefetches whose address
  * waits for the bucket's line, and a wide row's arithmetic, keep back the finding of others.
  * In what the caches hold it is slower, and lookups gain nothing. */
-enum { SHOAL_WIDE = 257, SHOAL_LARGE = 64 << 20, SHOAL_TOGETHER = 16 }; /* bytes, bytes, rows */
+enum { SHOAL_LARGE = 64 << 20, SHOAL_TOGETHER = 16 }; /* bytes, rows */
 
 SHOAL_INLINE int shoal_is_large(const shoal_store *t) {
     return (size_t)t->next_row * t->stride >= SHOAL_LARGE;
