@@ -15,7 +15,8 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.finite import check_finite
-from shoal.ps.tables import Gradients, ServerModel
+from shoal.ps.gradients import Gradients
+from shoal.ps.tables import ServerModel
 
 TABLES, ROWS, DIM, DENSE, TURNS = 26, 4096, 16, 500_000, 40
 

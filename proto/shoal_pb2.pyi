@@ -215,18 +215,20 @@ class PullRequest(_message.Message):
     def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Union[DataType, str]] = ..., whole_updates: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullReply(_message.Message):
-    __slots__ = ("version", "has_dense", "time", "update", "arrays")
+    __slots__ = ("version", "has_dense", "time", "applied", "update", "arrays")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HAS_DENSE_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     version: int
     has_dense: bool
     time: float
+    applied: int
     update: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., time: _Optional[float] = ..., update: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., time: _Optional[float] = ..., applied: _Optional[int] = ..., update: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushIdentity(_message.Message):
     __slots__ = ("worker", "incarnation", "sequence")
@@ -239,7 +241,7 @@ class PushIdentity(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "ids_of", "hold", "arrays")
+    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "own_pushes", "ids_of", "hold", "arrays")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +252,7 @@ class PushRequest(_message.Message):
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
     PULLED_TIME_FIELD_NUMBER: _ClassVar[int]
     MODULATE_RATE_FIELD_NUMBER: _ClassVar[int]
+    OWN_PUSHES_FIELD_NUMBER: _ClassVar[int]
     IDS_OF_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
@@ -263,10 +266,11 @@ class PushRequest(_message.Message):
     records_done: int
     pulled_time: float
     modulate_rate: bool
+    own_pushes: int
     ids_of: _containers.RepeatedScalarFieldContainer[int]
     hold: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., own_pushes: _Optional[int] = ..., ids_of: _Optional[_Iterable[int]] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("version", "applied", "staleness", "arrays")

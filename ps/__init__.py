@@ -1,6 +1,7 @@
 """The parameter server: one process that holds a share of a model.
 
     tables.py     the model's share: row stores, dense slice, versions
+    gradients.py  one push, unpacked
     pushes.py     which push was applied last, worker by worker; fencing
     checkpoint.py a share to files and back
     comeback.py   what a server that is started again restores, and who has met it since

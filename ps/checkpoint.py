@@ -20,8 +20,9 @@ from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.storage import Storage
 from shoal.native import ids as native_ids
 from shoal.proto.routing import Routing, slice_of
+from shoal.ps.gradients import flat_size
 from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import FrozenDense, ServerModel, flat_size
+from shoal.ps.tables import FrozenDense, ServerModel
 
 ROWS_PER_PIECE = 32768
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.tables import Gradients
+from shoal.ps.gradients import Gradients
 
 _Key = tuple[int, int, int]
 

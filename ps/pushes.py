@@ -85,8 +85,9 @@ class PushRegister:
                 return
             yield True
             if identity.incarnation != worker.incarnation:
-                worker.incarnation = identity.incarnation
+                # In this order for `applied`, which takes no lock.
                 worker.sequence = worker.task = worker.records_done = worker.held = 0
+                worker.incarnation = identity.incarnation
             if push.hold:
                 # Known, so that a retry does not bring it twice, but not applied: a
                 # checkpoint must not say that it has it.
@@ -115,8 +116,8 @@ class PushRegister:
 
     def applied(self, index: int, incarnation: int) -> int:
         """The sequence of the last push applied of a worker's incarnation; 0 for none."""
-        worker = self._worker(index)
-        return worker.sequence if worker.incarnation == incarnation else 0
+        worker = self._workers.get(index)
+        return worker.sequence if worker and worker.incarnation == incarnation else 0
 
     def restore(self, applied: list[dict[str, Any]]) -> None:
         """Take what `paused` gave as applied."""

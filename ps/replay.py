@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from shoal.proto import faults, frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.ps.gradients import Ticket
 from shoal.ps.logs import LogLostError, Sink, applied_now, reaches
 from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel, Ticket
+from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import unpack
 
 logger = logging.getLogger(__name__)

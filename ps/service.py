@@ -23,6 +23,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.serving import Handlers
 from shoal.ps.finite import check_finite
+from shoal.ps.gradients import Gradients
 from shoal.ps.held import HeldGradients, ReadersOrWriter
 from shoal.ps.logheld import HeldLogs
 from shoal.ps.logs import Sink
@@ -30,7 +31,7 @@ from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
 from shoal.ps.shares import Shares
-from shoal.ps.tables import Gradients, ServerModel
+from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly, ids_of_tables, unpack
 from shoal.ps.updatelog import UpdateLog
 
@@ -121,14 +122,15 @@ class ParameterServer:
         model = self.model
         # Read before the rows: a push that lands in between makes the caller count
         # one push too many as missed, never one too few.
-        version = model.version
-        dense = None
-        if request.dense_version != -2:
-            dense = model.dense_since(request.dense_version)
+        who = request.caller.worker, request.caller.incarnation
+        applied = self._pushes.applied(*who)  # what was restored, only the register knows
+        moment = model.moment(*who, request.dense_version)
+        dense = moment.dense
         dtype = _value_dtype(request.value_type)
         writer = frames.FrameWriter(
             pb.PullReply(
-                version=version,
+                version=moment.version,
+                applied=applied if moment.applied is None else moment.applied,
                 has_dense=dense is not None,
                 time=model.time(),
                 update=self._held.update,

@@ -6,7 +6,6 @@ and leaves the arithmetic to native/.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,43 +23,24 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
 from shoal.proto.routing import slice_of
+from shoal.ps.gradients import Gradients, Ticket, flat_size
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 
-def flat_size(variables: Sequence[pb.VariableSpec]) -> int:
-    """Elements of the flat vector that holds `variables`."""
-    sizes: list[int] = [math.prod(variable.shape) for variable in variables]
-    return sum(sizes)
-
-
 @dataclass(frozen=True)
-class Gradients:
-    """One push, unpacked.
+class Moment:
+    """What a pull is told of the values beside the rows.
 
-    tables: position of each table -> (ids int64 [n], gradients float32 [n, dim])
-    dense: gradient of the trainable slice and change of the non-trainable one,
-        both float32, or None.
+    version: pushes applied. applied: sequence of the caller's last one among them, None if
+    it has sent none since this server was started. dense: trainable and non-trainable slice,
+    float32, if it is to have them.
     """
 
-    tables: dict[int, tuple[Int64, Float32]]
+    version: int
+    applied: int | None
     dense: tuple[Float32, Float32] | None
-    learning_rate: float
-    pulled_version: int
-    pulled_time: float
-    modulate_rate: bool = False
-
-
-@dataclass(frozen=True)
-class Ticket:
-    """What a push's effect depends on beside its gradients.
-
-    step: of the optimizers, from 1, of no other push. staleness: in pushes.
-    """
-
-    step: int
-    staleness: int
 
 
 @dataclass(frozen=True)
@@ -116,6 +96,8 @@ class ServerModel:
         self._step = 0
         self._version = 0
         self._dense_version = 0
+        # Of each worker, the incarnation and sequence of its last push in the version.
+        self._senders: dict[int, tuple[int, int]] = {}
         self._staleness = Distribution()
         self._age = Distribution(unit=0.001)
 
@@ -220,18 +202,24 @@ class ServerModel:
         initial = spec.vocabulary or (training and not spec.frozen)
         table.lookup(ids, out, missing="initial" if initial else "default")
 
-    def dense_since(self, version: int) -> tuple[Float32, Float32] | None:
-        """The trainable and non-trainable slices if they changed after `version`.
+    def moment(self, worker: int, incarnation: int, dense_version: int) -> Moment:
+        """Where the model is now, and the dense slices if they changed after `dense_version`.
 
-        Views of the live values: copy before the next call. `version` -1 always
-        gets them. Raises WireError(DENSE_NOT_INITIALIZED).
+        -1 always gets them, -2 never. Version, the worker's last push and the non-trainable
+        slice are of one moment; the trainable slice is a view of the live values, to be
+        copied before the next call. Raises WireError(DENSE_NOT_INITIALIZED).
         """
-        if self._dense is None:
+        if dense_version != -2 and self._dense is None:
             raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
-        # A version beyond ours is of before this server was started from a checkpoint.
-        if self._dense_version <= version <= self._version and version != -1:
-            return None
-        return self._dense.values, self._state
+        with self._lock:
+            version = self._version
+            of, sequence = self._senders.get(worker, (-1, 0))
+            applied = sequence if of == incarnation else None
+            # A version beyond ours is of before this server was started from a checkpoint.
+            known = self._dense_version <= dense_version <= version and dense_version != -1
+            if self._dense is None or dense_version == -2 or known:
+                return Moment(version, applied, None)
+            return Moment(version, applied, (self._dense.values, self._state.copy()))
 
     def check(self, push: Gradients) -> None:
         """Raises WireError: BAD_REQUEST if shapes are wrong, DENSE_NOT_INITIALIZED."""
@@ -261,22 +249,23 @@ class ServerModel:
 
         again: it was applied once by an earlier incarnation, with this ticket, and counted.
         """
-        step, staleness = ticket.step, ticket.staleness
+        step, others = ticket.step, ticket.others(push)
         # Here and not at the worker, as only now the staleness is known. 0 and 1 are alike:
         # the rate is never raised.
-        rate = push.learning_rate / (max(1, staleness) if push.modulate_rate else 1)
+        rate = push.learning_rate / (max(1, others) if push.modulate_rate else 1)
         for position, rows in push.tables.items():
             self.tables[position].update(*rows, learning_rate=rate, step=step)
         if push.dense is not None:
-            # Each worker moves the statistics it pulled by its own batch's share. Moves
-            # from one value add up: whole, they would go beyond what they aim at, a
-            # variance below zero. Divided, they are that of one larger batch.
-            self._update_dense(push.dense, np.float32(staleness + 1), rate, step)
+            self._update_dense(push.dense[0], rate, step)
         if again:
             with self._lock:
                 self._step = max(self._step, step)
-        counted = [] if again else [(staleness, push.pulled_time)]
-        self._count(counted, dense=push.dense is not None)
+        # Each worker moves the statistics it pulled, and has moved since, by its own batch's
+        # share. Moves from one value add up: whole, they would go beyond what they aim at, a
+        # variance below zero. Divided, they are that of one larger batch.
+        change = push.dense[1] / np.float32(others + 1) if push.dense is not None else None
+        counted = [] if again else [(ticket.staleness, push.pulled_time)]
+        self._count(counted, change, push.sender)
 
     def apply_average(self, gradients: Sequence[Sequence[Gradients]]) -> None:
         """Apply the average of gradients that were checked, as one update.
@@ -296,32 +285,40 @@ class ServerModel:
             rows = [push.tables[position] for push in pushes if position in push.tables]
             mean = averaging.mean_of_rows(rows, divisor)
             self.tables[position].update(*mean, learning_rate=rate, step=step)
+        change = None
         if dense := [push.dense for push in pushes if push.dense is not None]:
             gradient, change = (
                 averaging.mean_of_vectors(list(vectors), divisor)
                 for vectors in zip(*dense, strict=True)
             )
-            self._update_dense((gradient, change), np.float32(1), rate, step)
+            self._update_dense(gradient, rate, step)
         stale = [
             (max(0, version - parts[0].pulled_version), parts[0].pulled_time) for parts in gradients
         ]
-        self._count(stale, dense=bool(dense))
+        self._count(stale, change)
 
-    def _update_dense(
-        self, dense: tuple[Float32, Float32], divisor: np.float32, rate: float, step: int
-    ) -> None:
-        gradient, change = dense
+    def _update_dense(self, gradient: Float32, rate: float, step: int) -> None:
         with self._dense_lock:
             assert self._dense is not None
             self._dense.update(gradient, learning_rate=rate, step=step)
-            self._state += change / divisor
 
-    def _count(self, stale: Sequence[tuple[int, float]], *, dense: bool) -> None:
-        """Another version; (staleness, time of the pull) of each gradient in it."""
+    def _count(
+        self,
+        stale: Sequence[tuple[int, float]],
+        change: Float32 | None,
+        sender: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Another version, of which all but the change of the non-trainable slice is done.
+
+        stale: (staleness, time of the pull) of each gradient in it.
+        """
         with self._lock:
             self._version += 1
-            if dense:
+            if change is not None:
+                self._state += change
                 self._dense_version = self._version
+            if sender is not None:
+                self._senders[sender[0]] = sender[1:]
             for staleness, pulled_time in stale:
                 self._staleness.add(staleness)
                 self._age.add(self.time() - pulled_time)

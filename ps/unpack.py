@@ -14,7 +14,7 @@ from shoal.native import values
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.tables import Gradients
+from shoal.ps.gradients import Gradients
 
 Array = npt.NDArray[Any]
 
@@ -41,6 +41,7 @@ def unpack(frame: bytes) -> UnpackedPush:
         }
     except TypeError as error:
         raise WireError(pb.BAD_REQUEST, f"gradients: {error}") from error
+    identity = request.identity
     gradients = Gradients(
         tables=pairs,
         dense=(parts[-2], parts[-1]) if request.has_dense else None,
@@ -48,6 +49,8 @@ def unpack(frame: bytes) -> UnpackedPush:
         pulled_version=request.pulled_version,
         pulled_time=request.pulled_time,
         modulate_rate=request.modulate_rate,
+        own_pushes=request.own_pushes,
+        sender=(identity.worker, identity.incarnation, identity.sequence),
     )
     return UnpackedPush(request, distinct, gradients)
 

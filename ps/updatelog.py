@@ -20,6 +20,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.absence import Absence
 from shoal.ps.checkpoint import Cut
+from shoal.ps.gradients import Ticket
 from shoal.ps.logs import (
     LogLostError,
     LogTakenError,
@@ -30,7 +31,7 @@ from shoal.ps.logs import (
 )
 from shoal.ps.pushes import PushRegister
 from shoal.ps.replay import recover
-from shoal.ps.tables import ServerModel, Ticket
+from shoal.ps.tables import ServerModel
 
 logger = logging.getLogger(__name__)
 

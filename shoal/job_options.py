@@ -125,8 +125,8 @@ class JobOptions(KubernetesOptions):
         least=-1,
     )
     lr_staleness_modulation: bool = option(
-        "Divide the learning rate of each push by its staleness, the number of other pushes "
-        "that the server applied since the values were pulled, where that is above 1.",
+        "Divide the learning rate of each push by the number of other workers' pushes that the "
+        "server applied since the values were pulled, where that is above 1.",
         False,
         commands="train",
     )

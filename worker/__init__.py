@@ -11,6 +11,7 @@
     specs.py       Keras optimizers and initializers to the servers' specifications
     servers.py     the parameter servers, with server_calls.py, pulling.py and pushing.py
     steps.py       the compiled training step and prediction
+    moves.py       the own steps under way, and what they mean for the next one
     model.py       the built model: registered with the servers, a step's sequence
     pace.py        bounded staleness: wait while too far ahead
     training_steps.py  steps, from their batches to their pushes

@@ -62,4 +62,5 @@ def average(pushes: Sequence[Push], dims: Sequence[int], clip: Clip) -> Push:
         dense=(clipped.numpy(), np.sum([each.dense[1] for each in pushes], axis=0)),
         versions=[min(each) for each in zip(*(push.versions for push in pushes), strict=True)],
         times=[min(each) for each in zip(*(push.times for push in pushes), strict=True)],
+        applied=[min(each) for each in zip(*(push.applied for push in pushes), strict=True)],
     )

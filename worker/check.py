@@ -66,7 +66,7 @@ class LocalServers:
             table.lookup(each.unique, missing=missing)
             for table, each in zip(self._tables, ids, strict=True)
         ]
-        return Pulled(ids, rows, *self._dense, [0], [0.0], [0])
+        return Pulled(ids, rows, *self._dense, [0], [0.0], [0], [0])
 
     def assign_rows(
         self, table: int, ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]

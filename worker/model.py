@@ -32,6 +32,7 @@ from shoal.worker.keras_embeddings import tables_above, vocabulary
 from shoal.worker.lookups import RecordLookup, Refusals
 from shoal.worker.losses import Losses
 from shoal.worker.module import UserModule, user_code
+from shoal.worker.moves import NOTHING, UnderWay
 from shoal.worker.pipeline import Batch
 from shoal.worker.pulling import Pulled
 from shoal.worker.pushing import Push
@@ -231,19 +232,19 @@ class ServedModel:
         return Prepared(batch, pulled, self._inputs(pulled))
 
     def compute(
-        self, prepared: Prepared, task: int, moved: npt.NDArray[np.float32] | None = None
+        self, prepared: Prepared, task: int, under_way: UnderWay = NOTHING
     ) -> tuple[float, Push]:
         """The loss of a prepared batch and the push of its gradients.
 
-        moved: by how much earlier batches of the same push have moved the statistics.
-        With more than one to a push, the gradients are not clipped yet.
+        under_way: the own pushes before it that the values pulled do not have. With more
+        than one batch to a push, the gradients are not clipped yet.
         Raises UserError if loss or gradients are not finite and are not to be left out,
         UserCodeError if the model raises.
         """
         batch, pulled = prepared.batch, prepared.pulled
         trainable, state, *rows = prepared.inputs
-        if moved is not None:
-            state = state + moved
+        if under_way.moves is not None:
+            state = state + under_way.moves
         with (
             self._stage("step"),
             self._calling(f"the training step of {self._module.path.name}"),
@@ -259,9 +260,12 @@ class ServedModel:
                 if pulled.ids[table].unique.size and name not in self._ids.frozen
             },
             dense=(dense.numpy(), change.numpy()),
-            learning_rate=self.callbacks.learning_rate(max(pulled.versions), self.accumulated),
+            learning_rate=self.callbacks.learning_rate(
+                under_way.version(pulled.versions), self.accumulated
+            ),
             versions=pulled.versions,
             times=pulled.times,
+            applied=pulled.applied,
             task=task,
             records_done=batch.records_done,
             modulate_rate=self._modulate_rate,

@@ -37,7 +37,7 @@ class Pulled:
     ids: one a table, as grouped for the pull.
     rows: one a table, float32 [unique, dim].
     trainable, state: the flat dense vectors, float32; not to be written to.
-    versions, times: one a server; PullReply's.
+    versions, times, applied: one a server; PullReply's.
     updates: one an answer; PullReply's.
     """
 
@@ -47,6 +47,7 @@ class Pulled:
     state: Float32
     versions: list[int]
     times: list[float]
+    applied: list[int]
     updates: list[int]
 
 
@@ -125,6 +126,7 @@ class Puller:
         # the oldest.
         versions = [2**62] * len(calls)
         times = [math.inf] * len(calls)
+        applied = [2**62] * len(calls)
         updates = []
         for part, frame in zip(plan.parts, calls.all(methods.PULL, requests), strict=True):
             reply, arrays = frames.decode(frame, pb.PullReply)
@@ -135,6 +137,7 @@ class Puller:
             versions[part.server] = min(versions[part.server], reply.version)
             calls.see(part.server, reply.version)
             times[part.server] = min(times[part.server], reply.time)
+            applied[part.server] = min(applied[part.server], reply.applied)
             updates.append(reply.update)
         rows = plan.rows()
         if cached is not None:
@@ -145,4 +148,4 @@ class Puller:
                 for version, oldest in zip(versions, cached.oldest, strict=True)
             ]
         dense.take(newer)
-        return Pulled(ids, rows, dense.trainable, dense.state, versions, times, updates)
+        return Pulled(ids, rows, dense.trainable, dense.state, versions, times, applied, updates)

@@ -1,12 +1,12 @@
 """Pushing: a step's gradients, to each server its part, each applied once.
 
-Owns the numbers of pushes, and sending again what a server refused because the routing
+Owns the sequence numbers of pushes, and sending again what a server refused because the routing
 had changed. Frames are requests.py's, calls server_calls.py's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ class Push:
     tables: position -> (ids int64 [u], gradients float32 [u, dim]).
     dense: gradient of the flat trainable vector and change of the flat
         non-trainable one.
+    versions, times, applied: of the values that the gradients were computed from, one a
+        server, as PullReply's.
+    sent: by server, the sequence number that its part went out under, last.
     hold: as PushRequest's; ServerGroup.hold gives it.
     left_out: why it is to go to no server at all, in words; "" if it is to.
     """
@@ -37,10 +40,12 @@ class Push:
     learning_rate: float
     versions: list[int]
     times: list[float]
+    applied: list[int]
     task: int
     records_done: int
     modulate_rate: bool = False
     hold: int = 0
+    sent: dict[int, int] = field(default_factory=dict)
     left_out: str = ""
 
 
@@ -51,6 +56,8 @@ class Pusher:
         self._calls = calls
         self._value_type = value_type
         self._sequence = 0
+        # Of each server, what it has acknowledged and no pull was seen to have.
+        self._unseen: list[list[int]] = [[] for _ in range(len(calls))]
 
     def hold(self, push: Push) -> int:
         """As ServerGroup.hold."""
@@ -74,6 +81,8 @@ class Pusher:
                 for server in servers
                 if server in dense or any(ids.size for ids, _ in parts[server].values())
             }
+            # Before they go out: a pull may see one of them applied before its answer is here.
+            push.sent.update(dict.fromkeys(requests, self._sequence))
             faults.point("before-push")
             answers = {
                 server: calls.start(server, methods.PUSH, request)
@@ -91,6 +100,8 @@ class Pusher:
                 reply, _ = frames.decode(frame, pb.PushReply)
                 staleness = max(staleness, reply.staleness)
                 calls.acknowledged(server, self._sequence)
+                if not push.hold:
+                    self._unseen[server].append(self._sequence)
                 calls.see(server, reply.version)
                 if server != max(answers):
                     faults.point("between-acknowledgements")
@@ -116,6 +127,8 @@ class Pusher:
     ) -> bytes:
         identity = pb.PushIdentity(sequence=self._sequence)
         identity.MergeFrom(self._calls.caller)
+        own = [each for each in self._unseen[server] if each > push.applied[server]]
+        self._unseen[server] = own
         header = pb.PushRequest(
             identity=identity,
             routing_epoch=epoch,
@@ -123,6 +136,7 @@ class Pusher:
             pulled_version=push.versions[server],
             pulled_time=push.times[server],
             modulate_rate=push.modulate_rate,
+            own_pushes=len(own),
             hold=push.hold,
             task=push.task,
             records_done=push.records_done,

@@ -7,9 +7,11 @@ training_steps.py's. Four stages, each in its own thread, joined by bounded chan
 
 While step t computes, batches up to t+depth are pulled and gradients from t-depth on pushed:
 batch t is pulled only when all pushes before t-depth are acknowledged, so a row is at most
-`depth` of the worker's own pushes old. With --accumulate a push is of several batches. The
-next task is leased when the last batch of the present one has been read, and the pipeline
-goes on into it; none of its pushes is sent before the present one is reported.
+`depth` of the worker's own pushes old. What these pushes mean for the rate of a schedule and
+for batch normalization's statistics is known and put right (moves.py). With --accumulate a
+push is of several batches. The next task is leased when the last batch of the present one has
+been read, and the pipeline goes on into it; none of its pushes is sent before the present one
+is reported.
 
 With depth 0 ids, pull, step and push follow one another in the caller's thread, and it ends
 with the task: no row is older than the last push. Reading is ahead in any case, which no
@@ -31,6 +33,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker.channel import READ_AHEAD, Channel, ChannelClosedError, read_ahead, taken
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import Prepared, ServedModel
+from shoal.worker.moves import OwnMoves
 from shoal.worker.pace import Pace
 from shoal.worker.pipeline import Batch
 from shoal.worker.training_steps import Step, Tasks, prepare, push, steps
@@ -129,6 +132,7 @@ class _Run:
         # Likewise for the task leased ahead: the one after it is not asked for before it
         # is at work.
         self._ahead: Channel[None] = Channel(1)
+        self._own = OwnMoves()
         self._error: TaskError | None = None
 
     def run(self) -> pb.Task:
@@ -229,7 +233,7 @@ class _Run:
         received = taken(self._pulled, self._progress, "wait for pull")
         while True:
             ends: list[Border | TaskError] = []
-            for step in steps(self._model, _until_end(received, ends), at.task):
+            for step in steps(self._model, _until_end(received, ends), at.task, self._own):
                 self._computed.put(step)
             if not ends:
                 return

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
-
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.blame import blaming
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import Prepared, ServedModel
+from shoal.worker.moves import NOTHING, OwnMoves
 from shoal.worker.pace import Pace
 from shoal.worker.pipeline import Batch
 from shoal.worker.pushing import Push
@@ -58,25 +57,32 @@ def prepare(model: ServedModel, batch: Batch) -> Prepared:
         return model.prepare(batch)
 
 
-def steps(model: ServedModel, batches: Iterable[Prepared], task: pb.Task) -> Iterator[Step]:
+def steps(
+    model: ServedModel, batches: Iterable[Prepared], task: pb.Task, own: OwnMoves | None = None
+) -> Iterator[Step]:
     """The steps of a task, each of as many batches as make a push, the last of what is left.
 
-    Raises as `compute`.
+    own: where pulls are ahead of pushes; gets each step. Raises as `compute`.
     """
     made: list[Step] = []
     for prepared in batches:
-        made.append(compute(model, prepared, task, made))
+        made.append(compute(model, prepared, task, made, own))
         if len(made) == model.accumulated:
-            yield together(model, made)
+            yield together(model, made, own)
             made = []
     if made:
-        yield together(model, made)
+        yield together(model, made, own)
 
 
-def together(model: ServedModel, made: list[Step]) -> Step:
-    """One step of several, of which none is pushed by itself."""
-    if model.accumulated == 1:
-        return made[0]
+def together(model: ServedModel, made: list[Step], own: OwnMoves | None = None) -> Step:
+    """One step of several, of which none is pushed by itself. own: gets it."""
+    step = made[0] if model.accumulated == 1 else _averaged(model, made)
+    if own is not None:
+        own.add(step.push)
+    return step
+
+
+def _averaged(model: ServedModel, made: list[Step]) -> Step:
     left_out = tuple(each for step in made for each in step.left_out)
     kept = [each for each in made if not each.push.left_out]
     if not kept:
@@ -88,16 +94,20 @@ def together(model: ServedModel, made: list[Step]) -> Step:
 
 
 def compute(
-    model: ServedModel, prepared: Prepared, task: pb.Task, before: Sequence[Step] = ()
+    model: ServedModel,
+    prepared: Prepared,
+    task: pb.Task,
+    before: Sequence[Step] = (),
+    own: OwnMoves | None = None,
 ) -> Step:
     """The step of a prepared batch, after those `before` it in the same push.
 
-    Raises as ServedModel.compute, blaming the records.
+    own: what is under way beside them. Raises as ServedModel.compute, blaming the records.
     """
+    under_way = own.under_way(prepared.pulled) if own is not None else NOTHING
     moves = [each.push.dense[1] for each in before if not each.push.left_out]
-    moved = np.sum(moves, axis=0) if moves else None
     with blaming(prepared.batch.records):
-        loss, made = model.compute(prepared, task.id, moved)
+        loss, made = model.compute(prepared, task.id, under_way.then(moves))
     left_out = ((prepared.batch.size, made.left_out),) if made.left_out else ()
     return Step(made, loss, prepared.batch.records_done, left_out)
 

@@ -89,7 +89,9 @@ def client(master: str, number: int, ids: int, seconds: float, staleness: int) -
     def step(batch: np.ndarray) -> None:
         pulled = group.pull([[batch], [batch]], training=True)
         tables = {t: (pulled.ids[t].unique, 0.01 * rows) for t, rows in enumerate(pulled.rows)}
-        group.push(Push(tables, (dense, none), RATE, pulled.versions, pulled.times, 0, 0))
+        group.push(
+            Push(tables, (dense, none), RATE, pulled.versions, pulled.times, pulled.applied, 0, 0)
+        )
 
     for batch in batches:
         step(batch)
@@ -168,11 +170,11 @@ def bytes_a_row(folder: Path) -> float:
         group.register(spec((16,), 0), none, none)
         chunk = 1 << 16
         zeros = np.zeros((chunk, 16), np.float32)
-        group.push(Push({0: (np.arange(chunk), zeros)}, (none, none), RATE, [0], [0.0], 0, 0))
+        group.push(Push({0: (np.arange(chunk), zeros)}, (none, none), RATE, [0], [0.0], [0], 0, 0))
         before = resident(server.pid)
         for first in range(chunk, ROWS + chunk, chunk):
             some = np.arange(first, first + chunk)
-            group.push(Push({0: (some, zeros)}, (none, none), RATE, [0], [0.0], 0, 0))
+            group.push(Push({0: (some, zeros)}, (none, none), RATE, [0], [0.0], [0], 0, 0))
         to_server = rpc.Connection(address)
         rows = to_server.call(methods.STATUS, pb.ServerStatusRequest()).tables[0].rows
         to_server.close()

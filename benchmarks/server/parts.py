@@ -141,7 +141,7 @@ class Server:
         """Gradients of distinct ids and of the dense variables (zeros), as a worker sends them."""
         none = np.zeros(0, np.float32)
         flat = np.zeros(self._dense, np.float32) if dense is None else dense
-        self.group.push(Push({0: (ids, gradients)}, (flat, none), RATE, [0], [0.0], 0, 0))
+        self.group.push(Push({0: (ids, gradients)}, (flat, none), RATE, [0], [0.0], [0], 0, 0))
 
     def close(self) -> None:
         """End the process."""

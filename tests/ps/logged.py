@@ -250,6 +250,7 @@ class World:
             learning_rate=0.1,
             pulled_version=max(0, version - draw.randrange(4)),
             modulate_rate=draw.random() < 0.5,
+            own_pushes=draw.randrange(3),
         )
         gradients = drawn(ids.size, DIM).reshape(ids.size, DIM)
         return frames.encode(header, [ids, gradients, drawn(size), drawn(state)])

@@ -19,8 +19,9 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import cut, restore, write_share
+from shoal.ps.gradients import Gradients
 from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import Gradients, ServerModel
+from shoal.ps.tables import ServerModel
 
 IDS = np.arange(-3000, 3000, dtype=np.int64) * 9973
 SIZE, STATE = 11, 3

@@ -53,8 +53,9 @@ class Caller:
         )
         return reply.initialized
 
-    def pull(self, *ids, training=True, dense_version=-1, tables=None):
+    def pull(self, *ids, training=True, dense_version=-1, tables=None, caller=None):
         header = pb.PullRequest(
+            caller=caller,
             routing_epoch=self.epoch,
             tables=range(len(ids)) if tables is None else tables,
             dense_version=dense_version,
@@ -76,6 +77,7 @@ class Caller:
         pulled=0,
         pulled_time=0.0,
         modulate_rate=False,
+        own=0,
         **identity,
     ):
         header = pb.PushRequest(
@@ -88,6 +90,7 @@ class Caller:
             pulled_version=pulled,
             pulled_time=pulled_time,
             modulate_rate=modulate_rate,
+            own_pushes=own,
         )
         arrays = [np.asarray(ids, np.int64), np.asarray(gradients, np.float32)]
         arrays += [np.asarray(each, np.float32) for each in dense or ()]
@@ -220,6 +223,26 @@ def test_a_modulated_rate_is_divided_by_the_staleness_and_never_raised(ready):
         values.append((float(rows[0, 0]), float(trainable[1])))
     steps = -np.cumsum([12.0, 12.0, 6.0, 4.0])  # staleness 0, 1, 2, 3
     assert values == [(1 + step, 1 + step) for step in steps]
+
+
+def test_a_worker_s_own_pushes_divide_neither_the_rate_nor_its_moves(ready):
+    """Three pushes that were pulled at version 0: the last two of one worker."""
+    dense = np.full(5, 12.0), np.full(2, 6.0)
+    for worker, sequence, own in ((3, 1, 0), (1, 1, 0), (1, 2, 1)):
+        identity = {"worker": worker, "sequence": sequence}
+        reply = ready.push([1], [[12.0] * 3], dense, modulate_rate=True, own=own, **identity)
+    assert reply.staleness == 2  # as it is reported, they count
+    _, (rows, trainable, state) = ready.pull([1])
+    assert rows[0, 0] == trainable[1] == 1 - 12 - 12 - 12  # the last by 1, not by 2
+    assert state[0] == 0.5 + 6 + 3 + 3  # by 1, then by 2 twice
+
+
+def test_a_pull_says_which_of_the_caller_s_pushes_it_has(ready):
+    ready.push([1], np.zeros((1, 3)), worker=1, incarnation=2, sequence=4)
+    ready.push([1], np.zeros((1, 3)), worker=3, sequence=9)
+    for worker, incarnation, applied in ((1, 2, 4), (1, 3, 0), (3, 0, 9), (4, 0, 0)):
+        caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
+        assert ready.pull([1], caller=caller)[0].applied == applied
 
 
 def test_without_modulation_staleness_leaves_the_rate_alone(ready):

@@ -52,7 +52,9 @@ class Worker:
             for table, rows in enumerate(pulled.rows)
         }
         dense = np.zeros(4, np.float32)
-        self.group.push(Push(tables, (dense, NONE), 1.0, pulled.versions, pulled.times, 0, 0))
+        self.group.push(
+            Push(tables, (dense, NONE), 1.0, pulled.versions, pulled.times, pulled.applied, 0, 0)
+        )
         return pulled
 
     def value(self, **options):

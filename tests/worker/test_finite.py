@@ -25,7 +25,7 @@ def push_of(**changes):
     ids = np.array([7, -3, 2**62], np.int64)
     tables = {0: (ids, np.ones((3, 2), np.float32)), 1: (ids, np.ones((3, 2), np.float32))}
     dense = np.ones(4, np.float32), np.ones(2, np.float32)
-    return replace(Push(tables, dense, 0.1, [5, 9], [0.0, 0.0], 1, 10), **changes)
+    return replace(Push(tables, dense, 0.1, [5, 9], [0.0, 0.0], [0, 0], 1, 10), **changes)
 
 
 def broken(which, value):

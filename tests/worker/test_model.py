@@ -182,19 +182,26 @@ def test_two_workers_train_one_model(served, cluster, server_group):
     assert [server.model.version for server in made.servers] == [12, 12]
 
 
-@pytest.mark.parametrize("modulated", [False, True])
-def test_the_flag_divides_the_rate_of_a_stale_push(served, modulated):
-    """Two pushes come in between: a push of the same gradients moves the model by half."""
-    model = served(config=replace(CONFIG, lr_staleness_modulation=modulated))
+@pytest.mark.parametrize(
+    ("modulated", "others", "divisor"), [(False, True, 1), (True, True, 2), (True, False, 1)]
+)
+def test_the_flag_divides_the_rate_of_a_stale_push(
+    served, cluster, server_group, modulated, others, divisor
+):
+    """Two pushes of another worker come in between, or of its own: only the former count."""
+    made = cluster(2)
+    config = replace(CONFIG, lr_staleness_modulation=modulated)
+    other = served(group=server_group(made, worker=1), worker=1)
+    model = served(group=server_group(made), config=config)
     first, *_ = (as_batch(*batch) for batch in batches())
     prepared = model.prepare(first)
     _, stale = model.compute(prepared, task=1)
     for _ in range(2):
-        model.train_batch(first, task=1)
+        (other if others else model).train_batch(first, task=1)
     before = model.prepare(first).pulled.trainable
     model.push(stale)
     moved = model.prepare(first).pulled.trainable - before
-    expected = -0.5 * stale.dense[0] / (2 if modulated else 1)
+    expected = -0.5 * stale.dense[0] / divisor
     np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-6)
 
 

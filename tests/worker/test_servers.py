@@ -54,6 +54,7 @@ def push_of(pulled, value, dense=0.0):
         learning_rate=1.0,
         versions=pulled.versions,
         times=pulled.times,
+        applied=pulled.applied,
         task=1,
         records_done=0,
     )

@@ -28,6 +28,7 @@ class Made:
     left_out: str = ""
     records_done: int = 0
     dense: tuple[float, float] = (0.0, 0.0)
+    sent: tuple[int, ...] = ()
 
 
 class Model:
@@ -54,9 +55,9 @@ class Model:
 
     def prepare(self, batch):
         self._visit("pull", batch.first)
-        return SimpleNamespace(batch=batch)
+        return SimpleNamespace(batch=batch, pulled=SimpleNamespace(applied=()))  # of no server
 
-    def compute(self, prepared, task, moved):
+    def compute(self, prepared, task, under_way):
         self._visit("compute", prepared.batch.first)
         number = prepared.batch.first
         return 0.5, Made(number, left_out=self.left_out.get(number, ""))

@@ -1,0 +1,64 @@
+"""What a push brings, unpacked, and what its effect depends on beside that.
+
+Owns no values: applying a push is tables.py's, unpacking it unpack.py's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.proto import shoal_pb2 as pb
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+
+def flat_size(variables: Sequence[pb.VariableSpec]) -> int:
+    """Elements of the flat vector that holds `variables`."""
+    sizes: list[int] = [math.prod(variable.shape) for variable in variables]
+    return sum(sizes)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """One push, unpacked.
+
+    tables: position of each table -> (ids int64 [n], gradients float32 [n, dim])
+    dense: gradient of the trainable slice and change of the non-trainable one,
+        both float32, or None.
+    own_pushes: of the pushes that came since the pull, those of the same worker.
+    sender: the worker, its incarnation, and the push's sequence.
+    """
+
+    tables: dict[int, tuple[Int64, Float32]]
+    dense: tuple[Float32, Float32] | None
+    learning_rate: float
+    pulled_version: int
+    pulled_time: float
+    modulate_rate: bool = False
+    own_pushes: int = 0
+    sender: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a push's effect depends on beside its gradients.
+
+    step: of the optimizers, from 1, of no other push. staleness: in pushes.
+    """
+
+    step: int
+    staleness: int
+
+    def others(self, push: Gradients) -> int:
+        """The pushes of other workers in the staleness of `push`.
+
+        A worker's own pushes since the pull follow one another, as with one worker alone: it
+        is those of others that a push is in conflict with.
+        """
+        return max(0, self.staleness - push.own_pushes)
