@@ -38,10 +38,10 @@ def modes(workers: int) -> dict[str, dict[str, Any]]:
     """The flags of each mode, by name; "serial" is what the others are compared with."""
     several = {"num_workers": workers}
     return {
-        "serial": {"num_workers": 1},
-        "depth 2": {"num_workers": 1, "pipeline_depth": 2},
+        "serial": {"num_workers": 1, "pipeline_depth": 0},
+        "one worker": {"num_workers": 1},
+        "async, depth 0": several | {"pipeline_depth": 0},
         "async": several,
-        "async, depth 2": several | {"pipeline_depth": 2},
         "async, lr modulated": several | {"lr_staleness_modulation": True},
         "bounded by 2": several | {"staleness_bound": 2},
         f"sync of {workers}": several | {"sync": True, "minibatch_size": BATCH // workers},

@@ -95,8 +95,10 @@ def _check_synchronous(options: JobOptions) -> None:
         if given := _given(options, "grads_to_wait", "sync_late"):
             raise UserError(f"{given} is of synchronous training: add --sync")
         return
+    # 0 is what --sync does anyway.
+    depth = ("pipeline_depth",) if options.pipeline_depth else ()
     if given := _given(
-        options, "pipeline_depth", "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
+        options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
     ):
         raise UserError(
             f"{given} is of asynchronous training, --sync has no use for it: leave one of them out"

@@ -93,7 +93,7 @@ class JobOptions(KubernetesOptions):
         "How many of the worker's own pushes a row may lack, so that the rows of later steps are "
         "pulled and gradients of earlier ones pushed while a step computes. 0: pull, compute, "
         "push, one after the other.",
-        0,
+        2,
         commands="train",
         least=0,
     )

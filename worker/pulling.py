@@ -142,7 +142,8 @@ class Puller:
         rows = plan.rows()
         if cached is not None:
             rows = cached.join(rows, versions)
-            # The gradients are as stale as the oldest row that they come from.
+            # The gradients are as stale as the oldest row that they come from. What it lacks
+            # counts as others' pushes, though some may be our own.
             versions = [
                 version if oldest is None else min(version, oldest)
                 for version, oldest in zip(versions, cached.oldest, strict=True)
