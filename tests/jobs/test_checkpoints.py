@@ -9,7 +9,7 @@ from shoal.checkpoints import arrow
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
 from shoal.checkpoints.storage import LocalStorage
 from tests.jobs.running import RunningJob, until
-from tests.jobs.test_exactly_once import COUNTING, applied
+from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 
@@ -41,7 +41,7 @@ def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_p
         checkpoint_dir=tmp_path / "saved",
         keep_checkpoint_max=2,
         num_minibatches_per_task=4,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         job.at_gate("step-20")
         # Pushes stand still at 19, of which the master hears within a second.
@@ -75,7 +75,7 @@ def test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnin
         environment={"GATES": "step-10 step-20"},
         training_data=numbered[0],
         checkpoint_steps=5,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         folder = job.folder.path / "checkpoints"
 

@@ -9,7 +9,7 @@ from shoal.checkpoints.folders import newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.proto import faults
 from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_exactly_once import COUNTING, applied
+from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 
@@ -32,7 +32,7 @@ def cuttable(numbered, tmp_path):
             output=tmp_path / "out",
             num_ps=2,
             num_minibatches_per_task=4,
-            **COUNTING,
+            **SERIAL,
             **fields,
         )
         return job, relays

@@ -12,6 +12,8 @@ from tests.jobs.running import RunningJob, audited, until
 pytestmark = pytest.mark.job
 
 COUNTING = {"model_def": "counting.custom_model", "minibatch_size": 10}
+SERIAL = COUNTING | {"pipeline_depth": 0}
+"""While a worker stands at a gate, its earlier pushes are all acknowledged."""
 
 
 def applied(output):
@@ -36,7 +38,7 @@ def test_kills_between_servers_of_all_workers_and_in_evaluation(numbered, tmp_pa
         num_minibatches_per_task=4,
         num_workers=2,
         num_ps=2,
-        **COUNTING,
+        **SERIAL,
     )
     with job:
         # A push that one server applies, and the other may or may not.
@@ -91,7 +93,7 @@ def test_a_feed_that_shuffles_repeats_whole_tasks(numbered, tmp_path):
         training_data=training,
         output=tmp_path / "out",
         num_minibatches_per_task=12,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         pid = job.at_gate("step-7")
         until("the pushes before it", lambda: job.server_status(0).pushes == 6)

@@ -5,7 +5,7 @@ import pytest
 from shoal.proto import faults
 from tests.jobs.running import RunningJob, audited, until
 from tests.jobs.test_determinism import model
-from tests.jobs.test_exactly_once import COUNTING, applied
+from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 
@@ -32,7 +32,7 @@ def test_kills_at_every_point_of_a_push_and_while_a_log_is_done_again(
         log_place=place,
         checkpoint_steps=15,
         relaunch_limit=20,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         for gate, point in zip(gates, [*POINTS, "log-replaying", "log-replaying", ""], strict=True):
             job.at_gate(gate)
@@ -70,7 +70,7 @@ def test_a_log_in_files_outlives_all_servers_at_once(numbered, tmp_path):
         log_place="file",
         checkpoint_steps=15,
         relaunch_limit=20,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         for gate in ("step-7", "step-21"):
             job.at_gate(gate)
@@ -105,6 +105,7 @@ def test_rows_and_all_else_are_those_of_an_undisturbed_job(
         minibatch_size=25,
         num_ps=2,
         seed=7,
+        pipeline_depth=0,
         durability="log",
     ) as job:
         job.wait_status("servers", lambda status: status.servers_alive == 2)

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.proto import faults
 from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_exactly_once import COUNTING, applied
+from tests.jobs.test_exactly_once import COUNTING, SERIAL, applied
 
 pytestmark = pytest.mark.job
 
@@ -92,7 +92,7 @@ def test_worker_and_master_die_together(numbered, tmp_path):
         output=tmp_path / "out",
         num_minibatches_per_task=4,
         num_ps=2,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         worker = job.at_gate("record-205")
         master = job.pid("master")

@@ -10,7 +10,7 @@ from shoal.checkpoints.folders import newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.job_folder import JobFolder
 from tests.jobs.running import RunningJob, arguments_of, audited
-from tests.jobs.test_exactly_once import COUNTING, applied
+from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 
@@ -40,7 +40,7 @@ def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_
         num_workers=1,
         num_minibatches_per_task=4,
         checkpoint_steps=5,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         job.at_gate("step-20")
         root = LocalStorage(job.folder.path / "checkpoints")
@@ -87,7 +87,7 @@ def test_what_is_in_a_log_in_files_is_not_lost_when_all_die(
         durability="log",
         log_place="file",
         checkpoint_steps=steps,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         job.at_gate("step-20")
         root = LocalStorage(job.folder.path / "checkpoints")

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from tests.jobs.running import RunningJob, run
-from tests.jobs.test_exactly_once import COUNTING, applied
+from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 
@@ -26,7 +26,7 @@ def test_a_worker_waits_for_one_that_stands_still_until_that_is_killed(numbered,
         num_minibatches_per_task=4,
         num_workers=2,
         staleness_bound=1,
-        **COUNTING,
+        **SERIAL,
     ) as job:
         pid = job.at_gate("record-100")
 
