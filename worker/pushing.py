@@ -117,6 +117,12 @@ class Pusher:
                 for table, (ids, gradients) in tables.items()
             }
 
+    def _own_since(self, server: int, applied: int) -> int:
+        """How many pushes a server has acknowledged after one. Of a later pull each time."""
+        own = [sequence for sequence in self._unseen[server] if sequence > applied]
+        self._unseen[server] = own
+        return len(own)
+
     def _frame(
         self,
         push: Push,
@@ -127,8 +133,6 @@ class Pusher:
     ) -> bytes:
         identity = pb.PushIdentity(sequence=self._sequence)
         identity.MergeFrom(self._calls.caller)
-        own = [each for each in self._unseen[server] if each > push.applied[server]]
-        self._unseen[server] = own
         header = pb.PushRequest(
             identity=identity,
             routing_epoch=epoch,
@@ -136,7 +140,7 @@ class Pusher:
             pulled_version=push.versions[server],
             pulled_time=push.times[server],
             modulate_rate=push.modulate_rate,
-            own_pushes=len(own),
+            own_pushes=self._own_since(server, push.applied[server]),
             hold=push.hold,
             task=push.task,
             records_done=push.records_done,
