@@ -19,7 +19,7 @@ import click.core
 
 from shoal import cli_jobs
 from shoal.cli_analyze import analyze
-from shoal.cli_chaos import chaos_options
+from shoal.cli_chaos import chaos_options, counting
 from shoal.cli_chaos import run as run_chaos
 from shoal.cli_checkpoints import checkpoint
 from shoal.cli_data import DataCommand
@@ -232,17 +232,20 @@ def chaos(context: click.Context, /, **values: Any) -> None:
     """Train a model while processes of the job are killed, paused or cut off on purpose.
 
     Takes the flags of shoal train too, and runs the job on this machine. Prints what was
-    done, the audit, and how the metrics differ from those of the same job undisturbed. Exits
-    with 1 if the job failed, a record is unaccounted for, or not all could be done.
+    done, the audit, and how the metrics differ from those of the same job undisturbed, or with
+    --count, which rows differ from the audit. Exits with 1 if the job failed, a record is
+    unaccounted for, or not all could be done.
     Where --relaunch-limit is not given, it is raised to what is needed.
     """
     of_job = {field.name for field in option_fields()}
-    given = context.get_parameter_source("relaunch_limit")
+    command_line = click.core.ParameterSource.COMMANDLINE
+    given = {n for n in values if context.get_parameter_source(n) == command_line}
     try:
-        config = JobConfig(
-            command="train", **{name: values.pop(name) for name in list(values) if name in of_job}
-        )
-        run_chaos(config, limit_given=given == click.core.ParameterSource.COMMANDLINE, **values)
+        fields = {name: values.pop(name) for name in list(values) if name in of_job}
+        if values["count"]:
+            fields = counting(fields, given)
+        config = JobConfig(command="train", **fields)
+        run_chaos(config, limit_given="relaunch_limit" in given, **values)
     except UserError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +14,30 @@ import click.core
 
 from shoal.config import JobConfig
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
+from shoal.flags import flag
 
 if TYPE_CHECKING:
     from shoal.chaos.faults import Fault
     from shoal.chaos.run import Outcome
 
+
+def _for_count(context: click.Context, _: click.Parameter, count: bool) -> bool:
+    """The model is given with --count."""
+    if count:
+        for parameter in context.command.params:
+            parameter.required = False
+    return count
+
+
 OPTIONS = (
+    click.option(
+        "--count",
+        is_flag=True,
+        is_eager=True,
+        callback=_for_count,
+        help="Train a model of shoal's own on data of its own, whose rows count how often each "
+        "record was trained, and compare them with the audit. Exits with 1 on any difference.",
+    ),
     click.option(
         "--kill",
         "kills",
@@ -77,9 +97,27 @@ def chaos_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def counting(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """The fields of the configuration of a job that counts, of those that were given.
+
+    values: of all flags of a job. given: names of the flags on the command line. Raises UserError
+    for one with which no row could be a count.
+    """
+    from shoal.chaos.count_job import COMPARED, FIXED, count_values
+
+    for name in (*FIXED, *COMPARED):
+        if name in given:
+            what = "it has its own" if name in FIXED else "rows are compared, not metrics"
+            raise UserError(f"{flag(name)} cannot be given with --count: {what}")
+    job_dir = values["job_dir"] or os.path.join("shoal-jobs", values["job_name"] or "counts")
+    changes = count_values(Path(os.path.abspath(job_dir)))
+    return values | {name: value for name, value in changes.items() if name not in given}
+
+
 def run(
     config: JobConfig,
     *,
+    count: bool,
     kills: Sequence[str],
     pauses: Sequence[str],
     cuts: Sequence[str],
@@ -93,7 +131,8 @@ def run(
     import dataclasses
 
     from shoal.chaos import faults
-    from shoal.chaos.run import given_metrics, run_disturbed, run_undisturbed
+    from shoal.chaos.count_job import write_input
+    from shoal.chaos.run import counted, given_metrics, run_disturbed, run_undisturbed
     from shoal.display import default_display, print_report
     from shoal.result import JobFailedError
 
@@ -109,6 +148,10 @@ def run(
     planned = faults.drawn(asked, seed) + faults.random_kills(random_kills, seed, *counts)
     if not planned:
         raise UserError("nothing is to be done: give --kill, --pause, --cut or --random-kills")
+    if count:
+        undisturbed = "none"
+        config = config.resolved()
+        write_input(Path(config.training_data), seed=config.seed)
     # Refused before the job, if it is to be.
     plain = {} if undisturbed in ("run", "none") else given_metrics(undisturbed)
     if not limit_given:
@@ -125,6 +168,10 @@ def run(
     click.echo(outcome.audit_text)
     if outcome.state == "stopped":
         sys.exit(EXIT_INTERRUPTED)
+    if count:
+        counted(config, outcome)
+        if outcome.comparison is not None:
+            click.echo("\n".join(outcome.comparison.lines()))
     if outcome.state == "succeeded" and outcome.result is not None and undisturbed != "none":
         if not outcome.result.metrics:
             click.echo("no metric to compare: the job has no --validation-data")

@@ -8,12 +8,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.chaos.count import Comparison, Course, compare
+from shoal.chaos.count_job import read_input
 from shoal.chaos.faults import Fault
 from shoal.chaos.watcher import Deed, Watcher
 from shoal.client import run_job
@@ -34,7 +37,8 @@ class Outcome:
 
     state: as JobResult's, or "died" where it ended without a result. result: None then.
     failure: why it did not succeed, in words. audit: as `shoal audit --json` prints it, and
-    audit_text for people; problems: what makes the run a bad one, in words.
+    audit_text for people; problems: what makes the run a bad one, in words. courses: its start
+    and resumptions. comparison: of `counted`.
     """
 
     state: str
@@ -44,6 +48,8 @@ class Outcome:
     audit: dict[str, Any]
     audit_text: str
     problems: list[str] = field(default_factory=list)
+    courses: list[Course] = field(default_factory=list)
+    comparison: Comparison | None = None
 
     @property
     def not_done(self) -> list[Deed]:
@@ -57,6 +63,7 @@ def run_disturbed(config: JobConfig, planned: Sequence[Fault], display: Display)
     planned: none still to be drawn. Raises UserError before anything is started.
     """
     config = config.resolved()
+    courses = [Course(time.time(), config.num_ps)]
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as name, _in_folder(Path(name)):
         watcher = Watcher(config, list(planned), Path(name))
         watcher.start()
@@ -76,6 +83,7 @@ def run_disturbed(config: JobConfig, planned: Sequence[Fault], display: Display)
         watcher.deeds,
         *audited(Path(config.job_dir)),
     )
+    outcome.courses = courses
     if outcome.state != "succeeded":
         outcome.problems.append(f"the job has {outcome.state}")
     outcome.problems += outcome.audit.get("problems", ["there is no audit"])
@@ -84,6 +92,29 @@ def run_disturbed(config: JobConfig, planned: Sequence[Fault], display: Display)
         for deed in outcome.not_done
     ]
     return outcome
+
+
+def counted(config: JobConfig, outcome: Outcome) -> None:
+    """Compare the rows of a job that counts with its audit, and note what is wrong.
+
+    config: of the job, as `count_job.count_values` has it, resolved.
+    """
+    output = Path(config.output)
+    if not outcome.audit or not (output / "manifest.json").is_file():
+        outcome.problems.append("no row could be counted: there is no export, or no audit")
+        return
+    comparison = outcome.comparison = compare(
+        output,
+        read_input(Path(config.training_data)),
+        config.num_epochs,
+        config.minibatch_size,
+        outcome.audit,
+        outcome.courses,
+    )
+    if comparison.differs:
+        outcome.problems.append("the model's rows are not as input and audit say")
+    if comparison.lost and outcome.state == "succeeded":
+        outcome.problems.append("the job has lost updates and says that it succeeded")
 
 
 @contextmanager

@@ -1,0 +1,181 @@
+"""The comparison of a job's rows with its data and its audit, on rows made by hand."""
+
+import math
+from collections import Counter
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shoal.chaos.count import Course, compare
+from shoal.chaos.count_job import GROUPS, read_input, write_input
+from shoal.counting import counts
+from shoal.errors import UserError
+from shoal.native.ids import slot_of
+from shoal.proto.routing import Routing, slice_of
+
+RECORDS = 40
+EPOCHS = 2
+RESUMED = 1000.0
+"""The moment at which the job is resumed on another number of servers."""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_input(folder, records=RECORDS, users=7, seed=3)
+    return read_input(folder)
+
+
+def holder(table, key, servers):
+    if table == "groups":
+        return next(
+            s for s in range(servers) if key in range(*slice_of(GROUPS, s, servers).indices(GROUPS))
+        )
+    return Routing.even(servers).owners[slot_of(np.array([key], np.int64))][0]
+
+
+def keys_of(source, position):
+    record = int(source.records[position])
+    return {"records": record, "users": int(source.users[position]), "groups": record % GROUPS}
+
+
+def rows_of(sources, ranges, courses):
+    """{table: Counter of id}, one record of one range after another."""
+    rows = {name: Counter() for name in ("records", "users", "groups")}
+    for source in sources:
+        for position in range(len(source.records)):
+            for table, key in keys_of(source, position).items():
+                rows[table][key] += EPOCHS
+    by_name = {source.name: source for source in sources}
+    for each in ranges:
+        before = datetime.fromisoformat(each["upto"]).timestamp() < RESUMED
+        servers = courses[0].servers if before else courses[-1].servers
+        for position in range(each["start"], each["end"]):
+            for table, key in keys_of(by_name[each["source"]], position).items():
+                if each["server"] in (None, holder(table, key, servers)):
+                    rows[table][key] += 1 if each["kind"] == "repeated" else -1
+    return rows
+
+
+def write_export(folder, rows):
+    (folder / "tables").mkdir(exist_ok=True)
+    for name in ("records", "users"):
+        ids, vectors = list(rows[name]), [[-float(n)] for n in rows[name].values()]
+        table = pa.table({"id": pa.array(ids, pa.int64()), "vector": vectors})
+        pq.write_table(table, folder / "tables" / f"{name}.parquet")
+    values = [-float(rows["groups"][group]) for group in range(GROUPS)]
+    dense = {"name": ["dense/groups"], "shape": [[GROUPS]], "values": [values]}
+    pq.write_table(pa.table(dense), folder / "dense.parquet")
+
+
+def moment(seconds):
+    return datetime.fromtimestamp(seconds).isoformat()
+
+
+def a_range(source, start, end, *, kind="repeated", server=None, at=0.0, upto=None):
+    return {
+        "kind": kind,
+        "server": server,
+        "worker": "worker-0",
+        "incarnation": 1,
+        "source": source.name,
+        "start": start,
+        "end": end,
+        "epoch": 0,
+        "from": moment(at),
+        "upto": moment(at if upto is None else upto),
+    }
+
+
+def compared(folder, sources, ranges, courses):
+    return compare(folder, sources, EPOCHS, 10, {"ranges": ranges}, courses)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_ranges_make_every_row_exact_and_any_other_row_differs(data, sources, tmp_path):
+    courses = [
+        Course(0.0, data.draw(st.integers(1, 3))),
+        Course(RESUMED, data.draw(st.integers(1, 3))),
+    ]
+    ranges = []
+    for _ in range(data.draw(st.integers(0, 4))):
+        source = data.draw(st.sampled_from(sources))
+        start = data.draw(st.integers(0, len(source.records)))
+        later = data.draw(st.booleans())
+        servers = courses[later].servers
+        ranges.append(
+            a_range(
+                source,
+                start,
+                data.draw(st.integers(start, len(source.records))),
+                kind=data.draw(st.sampled_from(["repeated", "lost"])),
+                server=data.draw(st.none() | st.integers(0, servers - 1)),
+                at=RESUMED + 5 if later else RESUMED - 5,
+            )
+        )
+    rows = rows_of(sources, ranges, courses)
+    write_export(tmp_path, rows)
+    comparison = compared(tmp_path, sources, ranges, courses)
+    assert not comparison.differs, comparison.lines()
+    assert all(count.exact == count.rows for count in comparison.counts)
+    assert comparison.doubts == []
+
+    table = data.draw(st.sampled_from(sorted(rows)))
+    key = data.draw(st.sampled_from(sorted(rows[table])))
+    rows[table][key] += data.draw(st.sampled_from([-1, 1, 0.5]))
+    write_export(tmp_path, rows)
+    comparison = compared(tmp_path, sources, ranges, courses)
+    found = {count.table: count.differences for count in comparison.counts}
+    assert [each.id for each in found.pop(table)] == [key]
+    assert not any(found.values())
+    assert f"DIFFERENCE: {table}: {key} of ps-" in "\n".join(comparison.lines())
+
+
+def test_an_id_that_is_not_in_the_input_differs(sources, tmp_path):
+    courses = [Course(0.0, 2)]
+    rows = rows_of(sources, [], courses)
+    rows["users"][12345] = 1
+    write_export(tmp_path, rows)
+    comparison = compared(tmp_path, sources, [], courses)
+    assert comparison.differs
+    assert any("12345 of ps-" in line for line in comparison.lines())
+    assert any("expected none of this id, found 1" in line for line in comparison.lines())
+
+
+def test_a_range_on_either_side_of_a_resumption_bounds_the_rows_and_says_so(sources, tmp_path):
+    courses = [Course(0.0, 1), Course(RESUMED, 3)]
+    ranges = [a_range(sources[0], 0, 6, server=0, at=RESUMED - 1, upto=RESUMED + 1)]
+    # By three servers some of the rows are on others, by one server none is.
+    for at in (RESUMED - 1, RESUMED + 1):
+        write_export(
+            tmp_path, rows_of(sources, [a_range(sources[0], 0, 6, server=0, at=at)], courses)
+        )
+        comparison = compared(tmp_path, sources, ranges, courses)
+        assert not comparison.differs
+        assert len(comparison.doubts) == 1
+    rows = rows_of(sources, [], courses)
+    rows["records"][0] += 2
+    write_export(tmp_path, rows)
+    assert compared(tmp_path, sources, ranges, courses).differs
+
+
+def test_the_data_has_each_record_once_and_users_that_repeat(sources, tmp_path):
+    records = np.concatenate([source.records for source in sources])
+    users = np.concatenate([source.users for source in sources])
+    assert sorted(records) == list(range(RECORDS))
+    assert len(set(users)) < RECORDS / 4
+    assert len(sources) == 2
+    assert math.prod(len(source.records) for source in sources) > 0
+    (tmp_path / "mine.csv").touch()
+    with pytest.raises(UserError, match=r"holds mine\.csv, which is not its data"):
+        write_input(tmp_path)
+
+
+def test_the_model_counts_in_as_many_dense_weights():
+    assert counts.GROUPS == GROUPS

@@ -1,0 +1,72 @@
+"""`shoal chaos --count`: every row of a disturbed job is what its audit says."""
+
+import re
+import subprocess
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shoal.chaos.count import Course, compare
+from shoal.chaos.count_job import INPUT, read_input
+from shoal.job_folder import JobFolder
+from tests.docs.test_flags import PAGE
+from tests.jobs.running import arguments_of, audited
+
+pytestmark = pytest.mark.job
+
+
+def documented():
+    """The flags of the command in the guide, as fields of a RunningJob."""
+    (command,) = re.findall(r"\$ shoal chaos --count(?: \\\n|[^\n])*", PAGE.read_text())
+    words = command.replace("\\\n", " ").split()[4:]
+    fields = {}
+    for flag, value in zip(words[::2], words[1::2], strict=True):
+        fields.setdefault(flag.removeprefix("--").replace("-", "_"), []).append(value)
+    return fields
+
+
+@pytest.mark.skipif(not PAGE.parent.is_dir(), reason="the docs are not beside the tests")
+def test_the_command_of_the_guide_counts_every_row_exactly(tmp_path):
+    fields = {"count": True, "job_dir": tmp_path / "job", **documented()}
+    line = arguments_of("chaos", **fields)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PROBLEM" not in done.stdout
+    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
+    assert re.search(r"  users +(\d+) rows checked, +\1 exact; sum 15,360", done.stdout)
+    assert re.search(r"  groups +12 rows checked, +12 exact; sum 15,360", done.stdout)
+
+
+def test_a_row_that_was_changed_behind_the_job_is_named(tmp_path):
+    fields = {"count": True, "job_dir": tmp_path / "job", "pause": "ps:0@step=20,seconds=0.2"}
+    line = arguments_of("chaos", **fields)
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "job" / "export"
+    table = folder / "tables" / "records.parquet"
+    rows = pq.read_table(table).to_pydict()
+    rows["vector"][rows["id"].index(17)][0] -= 1
+    pq.write_table(pa.table(rows), table)
+    sources = read_input(tmp_path / ("job" + INPUT))
+    comparison = compare(
+        folder, sources, 2, 32, audited(JobFolder(tmp_path / "job")), [Course(0.0, 1)]
+    )
+    assert comparison.differs
+    assert "DIFFERENCE: records: 17 of ps-0: expected 2, found 3" in comparison.lines()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"model_def": "m.m"}, "--model-def cannot be given with --count: it has its own"),
+        ({"sync": True}, "--sync cannot be given with --count"),
+        ({"tolerance": 1}, "--tolerance cannot be given with --count: rows are compared"),
+    ],
+)
+def test_flags_by_which_a_row_is_no_count_are_refused(tmp_path, fields, told):
+    line = arguments_of("chaos", count=True, kill="ps:0@step=1", job_dir=tmp_path / "j", **fields)
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: {told}")
+    assert list(tmp_path.iterdir()) == []
