@@ -17,8 +17,8 @@ from shoal.errors import UserError
 from shoal.flags import flag
 from shoal.user_module import MODULE_FUNCTIONS, missing_functions
 
-MANIFESTS = ("manifest.json", "_manifest.json")
-"""Written last into an output folder: by the exporter, and beside predictions."""
+MANIFEST = "manifest.json"
+"""Of an export."""
 
 KERAS_OPTIMIZERS = (
     *("SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl"),
@@ -48,7 +48,7 @@ def with_checkpoint(config: JobConfig) -> JobConfig:
     So that all workers take the same one, while a training job may be adding others.
     Raises UserError if there is neither an export nor a whole checkpoint.
     """
-    if not config.restore_from or (Path(config.restore_from) / MANIFESTS[0]).is_file():
+    if not config.restore_from or (Path(config.restore_from) / MANIFEST).is_file():
         return config
     # Late, as only few jobs need it.
     from shoal.checkpoints.folders import checkpoint_at
@@ -71,7 +71,7 @@ def with_checkpoint(config: JobConfig) -> JobConfig:
     if found is None:
         raise UserError(
             f"--restore-from: {config.restore_from} is not the output of a training job: it "
-            f"has no {MANIFESTS[0]}, and holds no checkpoint"
+            f"has no {MANIFEST}, and holds no checkpoint"
         )
     return dataclasses.replace(config, restore_from=found.folder.location)
 
@@ -192,40 +192,3 @@ def check_data(config: JobConfig) -> list[str]:
                     raise
                 raise UserError(f"{flag(name)}: {error}") from error
     return doubts
-
-
-def check_output(config: JobConfig) -> None:
-    """The output folder is free, or may be replaced. Changes nothing."""
-    if not config.output:
-        return
-    if "://" in config.output:
-        raise UserError(f"--output: {config.output} is a URL; a local or mounted folder is needed")
-    path = Path(config.output)
-    if path.exists() and not path.is_dir():
-        raise UserError(f"--output: {path} is a file; a folder is expected")
-    if not path.is_dir() or not any(path.iterdir()):
-        return
-    if not config.overwrite:
-        raise UserError(
-            f"--output: the folder {path} is not empty; choose another one, or replace it "
-            f"with --overwrite"
-        )
-    if not any((path / name).is_file() for name in MANIFESTS):
-        raise UserError(
-            f"--output: the folder {path} is not empty and was not made by shoal; --overwrite "
-            f"replaces only what a job wrote"
-        )
-    check_removable(path, config, "--output")
-
-
-def check_removable(folder: Path, config: JobConfig, named: str) -> None:
-    """Removing `folder` takes nothing that this job needs. Raises UserError otherwise."""
-    needed = {flag(name): getattr(config, name) for name in (*DATA_FIELDS, "restore_from")}
-    needed |= {"--model-zoo": config.model_zoo, "the working directory": os.getcwd()}
-    if named == "--output":
-        needed["--job-dir"] = config.job_dir
-    for name, value in needed.items():
-        if value and Path(value).resolve().is_relative_to(folder.resolve()):
-            raise UserError(
-                f"{named}: --overwrite would remove {folder}, which holds {name} ({value})"
-            )

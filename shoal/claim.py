@@ -7,13 +7,12 @@ import dataclasses
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.checks import check_output, check_removable
+from shoal.checkpoints.outputs import check_output, check_removable
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.job_folder import JobFolder
@@ -94,10 +93,6 @@ def reopened(folder: JobFolder, config: JobConfig) -> Iterator[JobFolder]:
 def _empty(folder: JobFolder, config: JobConfig) -> None:
     """Make room for the job; what is removed here was checked before."""
     try:
-        # Predictions must not mix with earlier ones. An earlier model stays until the
-        # new one is whole: the exporter replaces it.
-        if config.command == "predict" and Path(config.output).is_dir():
-            shutil.rmtree(config.output)
         folder.empty()
         write_text(folder.config, config.to_json())
         folder.logs.mkdir()

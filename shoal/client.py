@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shoal.checks import check_inputs, check_output, with_checkpoint
+from shoal.checkpoints.outputs import check_output, try_output
+from shoal.checks import check_inputs, with_checkpoint
 from shoal.claim import claimed, reclaimed
 from shoal.config import RESUMABLE_IMAGES, JobConfig
 from shoal.display import Display
@@ -55,6 +56,7 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
     doubts = check_inputs(config)
     config = with_checkpoint(config)
     check_output(config)
+    try_output(config)
     with claimed(config) as folder:
         try:
             with display, Interruptions() as interruptions:
@@ -80,6 +82,8 @@ def resume_job(job_dir: str, changes: dict[str, Any], display: Display) -> JobRe
         raise UserError(f"{flag(image[0])} is for jobs on Kubernetes, and {job_dir} is none")
     with reclaimed(JobFolder(Path(job_dir).absolute()), changes) as (folder, config):
         check_inputs(config)
+        check_output(config)
+        try_output(config)
         try:
             # Whatever was left of it must not speak for the job any more.
             kill_job(folder.config)

@@ -12,6 +12,7 @@ kubernetes_options.py's, what they may hold config_checks.py's.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import secrets
@@ -90,6 +91,11 @@ class JobConfig(JobOptions):
         # URLs and the like are left to the readers.
         paths = {key: os.path.abspath(at) for key, at in given.items() if at and "://" not in at}
         return {"job_dir": job_dir, "checkpoint_dir": checkpoints} | paths
+
+    @property
+    def job_id(self) -> str:
+        """Names this job, and no other of the same name; unlike the token it is no secret."""
+        return hashlib.sha256(f"job {self.token}".encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
         """The configuration as a JSON object, one key per field."""

@@ -46,7 +46,7 @@ class JobOptions(KubernetesOptions):
         "",
     )
     output: str = option(
-        "Folder for what the job makes: the exported model (train) or the predictions "
+        "Folder for what the job makes: the exported model (train; also a URL) or the predictions "
         "(predict). Must not exist, or be empty.",
         "",
         commands="train predict",

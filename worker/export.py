@@ -16,10 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-import os
-import shutil
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.checkpoints.outputs import Place, replacing_output
 from shoal.checkpoints.saved import EXPORT_FORMAT
+from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.worker import saved_model
 from shoal.worker.export_tables import ExportedTable, file_name, write_tables
@@ -39,69 +38,61 @@ from shoal.worker.servers import ServerGroup
 
 logger = logging.getLogger(__name__)
 
-FORMAT = EXPORT_FORMAT
+FORMAT, MANIFEST = EXPORT_FORMAT, "manifest.json"
 KERAS, SAVED_MODEL = "keras", "savedmodel"
 
 
-def export(
-    model: ServedModel,
-    servers: ServerGroup,
-    output: str,
-    job_name: str,
-    *,
-    kinds: Container[str] = (KERAS, SAVED_MODEL),
-    max_table_bytes: float = math.inf,
-) -> None:
-    """Write the export to `output`, whole or not at all.
+def export(model: ServedModel, servers: ServerGroup, config: JobConfig) -> None:
+    """Write the export to --output, whole or not at all.
 
-    kinds: which models, of KERAS and SAVED_MODEL; tables and dense values always.
-    max_table_bytes: of ids and rows of a table that is put into the models.
+    config: says where, which models beside tables and dense values (`export_kinds`), and
+        the bytes of ids and rows of a table that is put into the models.
 
-    Raises UserError if the folder cannot be written, UserCodeError if Keras cannot save
-    the model.
+    Raises UserError if --output cannot be written, or must not be replaced; UserCodeError if
+    Keras cannot save the model.
     """
-    target = Path(output)
-    what = f"exporting the model of {model.file}"
-    partial = target.with_name(f".{target.name}.partial")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        model.pull_dense()
-        tables = write_tables(partial / "tables", servers, model.tables, max_table_bytes)
-        _write_dense(partial / "dense.parquet", model)
-        keras_file, signature = None, dict[str, dict[str, str]]()
-        with _user_layers(what):
-            if KERAS in kinds:
-                keras_file = _save_keras(model, tables, partial)
-            if SAVED_MODEL in kinds:
-                signature = saved_model.save(model, tables, partial / "saved_model")
-        manifest = {
-            "format": FORMAT,
-            "job_name": job_name,
-            "version": servers.version,
-            "keras": keras_file,
-            "saved_model": "saved_model" if SAVED_MODEL in kinds else None,
-            "dense": "dense.parquet",
-            "optimizer": model.optimizer.spec.to_json(),
-            "tables": [
-                {
-                    "name": name,
-                    "file": f"tables/{file_name(name)}",
-                    "dim": layer.output_dim,
-                    "rows": tables[name].count,
-                    "default": tables[name].default.tolist(),
-                    "in_models": not tables[name].external,
-                    **({"signature": signature[name]} if name in signature else {}),
-                }
-                for name, layer in model.tables.items()
-            ],
-        }
-        (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        _replace(partial, target)
+        with replacing_output(config, MANIFEST) as place:
+            _write(model, servers, config, place)
     except OSError as error:
-        raise UserError(f"--output: cannot write {target}: {error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        raise UserError(f"--output: cannot write {config.output}: {error}") from error
+
+
+def _write(model: ServedModel, servers: ServerGroup, config: JobConfig, place: Place) -> None:
+    folder, kinds = place.begin(), config.export_kinds
+    model.pull_dense()
+    max_bytes = config.export_max_table_mb * 1_000_000
+    tables = write_tables(folder / "tables", servers, model.tables, max_bytes)
+    _write_dense(folder / "dense.parquet", model)
+    keras_file, signature = None, dict[str, dict[str, str]]()
+    with _user_layers(f"exporting the model of {model.file}"):
+        if KERAS in kinds:
+            keras_file = _save_keras(model, tables, folder)
+        if SAVED_MODEL in kinds:
+            signature = saved_model.save(model, tables, folder / "saved_model")
+    manifest = {
+        "format": FORMAT,
+        "job_name": config.job_name,
+        "job_id": config.job_id,
+        "version": servers.version,
+        "keras": keras_file,
+        "saved_model": "saved_model" if SAVED_MODEL in kinds else None,
+        "dense": "dense.parquet",
+        "optimizer": model.optimizer.spec.to_json(),
+        "tables": [
+            {
+                "name": name,
+                "file": f"tables/{file_name(name)}",
+                "dim": layer.output_dim,
+                "rows": tables[name].count,
+                "default": tables[name].default.tolist(),
+                "in_models": not tables[name].external,
+                **({"signature": signature[name]} if name in signature else {}),
+            }
+            for name, layer in model.tables.items()
+        ],
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def check(model: ServedModel) -> None:
@@ -137,16 +128,6 @@ def _user_layers(what: str) -> Iterator[None]:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise
-
-
-def _replace(partial: Path, target: Path) -> None:
-    """Put `partial` at `target`; what was there goes only when that has succeeded."""
-    old = target.with_name(f".{target.name}.old")
-    if target.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(target, old)
-    os.replace(partial, target)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write_dense(path: Path, model: ServedModel) -> None:

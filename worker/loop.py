@@ -10,6 +10,7 @@ import logging
 import traceback
 from collections.abc import Callable
 
+from shoal.checkpoints.outputs import check_output, try_output
 from shoal.checkpoints.saved import open_saved
 from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError, without_secrets
@@ -194,10 +195,13 @@ class Worker:
     def _describe(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
         # Done once, before training, which must not be in vain.
         config = self._config
+        # Here, in a process of the kind that will write: the client may be elsewhere.
+        check_output(config)
+        try_output(config)
         if config.command == "train" and config.output and export.KERAS in config.export_kinds:
             export.check(self._model)
         if config.command == "predict":
-            begin_output(self._config.output)
+            begin_output(config)
         if config.command == "train":
             self._model.callbacks.check(config)
         given = self._restore is None and self._model.assign_given_rows()
@@ -236,12 +240,7 @@ class Worker:
 
     def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         if self._writer is None:
-            self._writer = PredictionWriter(
-                self._config.output,
-                self._module,
-                self._identity[0],
-                in_order=self._config.in_order,
-            )
+            self._writer = PredictionWriter(self._config, self._module, self._identity[0])
         outputs = []
         for batch in self._data.pipeline(pipeline.PREDICTION).batches(task.range):
             with blaming(batch.records):
@@ -253,20 +252,11 @@ class Worker:
         report.done = True
 
     def _finish_prediction(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
-        finish_output(
-            self._config.output, task.position, task.skipped, in_order=self._config.in_order
-        )
+        finish_output(self._config, task.position, task.skipped)
         report.done = True
 
     def _export(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
-        export.export(
-            self._model,
-            self._servers,
-            self._config.output,
-            self._config.job_name,
-            kinds=self._config.export_kinds,
-            max_table_bytes=self._config.export_max_table_mb * 1_000_000,
-        )
+        export.export(self._model, self._servers, self._config)
         report.done = True
 
     def _load(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
+from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.module import UserModule, user_code
@@ -42,15 +43,13 @@ class PredictedRecords:
 
 
 class PredictionWriter:
-    """Writes the predictions of one worker's tasks below `output`.
+    """Writes the predictions of one worker's tasks for --output.
 
-    in_order: the parts are to become one file.
     Raises UserError or UserCodeError if the module's processor cannot be used.
     """
 
-    def __init__(self, output: str, module: UserModule, worker: int, *, in_order: bool) -> None:
-        self._output = output
-        self._in_order = in_order
+    def __init__(self, config: JobConfig, module: UserModule, worker: int) -> None:
+        self._config = config
         self._module = module
         made = module.prediction_outputs_processor is not None
         self._processor = _Processor(module, worker) if made else None
@@ -83,7 +82,7 @@ class PredictionWriter:
                 **columns,
             }
         )
-        write_part(self._output, position, table, in_order=self._in_order)
+        write_part(self._config, position, table)
         # Last: what is committed is not predicted again, but for a death right here.
         if self._processor is not None:
             self._processor.commit(task)

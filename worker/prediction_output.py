@@ -3,8 +3,8 @@
 A part holds the predictions of one task and is named by the position of its first record
 in the whole input, so that sorted names give the input's order. It is written under a
 temporary name and renamed when it is whole: a task done twice, because a worker died,
-leaves one part. The manifest says whether all parts are there. What is in a part is
-prediction.py's.
+leaves one part. The parts wait in a folder beside the output, which takes the output's
+place when all are there; the manifest says so. What is in a part is prediction.py's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.checkpoints.outputs import LocalPlace, check_output, try_output
+from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.wholefile import remove_partial, replacing, write_json
 
@@ -28,42 +30,57 @@ PARTS = "_parts"
 WHOLE = "predictions.parquet"
 
 
-def begin_output(output: str) -> None:
-    """Make the folder, with a manifest that says that it is not complete.
+def begin_output(config: JobConfig) -> None:
+    """Make the folder for the parts, with a manifest that says that it is not complete.
 
-    A manifest that is there stays: this may be done again at any time.
+    What this job has written already stays: this may be done again at any time.
+    Raises UserError if --output cannot be written, or must not be replaced.
     """
-    folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / MANIFEST).exists():
-        _write_manifest(folder, complete=False)
+    check_output(config)
+    try_output(config)
+    place = LocalPlace(config.output)
+    if _is_done(place, config) or _manifest_id(place.work) == config.job_id:
+        return
+    _write_manifest(place.begin(), config, complete=False)
 
 
-def write_part(output: str, position: int, table: pa.Table, *, in_order: bool) -> None:
+def _manifest_id(folder: Path) -> str | None:
+    found = LocalPlace(str(folder)).manifest() or {}
+    return found.get("job_id")
+
+
+def _is_done(place: LocalPlace, config: JobConfig) -> bool:
+    """Whether this job has completed its output."""
+    return not place.work.exists() and _manifest_id(Path(place.location)) == config.job_id
+
+
+def write_part(config: JobConfig, position: int, table: pa.Table) -> None:
     """Write the predictions of a task, whose first record is at `position` of the input."""
-    folder = Path(output, PARTS) if in_order else Path(output)
+    work = LocalPlace(config.output).work
+    folder = work / PARTS if config.in_order else work
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"part-{position:015d}.parquet"
     with replacing(path) as temporary:
         pq.write_table(table, temporary)
 
 
-def finish_output(
-    output: str, total: int, skipped: Collection[int] = (), *, in_order: bool
-) -> None:
-    """Check that each of the `total` records has its prediction once, and say so.
+def finish_output(config: JobConfig, total: int, skipped: Collection[int] = ()) -> None:
+    """Check that each of the `total` records has its prediction once, and have it in --output.
 
     skipped: positions of records that were given up, and have none.
-    in_order: make one file of the parts.
 
     May be done again, from any point at which it was interrupted. Raises UserError if
     parts are missing: somebody else has been at the folder.
     """
-    folder = Path(output)
+    check_output(config)
+    place = LocalPlace(config.output)
+    if _is_done(place, config):
+        return
+    folder = place.work
     if total and len(skipped) == total:
         raise UserError("--prediction-data: none of its records can be predicted")
     whole = folder / WHOLE
-    if in_order:
+    if config.in_order:
         if not whole.exists():
             _join(_checked_parts(folder / PARTS, total, skipped), whole)
         shutil.rmtree(folder / PARTS, ignore_errors=True)
@@ -73,11 +90,16 @@ def finish_output(
     remove_partial(folder)
     _write_manifest(
         folder,
+        config,
         complete=True,
         records=total - len(skipped),
         skipped=sorted(skipped),
         files=[file.name for file in files],
     )
+    try:
+        place.commit(MANIFEST)
+    except OSError as error:
+        raise UserError(f"--output: cannot write {config.output}: {error}") from error
 
 
 def _checked_parts(folder: Path, total: int, skipped: Collection[int]) -> list[Path]:
@@ -115,9 +137,10 @@ def _join(parts: list[Path], whole: Path) -> None:
             writer.write_table(pq.read_table(part))
 
 
-def _write_manifest(folder: Path, *, complete: bool, **more: Any) -> None:
+def _write_manifest(folder: Path, config: JobConfig, *, complete: bool, **more: Any) -> None:
     content = {
         "format": FORMAT,
+        "job_id": config.job_id,
         "columns": "source, record (position in the source), then one per model output",
         "complete": complete,
         **more,

@@ -217,6 +217,31 @@ class RemoteStorage(Storage):
         with _as_os_error(self.location):
             self._filesystem.rm(self._path, recursive=True)
 
+    def remove_any(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        with _as_os_error(self.path(name)):
+            self._filesystem.rm(f"{self._path}/{name}", recursive=True)
+
+    def is_file(self) -> bool:
+        """Whether there is a file in the folder's place."""
+        with _as_os_error(self.location):
+            return bool(self._filesystem.isfile(self._path))
+
+    def files(self) -> list[str]:
+        """Paths, relative to the folder, of all files in it and in the folders in it."""
+        with _as_os_error(self.location):
+            self._filesystem.invalidate_cache()
+            found = self._filesystem.find(self._path)
+        root = self._filesystem._strip_protocol(self._path).rstrip("/") + "/"
+        return sorted(str(each).removeprefix(root) for each in found)
+
+    def copy(self, name: str, target: RemoteStorage) -> None:
+        """Copy a file of `files` into a folder of the same file system, where it is."""
+        with _as_os_error(self.path(name)):
+            path = f"{target._path}/{name}"
+            self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._filesystem.cp_file(f"{self._path}/{name}", path)
+
 
 @contextmanager
 def _as_os_error(path: str) -> Iterator[None]:

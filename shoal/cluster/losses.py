@@ -7,9 +7,14 @@ from shoal.config import JobConfig
 
 def losses(config: JobConfig) -> list[str]:
     """Warnings, in words, for a resolved configuration."""
-    if config.command != "train":
-        return []
     found = []
+    if config.output and not config.shared(config.output):
+        found.append(
+            "warning: --output is neither a URL nor on a --volume that the pods share; unless "
+            "--pod-template mounts one there, the result is lost with the pods of the workers"
+        )
+    if config.command != "train":
+        return found
     if not config.shared(config.job_dir):
         found.append(
             "warning: --job-dir is on no --volume that the pods share: if the master's pod is "

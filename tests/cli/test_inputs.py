@@ -144,12 +144,32 @@ def test_an_output_that_is_not_empty_is_kept(project):
     code, error = train("--output", "out", "--overwrite")
     assert (code, "was not made by shoal" in error) == (2, True)
     assert (project / "out" / "precious").exists()
+    # Others write files of that name too.
+    (project / "out" / "manifest.json").write_text('{"format": "of a web page"}')
+    code, error = train("--output", "out", "--overwrite")
+    assert (code, "was not made by shoal" in error) == (2, True)
+    assert (project / "out" / "precious").exists()
     assert "is a file" in train("--output", "train.csv")[1]
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("train.csv/out", "Not a directory"),
+        ("/proc/out", "cannot write"),
+        ("/proc", "where a volume is mounted"),
+        ("nosuch://bucket/out", "Protocol not known"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_found_before_training(project, output, words):
+    code, error = train("--output", output)
+    assert (code, "--output: " in error, words in error) == (2, True, True), error
+    assert not (project / "shoal-jobs").exists()
 
 
 def test_overwriting_never_takes_what_the_job_reads(project):
     (project / "out").mkdir()
-    (project / "out" / "manifest.json").write_text("{}")
+    (project / "out" / "manifest.json").write_text('{"format": "shoal-export-1"}')
     (project / "out" / "data.csv").write_text("a\n1\n")
     code, error = train("--output", "out", "--overwrite", data="out/data.csv")
     assert (code, "would remove" in error, "--training-data" in error) == (2, True, True)

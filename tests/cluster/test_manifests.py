@@ -76,6 +76,11 @@ def test_checkpoints_need_a_place_that_the_pods_share():
             ["--checkpoint-seconds"],
         ),
         ({"volume": "emptyDir=,mount=/jobs", "job_dir": "/jobs/1"}, ["anew", "no folder"]),
+        ({"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1", "output": "/jobs/2"}, []),
+        (
+            {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1", "output": "/elsewhere"},
+            ["--output is neither a URL nor"],
+        ),
     ],
 )
 def test_what_a_job_would_lose_is_said(changes, said):

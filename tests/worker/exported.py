@@ -1,5 +1,6 @@
 """Exports that one process without shoal loads and compares: starting it takes the longest."""
 
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -9,6 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from shoal.worker.export import export
+from tests.worker.networks import CONFIG
+
+
+def export_to(folder, model, **options):
+    """Export a model as a job would. options: of the job's configuration."""
+    options = {"job_name": "job", "export_max_table_mb": 1 << 20} | options
+    export(model, model.group, dataclasses.replace(CONFIG, output=str(folder), **options))
+
 
 RELOAD = """
 import json, pathlib, pickle, sys
@@ -65,12 +74,12 @@ class Exports:
     def add(self, name, model, features, **options):
         """Export `model`, whose predictions of `features` are to be found again.
 
-        options: of the export. Returns its folder and the predictions.
+        options: of the job's configuration. Returns its folder and the predictions.
         """
         assert name not in self.keras
         expected = tf.nest.map_structure(np.asarray, model.predict_batch(features))
         folder = self.folder / str(len(self.keras))
-        export(model, model.group, str(folder), "job", **options)
+        export_to(folder, model, **options)
         spec = tf.nest.map_structure(tf.type_spec_from_value, features)
         values = [np.asarray(each) for each in tf.nest.flatten(features, expand_composites=True)]
         (folder / "case.pickle").write_bytes(pickle.dumps((name, spec, values, expected)))

@@ -2,6 +2,7 @@
 
 import json
 
+import fsspec
 import keras
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import tensorflow as tf
 import shoal.layers
 from shoal.checkpoints.saved import Export
 from shoal.errors import UserCodeError, UserError
-from shoal.worker.export import check, export
+from shoal.worker.export import check
 from shoal.worker.restore import load_tables
+from tests.worker.exported import export_to
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
 
 UNSEEN = np.array([[999, 3, -5], [-7, -7, 12345678901]], np.int64)
@@ -116,7 +118,7 @@ def test_tables_too_large_for_the_model_are_streamed_and_their_vectors_given(
     for number, (build, limit) in enumerate(cases):
         model = trained(served, BUILDS[build])
         features = {"ids": tf.constant(ids), "x": tf.constant(x)}
-        folder, _ = exports.add(f"large, {build}", model, features, max_table_bytes=limit)
+        folder, _ = exports.add(f"large, {build}", model, features, export_max_table_mb=limit / 1e6)
         folders.append(str(folder))
         tables = Export(folders[-1]).manifest["tables"]
         external = {table["name"] for table in tables if not table["in_models"]}
@@ -133,7 +135,7 @@ def test_tables_too_large_for_the_model_are_streamed_and_their_vectors_given(
 @pytest.mark.parametrize("kinds", [(), ("savedmodel",), ("keras",)], ids=str)
 def test_what_is_exported_is_chosen(served, tmp_path, kinds):
     model = trained(served, BUILDS["functional"])
-    export(model, model.group, str(tmp_path / "export"), "job", kinds=kinds)
+    export_to(tmp_path / "export", model, export=",".join(kinds) or "none")
     found = {path.name for path in (tmp_path / "export").iterdir()}
     expected = {"tables", "dense.parquet", "manifest.json"}
     expected |= {"saved_model"} if "savedmodel" in kinds else set()
@@ -143,7 +145,7 @@ def test_what_is_exported_is_chosen(served, tmp_path, kinds):
 
 def test_an_export_restores_onto_another_number_of_servers(served, tmp_path):
     model = trained(served, BUILDS["functional"])
-    export(model, model.group, str(tmp_path / "export"), "job")
+    export_to(tmp_path / "export", model)
     restored = served(servers=3)
     saved = Export(str(tmp_path / "export"))
     # The fixture has registered initial dense values; a job registers the export's.
@@ -167,7 +169,7 @@ def test_an_export_restores_onto_another_number_of_servers(served, tmp_path):
 
 def test_a_table_without_rows_is_exported(served, tmp_path):
     model = served()
-    export(model, model.group, str(tmp_path / "export"), "job")
+    export_to(tmp_path / "export", model)
     features = {"ids": tf.constant(UNSEEN), "x": tf.constant(X)}
     loaded = keras.models.load_model(tmp_path / "export" / "model.keras")
     np.testing.assert_allclose(loaded(features), model.predict_batch(features), rtol=1e-6)
@@ -176,19 +178,95 @@ def test_a_table_without_rows_is_exported(served, tmp_path):
 def test_an_export_replaces_the_one_before_only_when_it_is_whole(served, tmp_path):
     model = served()
     folder = tmp_path / "export"
-    folder.mkdir()
+    export_to(folder, model)
     (folder / "old").write_text("old")
-    export(model, model.group, str(folder), "job")
-    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".export")]
+    model.train_batch(as_batch(*next(batches())), 1)
+    export_to(folder, model)  # of this job itself: a better model, or a worker's second attempt
+    assert [path.name for path in tmp_path.iterdir() if "export" in path.name] == ["export"]
     assert not (folder / "old").exists()
-    assert json.loads((folder / "manifest.json").read_text())["tables"][0]["rows"] == 0
+    assert json.loads((folder / "manifest.json").read_text())["tables"][0]["rows"] == IDS.size
+    with pytest.raises(UserError, match=r"is not empty; .* replace it with --overwrite"):
+        export_to(folder, model, token="of another job")
+    export_to(folder, model, token="of another job", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "manifest.json"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_is_not_shoals_is_never_replaced(served, tmp_path, name, overwrite):
+    """As on Kubernetes, where the client sees no folder of the pods, and checks none."""
+    model = served()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text('{"precious": 1}')
+    with pytest.raises(UserError, match=r"--output: .* was not made by shoal"):
+        export_to(tmp_path / "mine", model, overwrite=overwrite)
+    assert (tmp_path / "mine" / name).read_text() == '{"precious": 1}'
+
+
+@pytest.fixture(params=["memory", "file"])
+def remote(request, tmp_path):
+    """A file system of fsspec, and a URL there."""
+    files = fsspec.filesystem(request.param)
+    url = f"memory://{tmp_path}/models/1"
+    yield files, url.replace("memory", request.param)
+    if request.param == "memory":
+        files.store.clear()
+        files.pseudo_dirs[:] = [""]
+
+
+def test_an_export_to_a_url_is_that_to_a_folder(served, tmp_path, remote):
+    files, url = remote
+    model = trained(served, BUILDS["functional"])
+    for number in range(2):
+        export_to(url, model, token=str(number), overwrite=number > 0)
+        export_to(tmp_path / str(number), model, token=str(number))
+        fetched = tmp_path / f"fetched{number}"
+        files.get(url, str(fetched), recursive=True)
+        names = [
+            sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+            for folder in (tmp_path / str(number), fetched)
+        ]
+        assert names[0] == names[1]
+        saved = [Export(str(folder)) for folder in (tmp_path / str(number), fetched)]
+        assert saved[0].manifest == saved[1].manifest
+        for table in ("deep", "wide"):
+            ours, theirs = (
+                dict(zip(*next(each.rows(table, 4 if table == "deep" else 1)), strict=True))
+                for each in saved
+            )
+            assert {k: v.tolist() for k, v in ours.items()} == {
+                k: v.tolist() for k, v in theirs.items()
+            }
+        features = {"ids": tf.constant(UNSEEN), "x": tf.constant(X)}
+        loaded = tf.saved_model.load(str(fetched / "saved_model"))
+        np.testing.assert_allclose(loaded.serve(features), model.predict_batch(features), rtol=1e-6)
+        model.train_batch(as_batch(*next(batches())), 1)
+
+
+def test_what_is_behind_a_url_goes_only_for_a_whole_export(served, remote):
+    files, url = remote
+    files.makedirs(url)
+    files.pipe(f"{url}/precious", b"mine")
+    model = served()
+    with pytest.raises(UserError, match="was not made by shoal"):
+        export_to(url, model, overwrite=True)
+    assert files.cat(f"{url}/precious") == b"mine"
+    export_to(f"{url}/model", model)
+    before = files.cat(f"{url}/model/manifest.json")
+    with pytest.raises(UserError, match="replace it with --overwrite"):
+        export_to(f"{url}/model", model, token="another")
+    broken = served(build=unsaveable)
+    with pytest.raises(UserCodeError):
+        export_to(f"{url}/model", broken, token="another", overwrite=True)
+    assert files.cat(f"{url}/model/manifest.json") == before
+    assert files.exists(f"{url}/model/model.keras")
+    assert not files.exists(f"{url}/model/_partial")
 
 
 def test_an_export_that_cannot_be_written_is_told(served, tmp_path):
     model = served()
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="--output: cannot write"):
-        export(model, model.group, str(tmp_path / "file" / "export"), "job")
+    with pytest.raises(UserError, match=r"--output: .* Not a directory"):
+        export_to(tmp_path / "file" / "export", model)
 
 
 class Unsaveable(keras.layers.Layer):
@@ -212,7 +290,7 @@ def test_a_model_that_keras_cannot_save_is_found_before_training(served, tmp_pat
     with pytest.raises(UserCodeError, match=r"tried before training, raised .*Unsaveable"):
         check(model)
     with pytest.raises(UserCodeError, match="exporting the model of"):
-        export(model, model.group, str(tmp_path / "export"), "job")
+        export_to(tmp_path / "export", model)
     assert list(tmp_path.glob("*export*")) == []
 
 
@@ -236,7 +314,7 @@ def test_trying_an_export_changes_nothing(served, build):
 def test_a_folder_that_is_no_export_is_refused(served, tmp_path, change, words):
     model = served()
     folder = tmp_path / "export"
-    export(model, model.group, str(folder), "job")
+    export_to(folder, model)
     change(folder / "manifest.json")
     with pytest.raises(UserError, match=words):
         Export(str(folder))
@@ -244,7 +322,7 @@ def test_a_folder_that_is_no_export_is_refused(served, tmp_path, change, words):
 
 def test_an_export_of_another_model_is_refused(served, tmp_path):
     model = served()
-    export(model, model.group, str(tmp_path / "export"), "job")
+    export_to(tmp_path / "export", model)
     saved = Export(str(tmp_path / "export"))
     other = served(build=Subclassed)
     with pytest.raises(UserError, match="table 'items' of dim 4, the export has no such table"):

@@ -11,9 +11,10 @@ import shoal.layers
 from shoal.errors import UserError
 from shoal.native.initializers import variance_scaling
 from shoal.preprocessing import SparseEmbedding
-from shoal.worker.export import check, export
+from shoal.worker.export import check
 from shoal.worker.initial_rows import initializer_spec
 from shoal.worker.pipeline import Batch
+from tests.worker.exported import export_to
 from tests.worker.networks import CONFIG
 
 SPEC = {"ids": tf.TensorSpec([None, 3], tf.int64)}
@@ -95,7 +96,7 @@ def test_it_trains_and_exports_as_in_keras(served, tmp_path, build, arguments):
     np.testing.assert_allclose(trained, embedding_of(twin).embeddings, rtol=1e-5, atol=1e-7)
     check(model)
     folder = tmp_path / "export"
-    export(model, model.group, str(folder), "job")
+    export_to(folder, model)
     loaded = tf.saved_model.load(str(folder / "saved_model"))
     wanted = twin(FEATURES[0])
     np.testing.assert_allclose(loaded.serve(FEATURES[0]), wanted, rtol=1e-5, atol=1e-6)

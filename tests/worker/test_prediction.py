@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
+from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.data import open_reader
@@ -30,14 +31,38 @@ def output(tmp_path):
     return str(tmp_path / "out")
 
 
+def config(output, in_order=False, token="", **more):
+    return JobConfig(
+        model_def="model.f",
+        prediction_data="p",
+        restore_from="r",
+        command="predict",
+        output=output,
+        in_order=in_order,
+        token=token,
+        **more,
+    )
+
+
 @pytest.fixture
 def writer(write_module, output):
     def make(more="", *, in_order=False):
         module = load_module(write_module(MODULE + more), "model.custom_model")
-        begin_output(output)
-        return PredictionWriter(output, module, 5, in_order=in_order)
+        begin_output(config(output, in_order))
+        return PredictionWriter(config(output, in_order), module, 5)
 
     return make
+
+
+@pytest.fixture
+def finished(output):
+    """Complete the output; what is then in it."""
+
+    def finish(total):
+        finish_output(config(output), total)
+        return predictions(output)
+
+    return finish
 
 
 def manifest(output):
@@ -59,12 +84,12 @@ def test_the_folder_is_in_the_inputs_order_and_complete_when_all_is_there(
     for source, start, end, position in tasks:
         values = tf.range(position, position + end - start, dtype=tf.float32)[:, None]
         write(pb.Range(source=source, start=start, end=end), position, [values])
-    assert manifest(output)["complete"] is False
+    assert not (tmp_path / "out").exists()
     # What a killed worker left of a part and of the manifest.
     for left in (".part-000000000000000.parquet.7.partial", "._manifest.json.8.partial"):
-        (tmp_path / "out" / left).write_bytes(b"PAR")
+        (tmp_path / ".out.shoal-partial" / left).write_bytes(b"PAR")
     for _ in range(2):  # a worker may die when it has done so
-        finish_output(output, 4, in_order=in_order)
+        finish_output(config(output, in_order), 4)
         assert predictions(output) == [
             ("/a/part.csv", 0, 0.0),
             ("/a/part.csv", 1, 1.0),
@@ -76,16 +101,46 @@ def test_the_folder_is_in_the_inputs_order_and_complete_when_all_is_there(
         assert len(files) == (1 if in_order else 3)
         there = {path.name for path in (tmp_path / "out").iterdir()}
         assert there == {*files, "_manifest.json"}
-    begin_output(output)  # by a worker that comes late
+    begin_output(config(output, in_order))  # by a worker that comes late
     assert manifest(output)["complete"] is True
+    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
 
 
-def test_a_range_written_twice_is_there_once(writer, output):
+def test_earlier_predictions_stay_until_all_of_the_new_ones_are_there(writer, output):
+    def write(value):
+        begin_output(given)
+        PredictionWriter(given, made._module, 5).write(
+            pb.Range(source="s", start=0, end=1), 0, [tf.constant([value])]
+        )
+
+    made, given = writer(), config(output)
+    write(0.5)
+    finish_output(given, 1)
+    given = config(output, token="another job")
+    with pytest.raises(UserError, match=r"is not empty; .* replace it with --overwrite"):
+        begin_output(given)
+    given = config(output, token="another job", overwrite=True)
+    write(0.75)
+    assert predictions(output) == [("s", 0, 0.5)]
+    finish_output(given, 1)
+    assert predictions(output) == [("s", 0, 0.75)]
+
+
+def test_a_folder_that_is_not_shoals_is_never_filled(writer, output, tmp_path):
+    """As on Kubernetes, where the client sees no folder of the pods, and checks none."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match=r"--output: .* was not made by shoal"):
+            begin_output(config(output, overwrite=overwrite))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["precious"]
+
+
+def test_a_range_written_twice_is_there_once(writer, finished):
     write = writer().write
     for value in (0.5, 0.75):
         write(pb.Range(source="s", start=3, end=4), 0, [tf.constant([value])])
-    finish_output(output, 1, in_order=False)
-    assert predictions(output) == [("s", 3, 0.75)]
+    assert finished(1) == [("s", 3, 0.75)]
 
 
 def test_a_missing_part_is_told(writer, output):
@@ -93,11 +148,10 @@ def test_a_missing_part_is_told(writer, output):
     for position in (0, 2, 3):
         write(pb.Range(source="s", start=position, end=position + 1), position, [tf.zeros(1)])
     with pytest.raises(UserError, match="predictions of the records from 1 on are not in"):
-        finish_output(output, 4, in_order=False)
-    assert manifest(output)["complete"] is False
+        finish_output(config(output), 4)
 
 
-def test_outputs_by_name_of_further_axes_and_ragged(writer, output):
+def test_outputs_by_name_of_further_axes_and_ragged(writer, output, finished):
     ragged = tf.ragged.constant([[1, 2], []], dtype=tf.int64)
     none = tf.ones([2, 0, 3])
     writer().write(
@@ -105,7 +159,7 @@ def test_outputs_by_name_of_further_axes_and_ragged(writer, output):
         0,
         [{"b": tf.constant([[1.0], [2.0]]), "a": tf.ones([2, 3]), "c": ragged, "d": none}],
     )
-    assert predictions(output) == [
+    assert finished(2) == [
         ("s", 0, [1.0] * 3, 1.0, [1, 2], []),
         ("s", 1, [1.0] * 3, 2.0, [], []),
     ]
