@@ -7,6 +7,9 @@ import random
 BACKOFF_FIRST = 0.05
 BACKOFF_LIMIT = 2.0
 
+_DOUBLINGS = 16
+"""More would change nothing, and 1,024 of them do not fit a float."""
+
 
 def backoff_seconds(attempt: int) -> float:
     """Seconds to wait before attempt number `attempt` (from 1), with jitter.
@@ -14,5 +17,5 @@ def backoff_seconds(attempt: int) -> float:
     Exponential, so that many callers do not return to a struggling peer at once
     (M. Brooker, "Exponential Backoff And Jitter", 2015).
     """
-    pause: float = min(BACKOFF_LIMIT, BACKOFF_FIRST * 2 ** (attempt - 1))
+    pause: float = min(BACKOFF_LIMIT, BACKOFF_FIRST * 2 ** min(attempt - 1, _DOUBLINGS))
     return random.uniform(0.5, 1.0) * pause

@@ -205,14 +205,12 @@ class Circuit:
                 self._changed.wait(0.2)
                 self._check_cancelled()
             mine = self._trying = self._away_since is not None
-            if mine:
-                self._tries += 1
-            pause = backoff_seconds(max(1, self._tries))
         if not mine:
             yield False
             return
         try:
-            if self._cancelled.wait(pause):
+            self._tries += 1  # by the one whose turn it is, so without the lock
+            if self._cancelled.wait(backoff_seconds(self._tries)):
                 self._check_cancelled()
             yield True
         finally:

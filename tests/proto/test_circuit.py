@@ -233,3 +233,36 @@ def test_nobody_knows_where_it_is_so_the_old_address_is_tried(server, circuit):
     server.start(port)
     caller.join(60)
     assert answers == [b"answer to x"]
+
+
+def test_whoever_fails_in_its_turn_leaves_it_to_the_others(server, circuit, monkeypatch):
+    """1. the server is away; 2. the first caller's turn ends in an unexpected error;
+    3. another caller, which waited, gets its turn and then the answer."""
+    port = server.start()
+    one = circuit(server)
+    server.stop()
+    tried, go_on = threading.Event(), threading.Event()
+    errors, answers = [], []
+
+    def broken_once(attempt):
+        monkeypatch.setattr("shoal.proto.circuit.backoff_seconds", lambda attempt: 0.01)
+        tried.set()
+        go_on.wait(60)
+        raise OverflowError(attempt)
+
+    def first():
+        try:
+            one.call(methods.PULL, b"first")
+        except OverflowError as error:
+            errors.append(error)
+
+    monkeypatch.setattr("shoal.proto.circuit.backoff_seconds", broken_once)
+    threads = in_threads(1, first)
+    assert tried.wait(60)
+    threads += in_threads(1, lambda: answers.append(one.call(methods.PULL, b"second")))
+    server.start(port)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert len(errors) == 1
+    assert answers == [b"answer to second"]
