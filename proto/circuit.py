@@ -67,6 +67,7 @@ class Circuit:
         self._patience = patience
         self._deadline = deadline
         self._cancelled = cancelled or threading.Event()
+        self._closed = False
         self._flag = flag
         self._connection = self._connect(address)
         self._changed = threading.Condition()
@@ -80,8 +81,12 @@ class Circuit:
         return self._connection.address
 
     def close(self) -> None:
-        """Close the connection; calls under way fail."""
-        self._connection.close()
+        """Close the connection; calls under way fail, and so does every later one."""
+        with self._changed:
+            self._closed = True
+            connection = self._connection
+            self._changed.notify_all()
+        connection.close()
 
     def _connect(self, address: str) -> Connection:
         return Connection(address, deadline=self._deadline, patience=0.0, peer=self._peer)
@@ -92,7 +97,7 @@ class Circuit:
         """Send `request` and wait for the answer, and for the server where it is away.
 
         Raises WireError if it refuses, ServerAwayError if it stays away for longer than
-        the patience, PeerUnavailableError if the waiting is cancelled.
+        the patience, PeerUnavailableError if the waiting is cancelled or this is closed.
         """
         return self.finish(method, request, self.start(method, request))
 
@@ -200,6 +205,7 @@ class Circuit:
     def _turn(self) -> Iterator[bool]:
         """Enter once the server is there (False), or it is the caller's turn to try (True)."""
         with self._changed:
+            self._check_closed()
             while self._away_since is not None and self._trying:
                 # In slices: nobody notifies when the waiting is cancelled.
                 self._changed.wait(0.2)
@@ -218,7 +224,12 @@ class Circuit:
                 self._trying = False
                 self._changed.notify_all()
 
+    def _check_closed(self, cause: Exception | None = None) -> None:
+        if self._closed:
+            raise PeerUnavailableError(self.address, self._what, "closed") from cause
+
     def _check_cancelled(self, cause: Exception | None = None) -> None:
+        self._check_closed(cause)
         if self._cancelled.is_set():
             raise PeerUnavailableError(self.address, self._what, "cancelled") from cause
 
@@ -233,6 +244,7 @@ class Circuit:
         if address == old.address:
             return old
         with self._changed:
+            self._check_closed()  # nobody would close a connection made after `close`
             self._connection = self._connect(address)
         old.close()
         return self._connection

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.proto import methods, serving, transport
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.circuit import Circuit
+from shoal.proto.circuit import Attempt, Circuit
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
 
 
@@ -266,3 +266,53 @@ def test_whoever_fails_in_its_turn_leaves_it_to_the_others(server, circuit, monk
         thread.join(60)
     assert len(errors) == 1
     assert answers == [b"answer to second"]
+
+
+def test_calls_of_a_closed_circuit_fail(server, circuit):
+    """A call that was begun before, those after, and those that wait for a server."""
+    server.start()
+    one = circuit(server)
+    assert one.call(methods.PULL, b"x") == b"answer to x"
+    one.close()
+    ended = threading.Event()
+    errors = []
+
+    def calls():
+        for attempt in (one.start(methods.PULL, b"y"), Attempt(None, None)):
+            with pytest.raises(PeerUnavailableError) as caught:
+                one.finish(methods.PULL, b"y", attempt)
+            errors.append(caught.value.reason)
+        ended.set()
+
+    # A daemon: a circuit that goes on for ever must fail the test, not keep it from ending.
+    threading.Thread(target=calls, daemon=True).start()
+    assert ended.wait(60)
+    assert errors == ["closed"] * 2
+
+
+def test_closing_ends_the_waiting_for_a_server(server, circuit):
+    server.start()
+    asked = threading.Event()
+
+    def locate():
+        asked.set()
+        return server.address
+
+    one = circuit(server, locate=locate, patience=600.0)
+    server.stop()
+    reasons = []
+
+    def call():
+        try:
+            one.call(methods.PULL, b"x")
+        except PeerUnavailableError as error:
+            reasons.append(error.reason)
+
+    threads = [threading.Thread(target=call, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert asked.wait(60)
+    one.close()
+    for thread in threads:
+        thread.join(60)
+    assert reasons == ["closed"] * 4
