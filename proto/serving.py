@@ -35,13 +35,32 @@ logger = logging.getLogger(__name__)
 APART_THREADS = 2
 """Of the methods that are handled apart, whose handlers never wait."""
 
+MAXIMUM_ERROR_BYTES = 1 << 10
+"""Of an error's text on the wire. It travels twice, in metadata of which gRPC takes 8 KiB."""
+
 Handlers = Mapping[Method[Any, Any], Callable[[Any], Any]]
 
 
+def _shortened(text: str) -> str:
+    """`text` in at most MAXIMUM_ERROR_BYTES of UTF-8; says how much is missing."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= MAXIMUM_ERROR_BYTES:
+        return encoded.decode("utf-8")
+    end = f" ... (the first {MAXIMUM_ERROR_BYTES} of {len(encoded)} bytes)"
+    return encoded[: MAXIMUM_ERROR_BYTES - len(end)].decode("utf-8", "ignore") + end
+
+
 def _abort(context: grpc.ServicerContext, error: WireError) -> None:
-    detail = pb.ErrorDetail(kind=error.kind, message=error.message)
+    message = _shortened(error.message)
+    detail = pb.ErrorDetail(kind=error.kind, message=message)
     context.set_trailing_metadata(((ERROR_METADATA, detail.SerializeToString()),))
-    context.abort(STATUS_CODES[error.kind], error.message)
+    context.abort(STATUS_CODES[error.kind], message)
+
+
+def _abort_bug(method: Method[Any, Any], context: grpc.ServicerContext, error: Exception) -> None:
+    """Log a handler's error whole, and tell the caller of it. Only while it is handled."""
+    logger.exception("%s failed", method.path)
+    context.abort(grpc.StatusCode.UNKNOWN, _shortened(f"{type(error).__name__}: {error}"))
 
 
 def _check_peer(name: str, context: grpc.ServicerContext) -> None:
@@ -80,9 +99,8 @@ def _guard(
             return handler(request)
         except WireError as error:
             _abort(context, error)
-        except Exception:
-            logger.exception("%s failed", method.path)
-            raise
+        except Exception as error:
+            _abort_bug(method, context, error)
 
     def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
@@ -90,9 +108,8 @@ def _guard(
             yield from handler(request)
         except WireError as error:
             _abort(context, error)
-        except Exception:
-            logger.exception("%s failed", method.path)
-            raise
+        except Exception as error:
+            _abort_bug(method, context, error)
 
     return stream if method.streaming else unary
 

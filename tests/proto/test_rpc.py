@@ -101,6 +101,39 @@ def test_a_stream_that_falls_silent_ends_at_the_deadline(serve, connect):
     go_on.set()
 
 
+@pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f41f"])
+def test_a_long_refusal_keeps_its_kind_and_is_cut(serve, connect, letter):
+    """gRPC would drop metadata above 8 KiB, and with it the kind of the refusal."""
+
+    def refuse(frame):
+        raise WireError(pb.BAD_REQUEST, "table users: " + letter * 20_000)
+
+    with pytest.raises(WireError) as caught:
+        connect(serve({methods.PULL: refuse})).call(methods.PULL, b"")
+    assert caught.value.kind == pb.BAD_REQUEST
+    assert caught.value.message.startswith("table users: " + letter * 100)
+    size = len(letter.encode()) * 20_000 + 13
+    assert caught.value.message.endswith(f"(the first 1024 of {size} bytes)")
+    assert len(caught.value.message.encode()) <= 1024
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_text_of_a_long_bug_is_cut(serve, connect, streaming):
+    def broken(request):
+        raise ZeroDivisionError("table users: " + "x" * 20_000)
+        yield
+
+    def broken_unary(frame):
+        return next(broken(frame))
+
+    connection = connect(serve({methods.PULL: broken_unary, methods.READ_TABLE: broken}))
+    with pytest.raises(RuntimeError, match="UNKNOWN: ZeroDivisionError: table users: x"):
+        if streaming:
+            next(connection.stream(methods.READ_TABLE, pb.ReadTableRequest()))
+        else:
+            connection.call(methods.PULL, b"")
+
+
 def test_not_ready_is_tried_again(serve, connect):
     calls = []
 
