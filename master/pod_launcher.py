@@ -120,16 +120,23 @@ class PodLauncher(Launcher):
             try:
                 self._version = self._version or self._list()
                 self._watch_on()
-                failures = 0
             except (ApiException, *UNREACHABLE) as error:
                 if self._closed.is_set():
                     return
                 # A watch goes on where it broke off, unless what was missed is too old.
                 if isinstance(error, ApiException) and error.status == GONE:
                     self._version = ""
-                failures = min(failures + 1, MOST_RETRIES_COUNTED)
                 logger.warning("watching the pods was interrupted: %s", error)
-                time.sleep(backoff_seconds(failures))
+            except Exception:
+                # This thread must go on: without it no end of a process would be seen. What
+                # could not be read may have been any change, so all pods are listed.
+                self._version = ""
+                logger.exception("watching the pods failed, they are listed again")
+            else:
+                failures = 0
+                continue
+            failures = min(failures + 1, MOST_RETRIES_COUNTED)
+            time.sleep(backoff_seconds(failures))
 
     @property
     def _selection(self) -> dict[str, Any]:

@@ -19,12 +19,19 @@ STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "
 STATUS |= {"code": GONE, "message": "too old resource version: 7 (9)"}
 
 
-@pytest.fixture(params=["answer", "event"])
+@pytest.fixture(params=["answer", "event", "empty event", "empty pod", "no event"])
 def forgetful(request):
     """An API server by its address, and a queue of what it was asked for.
 
-    It has forgotten all that a watch could go on from, and says so in one of two ways.
+    It has forgotten all that a watch could go on from, and says so in one of two ways; or
+    its watch has an event that says nothing, as of a proxy that cuts answers.
     """
+    events = {
+        "event": {"type": "ERROR", "object": STATUS},
+        "empty event": {},
+        "empty pod": {"type": "MODIFIED", "object": {}},
+        "no event": [],
+    }
     asked = queue.SimpleQueue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -33,7 +40,7 @@ def forgetful(request):
             asked.put("watch" if watched else "list")
             refused = watched and request.param == "answer"
             if watched:
-                content = STATUS if refused else {"type": "ERROR", "object": STATUS}
+                content = STATUS if refused else events[request.param]
             else:
                 content = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}
             body = json.dumps(content).encode() + b"\n"
@@ -63,7 +70,7 @@ def launcher(forgetful):
     made.close()
 
 
-def test_after_410_all_pods_are_listed(forgetful, launcher):
+def test_after_a_watch_that_cannot_go_on_all_pods_are_listed(forgetful, launcher):
     (_, asked), (launcher, events) = forgetful, launcher
     adopted = Start(WorkerId(0), 0)
     while asked.get(timeout=60) != "watch":

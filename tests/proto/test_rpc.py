@@ -127,11 +127,9 @@ def test_the_text_of_a_long_bug_is_cut(serve, connect, streaming):
         return next(broken(frame))
 
     connection = connect(serve({methods.PULL: broken_unary, methods.READ_TABLE: broken}))
+    stream = connection.stream(methods.READ_TABLE, pb.ReadTableRequest())
     with pytest.raises(RuntimeError, match="UNKNOWN: ZeroDivisionError: table users: x"):
-        if streaming:
-            next(connection.stream(methods.READ_TABLE, pb.ReadTableRequest()))
-        else:
-            connection.call(methods.PULL, b"")
+        next(stream) if streaming else connection.call(methods.PULL, b"")
 
 
 def test_not_ready_is_tried_again(serve, connect):
