@@ -44,7 +44,9 @@ OPTIONS = (
         multiple=True,
         metavar="WHO@WHEN",
         help="Kill (SIGKILL) worker:N, ps:N or master: @step=N, @random, @phase=NAME, or at the "
-        "point of the code @point=NAME, also from a time on: @point=NAME,step=N. May be repeated.",
+        "point of the code @point=NAME, also from a time on: @point=NAME,step=N. job: all of them "
+        "and the client, and then --resume, with ,num-ps=N, after ,flip=journal or ,remove=log. "
+        "May be repeated.",
     ),
     click.option(
         "--pause",
@@ -52,6 +54,14 @@ OPTIONS = (
         multiple=True,
         metavar="WHO@WHEN,seconds=S",
         help="Stop a process (SIGSTOP) and let it go on after S seconds. May be repeated.",
+    ),
+    click.option(
+        "--fill",
+        "fills",
+        multiple=True,
+        metavar="WHO@WHEN,seconds=S",
+        help="Let no file grow that a process writes, as on a full disk, for S seconds. May be "
+        "repeated.",
     ),
     click.option(
         "--cut",
@@ -120,6 +130,7 @@ def run(
     count: bool,
     kills: Sequence[str],
     pauses: Sequence[str],
+    fills: Sequence[str],
     cuts: Sequence[str],
     random_kills: int,
     chaos_seed: int | None,
@@ -143,11 +154,14 @@ def run(
     asked = [
         *(faults.parse_kill(text, *counts) for text in kills),
         *(faults.parse_pause(text, *counts) for text in pauses),
+        *(faults.parse_fill(text, *counts) for text in fills),
         *(faults.parse_cut(text, *counts) for text in cuts),
     ]
     planned = faults.drawn(asked, seed) + faults.random_kills(random_kills, seed, *counts)
     if not planned:
-        raise UserError("nothing is to be done: give --kill, --pause, --cut or --random-kills")
+        raise UserError(
+            "nothing is to be done: give --kill, --pause, --fill, --cut or --random-kills"
+        )
     if count:
         undisturbed = "none"
         config = config.resolved()
@@ -159,7 +173,7 @@ def run(
         limit = max(config.relaunch_limit, len(planned) + 1)
         config = dataclasses.replace(config, relaunch_limit=limit)
 
-    outcome = run_disturbed(config, planned, default_display())
+    outcome = run_disturbed(config, planned, default_display(), seed)
     if outcome.result is not None:
         print_report(outcome.result)
     if outcome.failure:
@@ -199,7 +213,8 @@ def lines_of(outcome: Outcome) -> list[str]:
         process = f" (process {deed.process})" if deed.process else ""
         point = f" at {asked.when.point}" if asked.when.point else ""
         rest = "" if deed.ended else ", until the job ended"
-        lines.append(f"  {at}  step {deed.step:>6}  {asked}{point}{process}{rest}")
+        came = f": {'; '.join(deed.came)}" if deed.came else ""
+        lines.append(f"  {at}  step {deed.step:>6}  {asked}{point}{process}{rest}{came}")
     return lines
 
 

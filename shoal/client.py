@@ -39,11 +39,13 @@ LOG_LINES = 20
 """Lines of the master's log that are shown if it dies."""
 
 
-def run_job(config: JobConfig, display: Display) -> JobResult:
+def run_job(
+    config: JobConfig, display: Display, interruptions: Interruptions | None = None
+) -> JobResult:
     """Run the job to its end and return its result, whatever its state.
 
     Leaves no process behind, however it is left. SIGINT, SIGTERM and SIGHUP stop the
-    job; a second one kills it.
+    job; a second one kills it. interruptions: by which somebody else may do so, too.
 
     Raises UserError before anything is started, JobFailedError if the master dies
     without a result.
@@ -59,7 +61,7 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
     try_output(config)
     with claimed(config) as folder:
         try:
-            with display, Interruptions() as interruptions:
+            with display, interruptions or Interruptions() as interruptions:
                 display.started(config, folder)
                 for doubt in doubts:
                     display.event(f"warning: {doubt}")
@@ -69,7 +71,12 @@ def run_job(config: JobConfig, display: Display) -> JobResult:
         return _result(config, folder, code, interruptions.count > 0)
 
 
-def resume_job(job_dir: str, changes: dict[str, Any], display: Display) -> JobResult:
+def resume_job(
+    job_dir: str,
+    changes: dict[str, Any],
+    display: Display,
+    interruptions: Interruptions | None = None,
+) -> JobResult:
     """Go on with a job that was stopped, failed or killed; as `run_job` otherwise.
 
     changes: of the configuration, among `RESUMABLE`. The job runs where it ran before.
@@ -87,7 +94,7 @@ def resume_job(job_dir: str, changes: dict[str, Any], display: Display) -> JobRe
         try:
             # Whatever was left of it must not speak for the job any more.
             kill_job(folder.config)
-            with display, Interruptions() as interruptions:
+            with display, interruptions or Interruptions() as interruptions:
                 display.started(config, folder)
                 run = _Run(folder, config, display, interruptions, resume=secrets.token_hex(8))
                 code = run.follow()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import time
@@ -108,4 +109,18 @@ def signal_process(config_path: Path, process: int, number: signal.Signals) -> b
         return False
     finally:
         os.close(handle)
+    return True
+
+
+def limit_files(process: int, size: int | None) -> bool:
+    """Let no file that a process writes grow beyond `size` bytes; None: as it was started.
+
+    Writing then fails as on a full disk, with another number (EFBIG). Returns whether the
+    process was there.
+    """
+    try:
+        _, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
+    except ProcessLookupError:
+        return False
     return True

@@ -193,6 +193,8 @@ def compare(
     if "ranges" not in audit:
         # An audit of totals only.
         lost, more = (batch * audit["updates"][name] for name in ("lost", "repeated"))
+        lost = max(0, lost - audit["records"]["lost"])  # which were trained again
+        more += audit["records"]["more"]
         if lost or more:
             doubts.append("the audit does not say which records were lost or repeated")
     in_doubt = sum(

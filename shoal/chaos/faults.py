@@ -1,6 +1,6 @@
 """Faults: what is to be done to which process of a job, and when. No I/O.
 
-Owns the language of --kill, --pause and --cut, and drawing what is random.
+Owns the language of --kill, --pause, --cut and --fill, and drawing what is random.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from shoal.chaos.damage import FILES, FLIP, REMOVE
 from shoal.errors import UserError
+from shoal.flags import flag
 from shoal.proto.faults import POINTS
 
 PHASES = ("starting", "training", "saving", "evaluating", "exporting")
 """States of a training job, in their order."""
 
-KILL, PAUSE, CUT = "kill", "pause", "cut"
+KILL, PAUSE, CUT, FILL = "kill", "pause", "cut", "fill"
 
 FIRST, LAST = 0.02, 0.95
 """The part of a job's steps in which what is random happens."""
@@ -23,18 +25,21 @@ FIRST, LAST = 0.02, 0.95
 TOGETHER = 0.25
 """The share of random kills that come at the same moment as the one before."""
 
+JOB = "job"
+"""In place of a process: all of them at once, the client too. The job is then resumed."""
+
 _ROLES = {"worker": "--num-workers", "ps": "--num-ps", "master": ""}
 
 
 @dataclass(frozen=True, order=True)
 class Party:
-    """A process of a job. role: worker, ps or master."""
+    """A process of a job, or all of them. role: worker, ps, master or job."""
 
     role: str
     index: int = 0
 
     def __str__(self) -> str:
-        return self.role if self.role == "master" else f"{self.role}:{self.index}"
+        return self.role if self.role in ("master", JOB) else f"{self.role}:{self.index}"
 
     @property
     def process(self) -> str:
@@ -68,16 +73,27 @@ class When:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing to be done. parties: one, or the two ends of a cut. seconds: it lasts."""
+    """One thing to be done. parties: one, or the two ends of a cut. seconds: it lasts.
+
+    Of the job, while all its processes are down: damage, (flip or remove, what of
+    damage.FILES) each; changes, (field, value) of the configuration to resume with.
+    """
 
     kind: str
     parties: tuple[Party, ...]
     when: When
     seconds: float = 0.0
+    damage: tuple[tuple[str, str], ...] = ()
+    changes: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:g} s" if self.seconds else ""
-        return f"{self.kind} {'-'.join(map(str, self.parties))}{lasts}"
+        down = [f"{verb} {what}" for verb, what in self.damage]
+        down += [f"{flag(name)} {value}" for name, value in self.changes]
+        return ", ".join([f"{self.kind} {'-'.join(map(str, self.parties))}{lasts}", *down])
+
+
+_CHANGES = ("num-ps", "num-workers")
 
 
 class _Spec:
@@ -118,6 +134,8 @@ class _Spec:
             if role != "master"
         ]
         possible = f"There are {', '.join(there)} and master"
+        if text == JOB and self._flag == "--kill":
+            return Party(JOB)
         if role not in _ROLES:
             raise self.error(f"{text or 'nothing'} is no process of a job", possible)
         if role == "master":
@@ -133,7 +151,11 @@ class _Spec:
 
     def when(self, party: Party | None) -> When:
         """party: who is to come to a point; None where there is no point to come to."""
-        known = {"step", "random", "phase", *(["point"] if party else ["seconds"])}
+        known = {"step", "random", "phase"}
+        if party == Party(JOB):
+            known |= {FLIP, REMOVE, *_CHANGES}
+        else:
+            known.add("point" if party else "seconds")
         if unknown := self.values.keys() - known:
             raise self.error(f"{sorted(unknown)[0] or 'nothing'} is no time", self._times())
         times = [name for name in ("step", "random", "phase") if name in self.values]
@@ -151,6 +173,24 @@ class _Spec:
                 f"points of a {party.role}" if party else "",
             ),
         )
+
+    def damage(self) -> tuple[tuple[str, str], ...]:
+        """What is to be done to files while the job is down."""
+        return tuple(
+            (verb, self._among(verb, list(FILES), "files"))
+            for verb in (FLIP, REMOVE)
+            if verb in self.values
+        )
+
+    def changes(self) -> tuple[tuple[str, int], ...]:
+        """What the job is to be resumed with."""
+        changes = []
+        for name in _CHANGES:
+            if (value := self.values.get(name)) is not None:
+                if not value.isdigit() or not int(value):
+                    raise self.error(f"{name}={value} is not a number from 1", "")
+                changes.append((name.replace("-", "_"), int(value)))
+        return tuple(changes)
 
     def _step(self) -> int | None:
         if "step" not in self.values:
@@ -189,17 +229,25 @@ class _Spec:
 def parse_kill(text: str, workers: int, servers: int) -> Fault:
     """`worker:0@step=200`, `ps:1@random`, `master@point=before-journal,step=50`.
 
+    Of all processes: `job@step=200,flip=journal,num-ps=3`.
+
     workers, servers: how many the job has. Raises UserError.
     """
     spec = _Spec("--kill", text, workers, servers)
     party = spec.party(spec.who)
-    return Fault(KILL, (party,), spec.when(party))
+    return Fault(KILL, (party,), spec.when(party), damage=spec.damage(), changes=spec.changes())
 
 
 def parse_pause(text: str, workers: int, servers: int) -> Fault:
     """`ps:0@step=100,seconds=5`; as `parse_kill` otherwise."""
     spec = _Spec("--pause", text, workers, servers)
     return Fault(PAUSE, (spec.party(spec.who),), spec.when(None), spec.seconds())
+
+
+def parse_fill(text: str, workers: int, servers: int) -> Fault:
+    """`master@step=100,seconds=5`; as `parse_kill` otherwise."""
+    spec = _Spec("--fill", text, workers, servers)
+    return Fault(FILL, (spec.party(spec.who),), spec.when(None), spec.seconds())
 
 
 def parse_cut(text: str, workers: int, servers: int) -> Fault:

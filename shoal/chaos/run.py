@@ -1,15 +1,16 @@
-"""Running a job under faults, and then its audit and the same job undisturbed."""
+"""Running a job under faults, resumed where all of it was killed; then its audit."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,14 @@ from typing import Any
 
 from shoal.chaos.count import Comparison, Course, compare
 from shoal.chaos.count_job import read_input
+from shoal.chaos.damage import damaged
 from shoal.chaos.faults import Fault
 from shoal.chaos.watcher import Deed, Watcher
-from shoal.client import run_job
+from shoal.client import resume_job, run_job
 from shoal.config import JobConfig
 from shoal.display import Display
 from shoal.errors import UserError
+from shoal.following import Interruptions
 from shoal.job_folder import JobFolder
 from shoal.proto import faults
 from shoal.result import JobFailedError, JobResult
@@ -57,23 +60,90 @@ class Outcome:
         return [deed for deed in self.deeds if deed.at is None]
 
 
-def run_disturbed(config: JobConfig, planned: Sequence[Fault], display: Display) -> Outcome:
+class _Courses:
+    """A job from its start to its end, resumed each time that all of it was killed.
+
+    result: None where its master died without one, and failure why, in words.
+    """
+
+    def __init__(
+        self, config: JobConfig, watcher: Watcher, display: Display, draw: random.Random
+    ) -> None:
+        """draw: which file is damaged, and where."""
+        self._config = config
+        self._watcher = watcher
+        self._display = display
+        self._draw = draw
+        self.courses: list[Course] = []
+        self.result: JobResult | None = None
+        self.failure = ""
+
+    def run(self) -> None:
+        """Run the job. Raises UserError if it is refused at its start."""
+        self._follow(run_job, self._config)
+        # A job that ended before it could be killed has a result of its own.
+        while (deed := self._watcher.killed) and self.result and self.result.state == "stopped":
+            self._resume(deed)
+
+    def _follow(self, run: Callable[..., JobResult], *arguments: Any) -> None:
+        """The job until its client ends. Raises UserError."""
+        interruptions = Interruptions()
+        self.courses.append(Course(time.time(), self._config.num_ps))
+        self.result, self.failure = None, ""
+        self._watcher.start(self._config, interruptions.kill)
+        try:
+            self.result = run(*arguments, self._display, interruptions)
+        except JobFailedError as error:
+            self.failure = str(error)
+        finally:
+            self._watcher.stop()
+
+    def _resume(self, deed: Deed) -> None:
+        """Damage what is to be damaged, and go on; without the damage where it is refused."""
+        job_dir = Path(self._config.job_dir)
+        changes: dict[str, Any] = dict(deed.fault.changes)
+        self._config = dataclasses.replace(self._config, **changes)
+        done = [damaged(job_dir, *each, self._draw) for each in deed.fault.damage]
+        damages = [each for each in done if each is not None]
+        deed.came += [each.what for each in damages] + ["there is no file"] * (None in done)
+        refusal = self._resumed(changes)
+        if refusal and damages:
+            if not all(each.path.name in refusal for each in damages):
+                self.failure = f"the damage is refused without naming the file: {refusal}"
+                return
+            deed.came.append("refused by name, undone")
+            for each in damages:
+                each.undo()
+            refusal = self._resumed({})
+        self.failure = refusal or self.failure
+
+    def _resumed(self, changes: dict[str, Any]) -> str:
+        """Resume the job; why it was refused, "" if it was not."""
+        try:
+            self._follow(resume_job, self._config.job_dir, changes)
+        except UserError as error:
+            return str(error)
+        failure = self.result.failure if self.result is not None else None
+        return str(failure["message"]) if failure and failure["kind"] == "USER_ERROR" else ""
+
+
+def run_disturbed(
+    config: JobConfig, planned: Sequence[Fault], display: Display, seed: int = 0
+) -> Outcome:
     """Run a training job under `planned` faults, then its audit.
 
-    planned: none still to be drawn. Raises UserError before anything is started.
+    planned: none still to be drawn. seed: of what damage draws. Raises UserError before
+    anything is started.
     """
     config = config.resolved()
-    courses = [Course(time.time(), config.num_ps)]
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as name, _in_folder(Path(name)):
         watcher = Watcher(config, list(planned), Path(name))
-        watcher.start()
-        result, failure = None, ""
+        course = _Courses(config, watcher, display, random.Random(f"damage {seed}"))
         try:
-            result = run_job(config, display)
-        except JobFailedError as error:
-            failure = str(error)
+            course.run()
         finally:
-            watcher.stop()
+            watcher.close()
+    result, failure = course.result, course.failure
     if result is not None and result.failure is not None:
         failure = "\n".join(filter(None, (result.failure["message"], result.failure["traceback"])))
     outcome = Outcome(
@@ -82,8 +152,8 @@ def run_disturbed(config: JobConfig, planned: Sequence[Fault], display: Display)
         failure,
         watcher.deeds,
         *audited(Path(config.job_dir)),
+        courses=course.courses,
     )
-    outcome.courses = courses
     if outcome.state != "succeeded":
         outcome.problems.append(f"the job has {outcome.state}")
     outcome.problems += outcome.audit.get("problems", ["there is no audit"])

@@ -17,12 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal.chaos.faults import CUT, KILL, Fault, Party
+from shoal.chaos.faults import CUT, FILL, JOB, KILL, Fault, Party
 from shoal.chaos.relay import Relay
 from shoal.chaos.schedule import Schedule, Seen
 from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
-from shoal.processes import kill_process, process_of, signal_process
+from shoal.processes import (
+    job_processes,
+    kill_process,
+    limit_files,
+    process_of,
+    signal_process,
+)
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
@@ -45,6 +51,7 @@ class Deed:
 
     at: wall-clock seconds when it was done; None: the job ended before. step: at that time.
     process: that was killed or paused. ended: a pause or cut was over before the job was.
+    came: what came of it, in words, where that is not all.
     """
 
     fault: Fault
@@ -52,6 +59,7 @@ class Deed:
     step: int = 0
     process: int | None = None
     ended: bool = True
+    came: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -68,64 +76,79 @@ class _Armed:
 
 
 class Watcher:
-    """Disturbs one job from `start` to `stop`.
+    """Disturbs one job from `start` to `stop`, and again after a resumption.
 
     deeds: one for each fault that was due, in order. seen: how far the job was last.
+    killed: the fault that killed the whole job, after which nothing is done until the next
+    `start`.
     """
 
     def __init__(self, config: JobConfig, planned: list[Fault], folder: Path) -> None:
         """config: resolved. folder: of SHOAL_FAULTS, empty."""
-        self._config = config
         self._job = JobFolder(Path(config.job_dir))
         self._schedule = Schedule(planned)
         self._faults = folder
         self._relays = _relays(planned, folder)
-        self._looker = _Looker(config, self._job)
         self._waiting: list[Deed] = []
         self._armed: list[_Armed] = []
         self._lasting: list[_Lasting] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="chaos", daemon=True)
+        self._kill: Callable[[], None] = lambda: None
         self.deeds: list[Deed] = []
         self.seen = Seen()
+        self.killed: Deed | None = None
         self.error: BaseException | None = None
 
-    def start(self) -> None:
-        """Begin to look at the job, which need not run yet."""
+    def start(self, config: JobConfig, kill: Callable[[], None]) -> None:
+        """Begin to look at the job, which need not run yet.
+
+        kill: has the client kill the whole job.
+        """
+        self._over.clear()
+        self._kill, self.killed = kill, None
+        looker = _Looker(config, self._job)
+        self._thread = threading.Thread(target=self._run, args=(looker,), name="chaos", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """The job has ended: end what lasts, and note what did not come to pass."""
+        """The client has ended: end what lasts."""
         self._over.set()
         self._thread.join()
         for lasting in self._lasting:
             lasting.deed.ended = False
             lasting.end()
-        for relay in self._relays.values():
-            relay.close()
-        self._looker.close()
+        self._lasting.clear()
         self._see_deaths()
-        self.deeds += [Deed(fault) for fault in self._schedule.left]
         if self.error is not None:
             raise self.error
 
-    def _run(self) -> None:
+    def close(self) -> None:
+        """The job has ended: note what did not come to pass."""
+        for relay in self._relays.values():
+            relay.close()
+        self.deeds += [Deed(fault) for fault in self._schedule.left]
+
+    def _run(self, looker: _Looker) -> None:
         try:
-            while not self._looker.is_there() and not self._over.wait(LOOK_SECONDS):
+            while not looker.is_there() and not self._over.wait(LOOK_SECONDS):
                 pass
-            while not self._over.wait(LOOK_SECONDS):
-                self._step()
+            while not self._over.wait(LOOK_SECONDS) and self.killed is None:
+                self._step(looker)
         except BaseException as error:
             self.error = error
+        finally:
+            looker.close()
 
-    def _step(self) -> None:
-        self.seen = self._looker.look()
+    def _step(self, looker: _Looker) -> None:
+        self.seen = looker.look()
         self._see_deaths()
         due = [Deed(fault) for fault in self._schedule.due(self.seen)]
         self.deeds += due
         # One that was due before and met no process comes first.
         self._waiting += due
-        self._waiting = [deed for deed in self._waiting if not self._do(deed)]
+        self._waiting = [
+            deed for deed in self._waiting if self.killed is not None or not self._do(deed)
+        ]
         now = time.monotonic()
         for lasting in [each for each in self._lasting if each.until <= now]:
             self._lasting.remove(lasting)
@@ -138,9 +161,16 @@ class Watcher:
             self._cut(deed)
             return True
         (party,) = fault.parties
+        if party.role == JOB:
+            self._note(deed)
+            self.killed = deed
+            self._kill()
+            return True
         if fault.when.point:
             return self._arm(deed, party)
-        if fault.kind == KILL:
+        if fault.kind == FILL:
+            deed.process = self._fill(deed, party)
+        elif fault.kind == KILL:
             deed.process = kill_process(self._job.config, party.role, party.index)
         else:
             deed.process = self._pause(deed, party)
@@ -173,6 +203,13 @@ class Watcher:
         self._last(deed, partial(_go_on, self._job, process))
         return process
 
+    def _fill(self, deed: Deed, party: Party) -> int | None:
+        process = process_of(self._job.config, party.role, party.index)
+        if process is None or not limit_files(process, 0):
+            return None
+        self._last(deed, partial(_make_room, self._job))
+        return process
+
     def _cut(self, deed: Deed) -> None:
         relays = [self._relays[pair] for pair in _directions(deed.fault)]
         for relay in relays:
@@ -186,6 +223,12 @@ class Watcher:
 
 def _go_on(job: JobFolder, process: int) -> None:
     signal_process(job.config, process, signal.SIGCONT)
+
+
+def _make_room(job: JobFolder) -> None:
+    # What the process started meanwhile has its limit.
+    for process in job_processes(job.config):
+        limit_files(process, None)
 
 
 def _mend(relays: Sequence[Relay]) -> None:

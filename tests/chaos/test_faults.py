@@ -19,6 +19,7 @@ from shoal.chaos.faults import (
     When,
     drawn,
     parse_cut,
+    parse_fill,
     parse_kill,
     parse_pause,
     random_kills,
@@ -42,7 +43,18 @@ def test_kills():
     assert kill("ps:0@point=share-begun,step=7").when == When(step=7, point="share-begun")
 
 
+def test_kills_of_the_whole_job():
+    fault = kill("job@step=9,flip=journal,remove=log,num-ps=3,num-workers=1")
+    assert (fault.parties, fault.when) == ((Party("job"),), When(step=9))
+    assert fault.damage == (("flip", "journal"), ("remove", "log"))
+    assert fault.changes == (("num_ps", 3), ("num_workers", 1))
+    assert str(fault) == "kill job, flip journal, remove log, --num-ps 3, --num-workers 1"
+    assert kill("job@phase=exporting").damage == kill("ps:0@step=9").damage == ()
+
+
 def test_pauses_and_cuts():
+    fill = parse_fill("master@step=100,seconds=2", 2, 3)
+    assert (fill.kind, fill.parties, fill.seconds) == ("fill", (Party("master"),), 2.0)
     pause = parse_pause("ps:0@step=100,seconds=2.5", 2, 3)
     assert (pause.parties, pause.when, pause.seconds) == ((Party("ps", 0),), When(step=100), 2.5)
     cut = parse_cut("ps:1-worker:0@random,seconds=3", 2, 3)
@@ -69,6 +81,12 @@ def test_pauses_and_cuts():
         (parse_kill, "ps:0@phase=training-hard", "phase=training-hard is not known.*evaluating"),
         (parse_kill, "ps:0@point=before-journal", "not known. The points of a ps: push-received"),
         (parse_kill, "ps:0@step=1,seconds=3", "seconds is no time"),
+        (parse_kill, "job@step=1,flip=disk", "flip=disk is not known.*files: journal, log, check"),
+        (parse_kill, "job@step=1,num-ps=0", "num-ps=0 is not a number from 1"),
+        (parse_kill, "job@point=push-applied", "point is no time"),
+        (parse_kill, "ps:0@step=1,flip=log", "flip is no time"),
+        (parse_pause, "job@step=1,seconds=1", "job is no process of a job"),
+        (parse_fill, "ps:0@step=1", "does not say for how long"),
         (parse_pause, "ps:0@step=1", "does not say for how long. Add ,seconds=S"),
         (parse_pause, "ps:0@seconds=1", "it does not say when"),
         (parse_pause, "ps:0@step=1,seconds=-1", "seconds=-1 is not a number above 0"),
@@ -80,7 +98,7 @@ def test_pauses_and_cuts():
     ],
 )
 def test_a_wrong_text_is_named_with_what_is_possible(parse, text, told):
-    flag = {parse_kill: "--kill", parse_pause: "--pause", parse_cut: "--cut"}[parse]
+    flag = f"--{parse.__name__.removeprefix('parse_')}"
     with pytest.raises(UserError, match=f"^{flag} {re.escape(text)}: .*{told}"):
         parse(text, 2, 3)
 

@@ -103,7 +103,7 @@ def test_thirteen_kills_leave_every_record_trained_once_and_no_update_lost(ids, 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({}, "nothing is to be done: give --kill, --pause, --cut or --random-kills"),
+        ({}, "nothing is to be done: give --kill, --pause, --fill, --cut or --random-kills"),
         ({"kill": "ps:7@step=1"}, "--kill ps:7@step=1: the job has no ps:7: --num-ps is 1"),
         (
             {"pause": "ps:0@step=1,seconds=1", "undisturbed": "nowhere"},

@@ -38,6 +38,40 @@ def test_the_command_of_the_guide_counts_every_row_exactly(tmp_path):
     assert re.search(r"  groups +12 rows checked, +12 exact; sum 15,360", done.stdout)
 
 
+def test_a_job_killed_whole_goes_on_with_other_numbers_of_servers_and_a_full_disk(tmp_path):
+    """Two servers, then one, then three; the log in files is whole, so nothing is lost."""
+    fields = {
+        "count": True,
+        "job_dir": tmp_path / "job",
+        "num_ps": 2,
+        "durability": "log",
+        "log_place": "file",
+        "kill": ["job@step=120,num-ps=1", "job@step=280,num-ps=3,num-workers=2"],
+        "fill": "master@step=60,seconds=0.5",
+    }
+    line = arguments_of("chaos", **fields)
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done to the job: 3" in done.stdout
+    assert "PROBLEM" not in done.stdout
+    assert " and 0 lost, by the audit" in done.stdout
+
+
+def test_a_log_that_was_removed_while_the_job_was_down_costs_training_only(tmp_path):
+    fields = {
+        "count": True,
+        "job_dir": tmp_path / "job",
+        "durability": "log",
+        "kill": "job@step=120,remove=log",
+    }
+    line = arguments_of("chaos", **fields)
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"kill job, remove log: removed log/ps-0000\S+$", done.stdout, re.MULTILINE)
+    assert re.search(r"lost and trained again +[1-9]", done.stdout)
+    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
+
+
 def test_a_row_that_was_changed_behind_the_job_is_named(tmp_path):
     fields = {"count": True, "job_dir": tmp_path / "job", "pause": "ps:0@step=20,seconds=0.2"}
     line = arguments_of("chaos", **fields)
