@@ -204,6 +204,7 @@ class Job:
         """A process said that it cannot go on."""
         process = start.process
         if isinstance(process, ServerId):
+            self.members.server_calls(process, start.incarnation)
             self.servers.failed(process, failure, now)
         else:
             slot = self.members.worker_calls(process, start.incarnation, now)

@@ -87,7 +87,7 @@ class MasterService:
         def look(job: Job, now: float) -> pb.RestoreReply:
             del now
             # Not the first start since the job began or was resumed.
-            replay = job.members.servers[server].starts > 1
+            replay = job.members.server_calls(server, request.incarnation).starts > 1
             return pb.RestoreReply(
                 again=again,
                 root=job.config.checkpoint_dir,

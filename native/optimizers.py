@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+LARGEST_FLOAT32 = (2 - 2**-23) * 2.0**127
+
 Hyperparameter = float | bool
 Check = tuple[Callable[[float], bool], str]
 
@@ -251,8 +253,11 @@ class OptimizerSpec:
         return tuple(float(self.hyperparameters.get(name, 0.0)) for name in order)
 
     def check_learning_rate(self, learning_rate: float) -> None:
-        """Raise ValueError for a rate this optimizer cannot use."""
-        if not math.isfinite(learning_rate):
+        """Raise ValueError for a rate this optimizer cannot use.
+
+        The kernels compute in float32, so it is the rate as such a number that counts.
+        """
+        if not abs(learning_rate) <= LARGEST_FLOAT32:
             raise ValueError(f"learning_rate must be finite, got {learning_rate!r}")
         if self.kind == "ftrl" and learning_rate <= 0:
             raise ValueError(f"learning_rate must be above 0 for ftrl, got {learning_rate!r}")

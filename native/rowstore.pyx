@@ -220,22 +220,23 @@ cdef class RowStore:
         ids: int64 [n], best unique; a repeated id is updated once per occurrence, in
         order. gradients: float32 [n, dim]. learning_rate: of this update. step: the
         1-based count of updates, for Adam's bias correction; becomes the rows' last
-        version. gradient_scale: multiplies every gradient (loss scale, global-norm clip).
+        version, which stops at MAX_STEP. gradient_scale: multiplies every gradient (loss
+        scale, global-norm clip).
         """
         cdef shoal_batch batch = empty_batch()
         cdef shoal_step now
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
         require("gradients", gradients, np.float32, (keys.shape[0], self.dim))
         self.optimizer.check_learning_rate(learning_rate)
-        if not 1 <= step <= MAX_STEP:
-            raise ValueError(f"step must be between 1 and {MAX_STEP}, got {step}")
+        if step < 1:
+            raise ValueError(f"step must be at least 1, got {step}")
         if keys.shape[0]:
             now = shoal_step_at(&self._step, learning_rate, gradient_scale, step)
             batch.n = keys.shape[0]
             batch.ids = &keys[0]
             batch.gradients = floats(gradients)
             batch.step = &now
-            batch.version = step
+            batch.version = min(step, MAX_STEP)
             self.run(&batch)
 
     def remove(self, ids):

@@ -43,6 +43,7 @@ POINTS = {
     "checkpoint-written": Point("master", "all shares are written, the manifest is not"),
     "push-received": Point("ps", "a push has come and is not applied yet"),
     "push-logged": Point("ps", "a push is in the log, if there is one, and not applied yet"),
+    "push-half-applied": Point("ps", "a table has its part of a push, others may not yet"),
     "push-applied": Point("ps", "a push is applied and not answered yet"),
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
     "rows-assigned": Point("ps", "rows of --restore-from have come and are in their table"),

@@ -28,6 +28,9 @@ from shoal.proto.memory import unfilled_bytes
 
 MAGIC = b"SHL1"
 ALIGNMENT = 8
+MAXIMUM_DIMENSIONS = 8
+"""Of an array: more than any call has, and few enough to multiply."""
+
 _PREFIX = struct.Struct("<4sI")
 
 Array = npt.NDArray[Any]
@@ -124,6 +127,8 @@ def decode(frame: bytes, header_type: type[Header]) -> tuple[Header, list[Array]
             position += _padding(position)
             dtype = DTYPES[spec.data_type]
             shape = tuple(spec.shape)
+            if len(shape) > MAXIMUM_DIMENSIONS:
+                raise ValueError(f"an array of {len(shape)} dimensions")
             count = 1
             for extent in shape:
                 count *= extent
@@ -134,7 +139,7 @@ def decode(frame: bytes, header_type: type[Header]) -> tuple[Header, list[Array]
             position += array.nbytes
         if position != len(frame):
             raise ValueError(f"{len(frame) - position} bytes after the last array")
-    except (ValueError, KeyError, struct.error, DecodeError) as error:
+    except (ValueError, KeyError, OverflowError, struct.error, DecodeError) as error:
         raise WireError(
             pb.BAD_REQUEST, f"not a frame of {header_type.DESCRIPTOR.name}: {error}"
         ) from error

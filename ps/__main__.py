@@ -78,7 +78,9 @@ def main(
     log.configure(f"ps-{index}", job.log_level)
     keep_freed_memory()
     finite_only = job.nonfinite_gradients != "allow"
-    server = ParameterServer(index, Routing.even(job.num_ps), finite_only=finite_only)
+    server = ParameterServer(
+        index, Routing.even(job.num_ps), finite_only=finite_only, synchronous=job.sync
+    )
     signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
     signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
 

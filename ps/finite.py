@@ -6,7 +6,6 @@ servers. What comes here all the same would ruin rows for good, and is refused w
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -36,8 +35,6 @@ def check_finite(
 
 
 def _reason(push: Gradients, spec: pb.ModelSpec, server: int, servers: int) -> str:
-    if not math.isfinite(push.learning_rate):
-        return f"its learning rate is {push.learning_rate}"
     for position, (ids, gradients) in push.tables.items():
         if first_not_finite(gradients) >= 0:
             bad = ids[~np.isfinite(gradients).all(axis=1)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native import averaging
 from shoal.proto import shoal_pb2 as pb
 
 Float32 = npt.NDArray[np.float32]
@@ -62,3 +63,43 @@ class Ticket:
         is those of others that a push is in conflict with.
         """
         return max(0, self.staleness - push.own_pushes)
+
+
+@dataclass(frozen=True)
+class Update:
+    """The average of several gradients, as one update of --sync.
+
+    tables, dense: as `Gradients`. pulled: version and time of the pull of each gradient.
+    """
+
+    tables: dict[int, tuple[Int64, Float32]]
+    dense: tuple[Float32, Float32] | None
+    learning_rate: float
+    pulled: list[tuple[int, float]]
+
+
+def averaged(gradients: Sequence[Sequence[Gradients]]) -> Update:
+    """The average of gradients that were checked.
+
+    gradients: of each the pushes that brought it; at least one. All count alike, and a row
+    that some of them lack is divided by their number too. The rate is that of the newest.
+    """
+    pushes = [push for parts in gradients for push in parts]
+    divisor = len(gradients)
+    tables = {}
+    for position in sorted({position for push in pushes for position in push.tables}):
+        rows = [push.tables[position] for push in pushes if position in push.tables]
+        tables[position] = averaging.mean_of_rows(rows, divisor)
+    dense = None
+    if parts := [push.dense for push in pushes if push.dense is not None]:
+        gradient, change = (
+            averaging.mean_of_vectors(list(vectors), divisor)
+            for vectors in zip(*parts, strict=True)
+        )
+        dense = gradient, change
+    return Update(
+        tables,
+        dense,
+        max(pushes, key=lambda push: push.pulled_version).learning_rate,
+        [(parts[0].pulled_version, parts[0].pulled_time) for parts in gradients],
+    )

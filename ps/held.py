@@ -51,11 +51,11 @@ class HeldGradients:
                 if key[:2] == (worker, incarnation) and key[2] not in numbers:
                     del self._held[key]
 
-    def take(self, request: pb.ApplyUpdateRequest) -> list[list[Gradients]] | None:
+    def named(self, request: pb.ApplyUpdateRequest) -> list[list[Gradients]] | None:
         """The gradients of the next update, in the request's order; None if it was applied.
 
-        They are held no longer. Raises WireError(BAD_REQUEST) if an update was left out
-        or a gradient is not here.
+        Raises WireError(BAD_REQUEST) if an update was left out, or is made of no gradient, of
+        one twice, or of one that is not here.
         """
         with self._lock:
             if request.update <= self.update:
@@ -64,17 +64,28 @@ class HeldGradients:
                 raise WireError(
                     pb.BAD_REQUEST, f"update {request.update} came after update {self.update}"
                 )
-            missing = [each for each in request.gradients if _key(each) not in self._held]
-            if missing:
+            keys = [_key(each) for each in request.gradients]
+            if not keys or len(set(keys)) < len(keys):
                 raise WireError(
                     pb.BAD_REQUEST,
-                    f"update {request.update} is made of gradient {missing[0].number} of "
-                    f"worker {missing[0].worker}, which this server does not hold",
+                    f"update {request.update} is made of {len(keys)} gradients, "
+                    f"{len(set(keys))} of them different",
                 )
-            for each in request.dropped:
-                self._held.pop(_key(each), None)
+            for worker, incarnation, number in keys:
+                if (worker, incarnation, number) not in self._held:
+                    raise WireError(
+                        pb.BAD_REQUEST,
+                        f"update {request.update} is made of gradient {number} of "
+                        f"worker {worker}, which this server does not hold",
+                    )
+            return [self._held[key] for key in keys]
+
+    def applied(self, request: pb.ApplyUpdateRequest) -> None:
+        """An update is in the model: its gradients are held no longer."""
+        with self._lock:
             self.update = request.update
-            return [self._held.pop(_key(each)) for each in request.gradients]
+            for each in (*request.gradients, *request.dropped):
+                self._held.pop(_key(each), None)
 
 
 class ReadersOrWriter:

@@ -92,6 +92,8 @@ class Registration:
         trainable, state = exactly(arrays, 2)
         log = self.log
         with self._lock:
+            # Before they are in the log, which is done again from them.
+            self.model.check_dense(trainable, state)
             begins = not self.model.dense_initialized
             if log is not None and begins:
                 log.begin(self.model.spec, frame)

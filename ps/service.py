@@ -8,10 +8,11 @@ is elsewhere.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,9 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.serving import Handlers
+from shoal.ps.checks import check_push
 from shoal.ps.finite import check_finite
-from shoal.ps.gradients import Gradients
+from shoal.ps.gradients import Gradients, averaged
 from shoal.ps.held import HeldGradients, ReadersOrWriter
 from shoal.ps.logheld import HeldLogs
 from shoal.ps.logs import Sink
@@ -32,7 +34,7 @@ from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
 from shoal.ps.shares import Shares
 from shoal.ps.tables import ServerModel
-from shoal.ps.unpack import exactly, ids_of_tables, unpack
+from shoal.ps.unpack import check_ids, exactly, ids_of_tables, unpack
 from shoal.ps.updatelog import UpdateLog
 
 logger = logging.getLogger(__name__)
@@ -41,12 +43,35 @@ Array = npt.NDArray[Any]
 FLOAT32 = np.dtype(np.float32)
 
 
+EXIT_HALF_APPLIED = 70
+"""The exit code of a server that ended itself, as its model had a part of a push."""
+
+
+def end_at_once() -> NoReturn:
+    """End the process: nobody may read what it holds, or have it written, any more."""
+    os._exit(EXIT_HALF_APPLIED)
+
+
 class ParameterServer:
     """The state behind one server's calls."""
 
-    def __init__(self, server: int, routing: Routing, *, finite_only: bool = True) -> None:
-        """finite_only: refuse pushes with a NaN or an infinity."""
+    def __init__(
+        self,
+        server: int,
+        routing: Routing,
+        *,
+        finite_only: bool = True,
+        synchronous: bool = False,
+        end: Callable[[], NoReturn] = end_at_once,
+    ) -> None:
+        """Serve nothing yet.
+
+        finite_only: refuse pushes with a NaN or an infinity. synchronous: the job is one of
+        --sync. end: ends the process, at once.
+        """
         self._check_finite = finite_only
+        self._synchronous = synchronous
+        self._end = end
         self.server = server
         self.ownership = Ownership(server, routing)
         self.stopped = threading.Event()
@@ -162,6 +187,11 @@ class ParameterServer:
         self.registration.meetings.require(request.identity)
         model = self.model
         self.ownership.check(request.routing_epoch, unpacked.ids)
+        # Before the register knows of its worker: what is refused leaves no trace.
+        check_push(unpacked, model, synchronous=self._synchronous)
+        if self._check_finite:
+            servers = self.ownership.routing.servers
+            check_finite(gradients, request.identity, model.spec, self.server, servers)
         staleness = 0
         log = self._log
         faults.point("push-received")
@@ -169,11 +199,6 @@ class ParameterServer:
             log.room(len(frame)) if log else nullcontext(),
             self._pushes.admit(request) as fresh,
         ):
-            if fresh:
-                model.check(gradients)
-                if self._check_finite:
-                    servers = self.ownership.routing.servers
-                    check_finite(gradients, request.identity, model.spec, self.server, servers)
             if fresh and request.hold:
                 self._held.hold(request, gradients)
             elif fresh:
@@ -189,14 +214,30 @@ class ParameterServer:
         log = self._log
         kept = log.hand_over(ticket, frame) if log else _nothing
         faults.point("push-logged", first=kept)
-        try:
+        with self._whole_or_end():
             model.apply(gradients, ticket)
-        except BaseException:
-            if log is not None:
-                log.spoilt()
-            raise
-        kept()
+            kept()
         return ticket.staleness
+
+    @contextmanager
+    def _whole_or_end(self) -> Iterator[None]:
+        """Have what changes the model in it done wholly, or end the process.
+
+        A model that has a part of a push cannot be mended: done again, the push would be
+        applied twice in part. The server's next incarnation starts from its checkpoint, and
+        from its log, which has the push as a whole if it has it.
+        """
+        try:
+            yield
+        except WireError:
+            raise  # of a log that another incarnation writes: this one takes no push any more
+        except BaseException:
+            logger.critical(
+                "this server ends itself: a part of a push or of an update was applied, and not "
+                "the whole of it. It is started again from what is saved",
+                exc_info=True,
+            )
+            self._end()
 
     def read_table(self, request: pb.ReadTableRequest) -> Iterator[bytes]:
         """Every row of a table, in frames."""
@@ -207,6 +248,7 @@ class ParameterServer:
         """Set rows of a table as they are."""
         request, arrays = frames.decode(frame, pb.AssignRowsRequest)
         ids, rows = exactly(arrays, 2)
+        check_ids(ids)
         self.ownership.check(request.routing_epoch, [ids])
         self.model.assign(request.table, ids, rows)
         faults.point("rows-assigned")
@@ -223,9 +265,12 @@ class ParameterServer:
     def apply_update(self, request: pb.ApplyUpdateRequest) -> pb.ApplyUpdateReply:
         """Apply the average of gradients that are held, as one update, once."""
         with self._pushes.updating(), self._whole.writing():
-            gradients = self._held.take(request)
+            gradients = self._held.named(request)
             if gradients is not None:
-                self.model.apply_average(gradients)
+                update = averaged(gradients)
+                with self._whole_or_end():
+                    self.model.apply_update(update)
+                self._held.applied(request)
         return pb.ApplyUpdateReply(version=self.model.version)
 
     def status(self, request: pb.ServerStatusRequest) -> pb.ServerStatus:

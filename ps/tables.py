@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoal.native import averaging
 from shoal.native.dense import DenseBlock
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
 from shoal.proto.routing import slice_of
-from shoal.ps.gradients import Gradients, Ticket, flat_size
+from shoal.ps.gradients import Gradients, Ticket, Update, flat_size
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -82,6 +82,7 @@ class ServerModel:
                 for table in spec.tables
             ]
             self._dense_optimizer = OptimizerSpec.from_json(spec.dense_optimizer)
+            self._optimizers = {self._dense_optimizer, *(each.optimizer for each in self.tables)}
         except (ValueError, TypeError) as error:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         size = slice_of(flat_size(spec.trainable), server, servers)
@@ -122,18 +123,35 @@ class ServerModel:
         return self._dense_elements
 
     @property
+    def state_elements(self) -> int:
+        """Elements of the non-trainable slice."""
+        return self._state_elements
+
+    @property
     def dense_initialized(self) -> bool:
         """Whether `initialize_dense` was called."""
         return self._dense is not None
 
-    def initialize_dense(self, trainable: Float32, state: Float32) -> bool:
-        """Set the dense slice's first values; False if it has some already."""
-        if trainable.shape != (self._dense_elements,) or state.shape != (self._state_elements,):
+    def check_dense(self, trainable: Float32, state: Float32) -> None:
+        """Raises WireError(BAD_REQUEST) unless these are the slices of this server, float32."""
+        shapes = trainable.shape, state.shape
+        if shapes != ((self._dense_elements,), (self._state_elements,)):
             raise WireError(
                 pb.BAD_REQUEST,
                 f"this server's slices have {self._dense_elements} and {self._state_elements} "
                 f"elements, not {trainable.shape} and {state.shape}",
             )
+        if trainable.dtype != np.float32 or state.dtype != np.float32:
+            raise WireError(
+                pb.BAD_REQUEST, f"dense slices are float32, not {trainable.dtype}, {state.dtype}"
+            )
+
+    def initialize_dense(self, trainable: Float32, state: Float32) -> bool:
+        """Set the dense slice's first values; False if it has some already.
+
+        Raises WireError as `check_dense`.
+        """
+        self.check_dense(trainable, state)
         with self._dense_lock:
             if self._dense is not None:
                 return False
@@ -221,21 +239,14 @@ class ServerModel:
                 return Moment(version, applied, None)
             return Moment(version, applied, (self._dense.values, self._state.copy()))
 
-    def check(self, push: Gradients) -> None:
-        """Raises WireError: BAD_REQUEST if shapes are wrong, DENSE_NOT_INITIALIZED."""
-        for position, (ids, gradients) in push.tables.items():
-            if gradients.shape != (ids.size, self._table(position).dim):
-                raise WireError(
-                    pb.BAD_REQUEST,
-                    f"table {self.spec.tables[position].name!r}: gradients of shape "
-                    f"{gradients.shape} for {ids.size} ids of dim {self.tables[position].dim}",
-                )
-        if push.dense is not None:
-            if self._dense is None:
-                raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
-            sizes = tuple(part.size for part in push.dense)
-            if sizes != (self._dense_elements, self._state_elements):
-                raise WireError(pb.BAD_REQUEST, f"dense slices of {sizes} elements")
+    def check_learning_rate(self, learning_rate: float) -> None:
+        """Raises ValueError for a rate that one of the model's optimizers cannot use.
+
+        Of all its tables, so that every server says the same of a step, whichever rows it is
+        to update, and because an update of --sync takes one rate for all.
+        """
+        for optimizer in self._optimizers:
+            optimizer.check_learning_rate(learning_rate)
 
     def ticket(self, push: Gradients) -> Ticket:
         """Admit a push to be applied: the next one is another step."""
@@ -245,9 +256,13 @@ class ServerModel:
             return Ticket(self._step, max(0, self._version - push.pulled_version))
 
     def apply(self, push: Gradients, ticket: Ticket, *, again: bool = False) -> None:
-        """Apply a push that was checked.
+        """Apply a push that was checked (checks.py).
 
         again: it was applied once by an earlier incarnation, with this ticket, and counted.
+
+        Raises MemoryError where there is none for its rows. The model may then have a part of
+        the push, and is of no more use: what else it raises is an error of ours, with the same
+        effect.
         """
         step, others = ticket.step, ticket.others(push)
         # Here and not at the worker, as only now the staleness is known. 0 and 1 are alike:
@@ -255,6 +270,7 @@ class ServerModel:
         rate = push.learning_rate / (max(1, others) if push.modulate_rate else 1)
         for position, rows in push.tables.items():
             self.tables[position].update(*rows, learning_rate=rate, step=step)
+            faults.point("push-half-applied")
         if push.dense is not None:
             self._update_dense(push.dense[0], rate, step)
         if again:
@@ -267,34 +283,20 @@ class ServerModel:
         counted = [] if again else [(ticket.staleness, push.pulled_time)]
         self._count(counted, change, push.sender)
 
-    def apply_average(self, gradients: Sequence[Sequence[Gradients]]) -> None:
-        """Apply the average of gradients that were checked, as one update.
-
-        gradients: of each the pushes that brought it; at least one. All count alike,
-        and a row that some of them lack is divided by their number too. The rate is
-        that of the newest. Not beside `apply`.
-        """
-        pushes = [push for parts in gradients for push in parts]
+    def apply_update(self, update: Update) -> None:
+        """Apply an average of gradients. Not beside `apply`; raises as that does."""
         with self._lock:
             self._step += 1
             step = self._step
             version = self._version
-        rate = max(pushes, key=lambda push: push.pulled_version).learning_rate
-        divisor = len(gradients)
-        for position in sorted({position for push in pushes for position in push.tables}):
-            rows = [push.tables[position] for push in pushes if position in push.tables]
-            mean = averaging.mean_of_rows(rows, divisor)
-            self.tables[position].update(*mean, learning_rate=rate, step=step)
+        for position, rows in update.tables.items():
+            self.tables[position].update(*rows, learning_rate=update.learning_rate, step=step)
+            faults.point("push-half-applied")
         change = None
-        if dense := [push.dense for push in pushes if push.dense is not None]:
-            gradient, change = (
-                averaging.mean_of_vectors(list(vectors), divisor)
-                for vectors in zip(*dense, strict=True)
-            )
-            self._update_dense(gradient, rate, step)
-        stale = [
-            (max(0, version - parts[0].pulled_version), parts[0].pulled_time) for parts in gradients
-        ]
+        if update.dense is not None:
+            gradient, change = update.dense
+            self._update_dense(gradient, update.learning_rate, step)
+        stale = [(max(0, version - pulled), at) for pulled, at in update.pulled]
         self._count(stale, change)
 
     def _update_dense(self, gradient: Float32, rate: float, step: int) -> None:
@@ -334,8 +336,18 @@ class ServerModel:
             return self._staleness.to_message(), self._age.to_message()
 
     def assign(self, position: int, ids: Int64, rows: Float32) -> None:
-        """Set rows as they are; slots get their initial values."""
-        self._table(position).assign(ids, rows)
+        """Set rows as they are; slots get their initial values.
+
+        Raises WireError(BAD_REQUEST) if there is no such table, or the rows are not its.
+        """
+        table = self._table(position)
+        if rows.shape != (ids.size, table.dim) or rows.dtype != np.float32:
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"table {self.spec.tables[position].name!r}: rows of shape {rows.shape} "
+                f"({rows.dtype}) for {ids.size} ids; float32 of dim {table.dim} are wanted",
+            )
+        table.assign(ids, rows)
 
     def read_table(self, position: int) -> Iterator[tuple[Int64, Float32]]:
         """All rows of a table in pieces: ids int64 [n], rows float32 [n, dim]."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from shoal.native import values
@@ -32,7 +33,15 @@ def unpack(frame: bytes) -> UnpackedPush:
     """The push in a frame. Raises WireError(BAD_REQUEST)."""
     request, arrays = frames.decode(frame, pb.PushRequest)
     given = len(request.tables) + 2 * request.has_dense
-    parts = arrays[-given:] if given else []
+    if len(arrays) < given:
+        raise WireError(
+            pb.BAD_REQUEST,
+            f"{len(arrays)} arrays for {len(request.tables)} tables"
+            + " and the dense slices" * request.has_dense,
+        )
+    if len(set(request.tables)) < len(request.tables):
+        raise WireError(pb.BAD_REQUEST, f"a table comes twice among {list(request.tables)}")
+    parts = arrays[len(arrays) - given :]
     distinct = arrays[: len(arrays) - given]
     ids = ids_of_tables(distinct, request)
     try:
@@ -62,8 +71,16 @@ def exactly(arrays: list[Array], count: int) -> list[Array]:
     return arrays
 
 
+def check_ids(ids: Array) -> None:
+    """Raises WireError(BAD_REQUEST) unless an array is int64 [n]."""
+    if ids.dtype != np.int64 or ids.ndim != 1:
+        raise WireError(pb.BAD_REQUEST, f"ids are int64 [n], not {ids.dtype} {list(ids.shape)}")
+
+
 def ids_of_tables(arrays: list[Array], request: pb.PullRequest | pb.PushRequest) -> list[Array]:
-    """The ids of each table that a request names. Raises WireError(BAD_REQUEST)."""
+    """The ids of each table that a request names, int64 [n]. Raises WireError(BAD_REQUEST)."""
+    for each in arrays:
+        check_ids(each)
     if len(request.ids_of) != len(request.tables) or any(
         place >= len(arrays) for place in request.ids_of
     ):

@@ -147,11 +147,6 @@ class UpdateLog:
         with self._losing(name):
             wait()
 
-    def spoilt(self) -> None:
-        """A push is in the log that was not applied after all."""
-        with self._lock:
-            self._lose(self._name, "an update could not be applied")
-
     @contextmanager
     def _losing(self, name: str) -> Iterator[None]:
         """What is called in it may find that the log `name` is lost."""
@@ -161,6 +156,8 @@ class UpdateLog:
             with self._lock:
                 self._lose(name, str(error))
         except LogTakenError as error:
+            # Also what was applied and not recorded: it must not be applied again.
+            self._pushes.close()
             self._superseded()
             raise WireError(pb.NOT_READY, str(error)) from error
 

@@ -213,12 +213,17 @@ def test_status_and_refusals_over_the_wire(run, stalled):
         (methods.GET_TASK, pb.GetTaskRequest(worker=0, incarnation=1), pb.BAD_REQUEST),
         (methods.REPORT_TASK, pb.ReportTaskRequest(task=99, done=True), pb.BAD_REQUEST),
         (methods.REPORT_FAILURE, pb.ReportFailureRequest(role="cook"), pb.BAD_REQUEST),
+        (methods.REPORT_FAILURE, pb.ReportFailureRequest(role="ps", index=7), pb.BAD_REQUEST),
+        (methods.GET_RESTORE, pb.RestoreRequest(server=7), pb.BAD_REQUEST),
+        (methods.GET_RESTORE, pb.RestoreRequest(server=0, incarnation=9), pb.BAD_REQUEST),
     ):
         if method is methods.REPORT_TASK:
             request.ClearField("outcome")
         with pytest.raises(WireError) as refused:
             job.master.call(method, request)
         assert refused.value.kind == kind
+    status = job.master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+    assert status.state == "training"
 
 
 def test_a_bug_in_the_master_fails_the_job_instead_of_hanging_it(run, monkeypatch):

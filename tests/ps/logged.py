@@ -24,7 +24,7 @@ from shoal.ps.service import ParameterServer
 
 ADAM = OptimizerSpec("adam").to_json()
 SIZE, STATE, DIM = 7, 4, 3
-POINTS = ["push-received", "push-logged", "push-applied", "log-replaying"]
+POINTS = ["push-received", "push-logged", "push-half-applied", "push-applied", "log-replaying"]
 SPEC = pb.ModelSpec(
     tables=[
         pb.TableSpec(
@@ -62,6 +62,11 @@ class Faults:
             self.armed = ""
             first()
             raise DiedError(name)
+
+
+def end():
+    """In place of the end of this process, which has all servers."""
+    raise DiedError("a part of a push was applied")
 
 
 class World:
@@ -132,7 +137,7 @@ class World:
         """Start a server, as often as it takes."""
         while self.addresses[index] == "":
             self.incarnations[index] += 1
-            server = ParameterServer(index, self.routing)
+            server = ParameterServer(index, self.routing, end=end)
             log = server.keep_log(
                 self._sink(index), self.incarnations[index], self.bound, server.stopped.set
             )
@@ -250,7 +255,7 @@ class World:
             learning_rate=0.1,
             pulled_version=max(0, version - draw.randrange(4)),
             modulate_rate=draw.random() < 0.5,
-            own_pushes=draw.randrange(3),
+            own_pushes=draw.randrange(min(3, sequence)),
         )
         gradients = drawn(ids.size, DIM).reshape(ids.size, DIM)
         return frames.encode(header, [ids, gradients, drawn(size), drawn(state)])

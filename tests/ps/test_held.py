@@ -61,7 +61,7 @@ class Server(Caller):
 
 @pytest.fixture
 def server(cluster, connect):
-    made = Server(connect(cluster(1).addresses[0]))
+    made = Server(connect(cluster(1, synchronous=True).addresses[0]))
     made.register()
     made.initialize(np.arange(5), [0.0, 0.0])
     return made
@@ -207,3 +207,15 @@ def test_a_writer_waits_for_readers_and_readers_for_the_writer():
     writer.join(PATIENCE)
     reader.join(PATIENCE)
     assert order == ["write", "read"]
+
+
+def test_an_update_that_failed_fails_again_until_it_can_be_applied(server):
+    server.hold(1, [7], ones(1.0))
+    for _ in range(2):
+        with pytest.raises(WireError, match="BAD_REQUEST: update 1 is made of 0 gradients"):
+            server.update(1)
+        with pytest.raises(WireError, match="BAD_REQUEST: update 1 is made of 2 gradients"):
+            server.update(1, (0, 1), (0, 1))
+    assert server.held() == 1
+    assert server.update(1, (0, 1)) == 1
+    assert server.values(7)[1] == [0.0]
