@@ -4,7 +4,7 @@
     saved_model/       a SavedModel, for TensorFlow Serving and any tf.saved_model.load
     tables/NAME.parquet  id and vector of every row
     dense.parquet      name, shape and values of every dense variable
-    manifest.json      what is here, written last
+    manifest.json      what is here, with size and checksum of every file, written last
 
 In both models a table is a lookup from the real ids to rows, with a default row for
 ids that were never trained; evaluation uses the same default, so that both give the
@@ -14,7 +14,6 @@ job's own predictions. The Parquet files are what `--restore-from` reads. A tabl
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,14 +21,17 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from shoal.checkpoints import manifests
+from shoal.checkpoints.manifests import MANIFEST
 from shoal.checkpoints.outputs import Place, replacing_output
-from shoal.checkpoints.saved import EXPORT_FORMAT
+from shoal.checkpoints.saved import DENSE_COLUMNS
+from shoal.checkpoints.schema import EXPORT_FORMAT
+from shoal.checkpoints.storage import LocalStorage
 from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.worker import saved_model
-from shoal.worker.export_tables import ExportedTable, file_name, write_tables
+from shoal.worker.export_tables import ExportedTable, file_names, write_parquet, write_tables
 from shoal.worker.keras_embeddings import tables_above
 from shoal.worker.model import ServedModel
 from shoal.worker.module import user_code
@@ -38,7 +40,6 @@ from shoal.worker.servers import ServerGroup
 
 logger = logging.getLogger(__name__)
 
-FORMAT, MANIFEST = EXPORT_FORMAT, "manifest.json"
 KERAS, SAVED_MODEL = "keras", "savedmodel"
 
 
@@ -62,16 +63,22 @@ def _write(model: ServedModel, servers: ServerGroup, config: JobConfig, place: P
     folder, kinds = place.begin(), config.export_kinds
     model.pull_dense()
     max_bytes = config.export_max_table_mb * 1_000_000
-    tables = write_tables(folder / "tables", servers, model.tables, max_bytes)
-    _write_dense(folder / "dense.parquet", model)
+    storage = LocalStorage(folder)
+    tables = write_tables(storage, servers, model.tables, max_bytes)
+    described = [table.file for table in tables.values() if table.file]
+    described.append(write_parquet(storage, "dense.parquet", [_dense(model)]))
     keras_file, signature = None, dict[str, dict[str, str]]()
     with _user_layers(f"exporting the model of {model.file}"):
         if KERAS in kinds:
             keras_file = _save_keras(model, tables, folder)
         if SAVED_MODEL in kinds:
             signature = saved_model.save(model, tables, folder / "saved_model")
+    known = {file["name"] for file in described}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    described += [manifests.describe(storage, name) for name in names if name not in known]
     manifest = {
-        "format": FORMAT,
+        "format": EXPORT_FORMAT,
         "job_name": config.job_name,
         "job_id": config.job_id,
         "version": servers.version,
@@ -82,17 +89,20 @@ def _write(model: ServedModel, servers: ServerGroup, config: JobConfig, place: P
         "tables": [
             {
                 "name": name,
-                "file": f"tables/{file_name(name)}",
+                "file": file,
                 "dim": layer.output_dim,
                 "rows": tables[name].count,
                 "default": tables[name].default.tolist(),
                 "in_models": not tables[name].external,
                 **({"signature": signature[name]} if name in signature else {}),
             }
-            for name, layer in model.tables.items()
+            for (name, layer), file in zip(
+                model.tables.items(), file_names(model.tables), strict=True
+            )
         ],
+        "files": described,
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    manifests.write(storage, MANIFEST, manifest)
 
 
 def check(model: ServedModel) -> None:
@@ -130,20 +140,15 @@ def _user_layers(what: str) -> Iterator[None]:
         raise
 
 
-def _write_dense(path: Path, model: ServedModel) -> None:
+def _dense(model: ServedModel) -> pa.Table:
     variables = [*model.trainable.variables, *model.state.variables]
-    pq.write_table(
-        pa.table(
-            {
-                "name": pa.array([variable.path for variable in variables], pa.string()),
-                "shape": pa.array([list(v.shape) for v in variables], pa.list_(pa.int64())),
-                "values": pa.array(
-                    [np.asarray(variable, np.float32).ravel() for variable in variables],
-                    pa.list_(pa.float32()),
-                ),
-            }
-        ),
-        path,
+    return pa.table(
+        {
+            "name": [variable.path for variable in variables],
+            "shape": [list(variable.shape) for variable in variables],
+            "values": [np.asarray(variable, np.float32).ravel() for variable in variables],
+        },
+        schema=pa.schema(DENSE_COLUMNS),
     )
 
 

@@ -6,19 +6,23 @@ streamed to their file, being too large for that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.checkpoints import manifests
+from shoal.checkpoints.storage import Storage
 from shoal.worker.initial_rows import initializer_spec
 from shoal.worker.keras_embeddings import matrix_pieces, vocabulary
 from shoal.worker.servers import ServerGroup
+
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import File
 
 ROWS_PER_PIECE = 65_536
 
@@ -32,12 +36,14 @@ class ExportedTable:
 
     count: rows of the table. One that is too large for the models has ids and rows of
         length 0 here, and all of it in its file, in no order.
+    file: what the export's manifest says of its file; None before it is written.
     """
 
     ids: Int64
     rows: Float32
     default: Float32
     count: int = -1
+    file: File | None = None
 
     def __post_init__(self) -> None:
         if self.count < 0:
@@ -59,29 +65,56 @@ class ExportedTable:
         return np.zeros(1, np.int64), np.stack([self.default, self.default])
 
 
-def file_name(table: str) -> str:
-    """The name of a table's file."""
-    return table.replace("/", "_") + ".parquet"
+def file_names(tables: Iterable[str]) -> list[str]:
+    """The name of each table's file in the export, all different."""
+    names: list[str] = []
+    for position, table in enumerate(tables):
+        stem = f"tables/{table.replace('/', '_')}"
+        while f"{stem}.parquet" in names:
+            stem += f".{position}"
+        names.append(f"{stem}.parquet")
+    return names
 
 
 def write_tables(
-    folder: Path, servers: ServerGroup, layers: Mapping[str, Any], max_bytes: float
+    folder: Storage, servers: ServerGroup, layers: Mapping[str, Any], max_bytes: float
 ) -> dict[str, ExportedTable]:
     """Write every table to its file; those of at most `max_bytes` are returned whole.
 
-    layers: of each table by name, in the order of the tables on the servers.
-    max_bytes: of ids and rows.
+    folder: of the export. layers: of each table by name, in the order of the tables on the
+    servers. max_bytes: of ids and rows.
     """
-    folder.mkdir()
+    folder.child("tables").make()
     each = list(layers.values())
     return {
-        name: _write(servers, position, each, folder / file_name(name), max_bytes)
-        for position, name in enumerate(layers)
+        name: _write(servers, position, each, folder, file, max_bytes)
+        for position, (name, file) in enumerate(zip(layers, file_names(layers), strict=True))
     }
 
 
+def write_parquet(folder: Storage, name: str, pieces: Iterable[pa.Table]) -> File:
+    """Write tables of one schema, at least one, as a Parquet file; returns its description.
+
+    With a checksum a page: whoever reads it, with whatever, can find what has changed.
+    """
+    with manifests.writing(folder, name) as file:
+        writer: pq.ParquetWriter | None = None
+        for piece in pieces:
+            if writer is None:
+                writer = pq.ParquetWriter(file, piece.schema, write_page_checksum=True)
+            writer.write_table(piece, row_group_size=ROWS_PER_PIECE)
+        assert writer is not None
+        writer.close()
+    return file.described
+
+
 def _write(
-    servers: ServerGroup, position: int, layers: Sequence[Any], path: Path, max_bytes: float
+    servers: ServerGroup,
+    position: int,
+    layers: Sequence[Any],
+    folder: Storage,
+    name: str,
+    max_bytes: float,
 ) -> ExportedTable:
     layer = layers[position]
     default = np.zeros(layer.output_dim, np.float32)
@@ -97,33 +130,40 @@ def _write(
         held_rows.append(rows)
         size += ids.nbytes + rows.nbytes
         if size > max_bytes:
-            count = _stream(path, held_ids, held_rows, pieces)
-            return ExportedTable(held_ids[0], held_rows[0], default, count)
+            counted = _Counted(_remaining(held_ids, held_rows, pieces))
+            file = write_parquet(folder, name, counted)
+            return ExportedTable(held_ids[0], held_rows[0], default, counted.rows, file)
     ids, rows = np.concatenate(held_ids), np.concatenate(held_rows)
     order = np.argsort(ids)
-    table = ExportedTable(ids[order], rows[order], default)
-    pq.write_table(_parquet(table.ids, table.rows), path, row_group_size=ROWS_PER_PIECE)
-    return table
+    ids, rows = ids[order], rows[order]
+    file = write_parquet(folder, name, [_parquet(ids, rows)])
+    return ExportedTable(ids, rows, default, file=file)
 
 
-def _stream(
-    path: Path,
+class _Counted:
+    """Pieces of a table, and how many rows have come of them."""
+
+    def __init__(self, pieces: Iterable[pa.Table]) -> None:
+        self._pieces = pieces
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for piece in self._pieces:
+            self.rows += len(piece)
+            yield piece
+
+
+def _remaining(
     held_ids: list[Int64],
     held_rows: list[Float32],
     pieces: Iterator[tuple[Int64, Float32]],
-) -> int:
-    """Write what is held, which is let go, and then piece by piece; returns the rows."""
-    count = 0
-    with pq.ParquetWriter(path, _parquet(held_ids[0], held_rows[0]).schema) as writer:
-        # The empty ones at the beginning stay, for the caller.
-        while len(held_ids) > 1:
-            ids = held_ids.pop(1)
-            writer.write_table(_parquet(ids, held_rows.pop(1)))
-            count += ids.size
-        for ids, rows in pieces:
-            writer.write_table(_parquet(ids, rows))
-            count += ids.size
-    return count
+) -> Iterator[pa.Table]:
+    """What is held, which is let go, and then piece by piece."""
+    # The empty ones at the beginning stay, for the caller.
+    while len(held_ids) > 1:
+        yield _parquet(held_ids.pop(1), held_rows.pop(1))
+    for ids, rows in pieces:
+        yield _parquet(ids, rows)
 
 
 def _parquet(ids: Int64, rows: Float32) -> pa.Table:

@@ -7,7 +7,7 @@ optimizer slot, `version` and `uses`; a vector's file a column for the values an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ import pyarrow as pa
 from shoal.checkpoints import manifests
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage
+
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import File
 
 SLOT = "slot:"
 """Before an optimizer slot's name in a column's."""
@@ -49,7 +52,7 @@ def write(storage: Storage, name: str, pieces: Iterable[dict[str, Any]]) -> dict
         if writer is None:
             writer = pa.ipc.new_file(file, pa.schema([]))
         writer.close()
-    return file.described
+    return {**file.described}
 
 
 def write_vectors(storage: Storage, name: str, vectors: dict[str, Float32]) -> dict[str, Any]:
@@ -62,7 +65,7 @@ def read(storage: Storage, described: dict[str, Any]) -> Iterator[dict[str, Arra
 
     Raises CheckpointError naming the file if it is not as written.
     """
-    name = manifests.check(storage, described)
+    name = manifests.check(storage, cast("File", described))
     try:
         path = storage.local_path(name)
         if path is not None:

@@ -66,6 +66,10 @@ def complete(
     return content
 
 
+def _dict(content: Any) -> dict[str, Any]:
+    return dict(content)
+
+
 class Checkpoint:
     """A complete checkpoint, opened.
 
@@ -78,11 +82,7 @@ class Checkpoint:
         """Read the manifests. Raises CheckpointError naming a file that is not right."""
         self.folder = root.child(folder_name(number))
         path = self.folder.path(MANIFEST)
-        manifest = manifests.read(self.folder, MANIFEST)
-        if manifest.get("format") != FORMAT:
-            raise CheckpointError(
-                f"{path}: of format {manifest.get('format')}, this version reads {FORMAT}"
-            )
+        manifest = manifests.read(self.folder, MANIFEST, FORMAT, _dict)
         if manifest["number"] != number:
             raise CheckpointError(f"{path}: of checkpoint {manifest['number']}, not {number}")
         self.number = number
@@ -92,7 +92,9 @@ class Checkpoint:
         self.version: int = manifest["version"]
         self.ledger: dict[str, Any] = manifest["ledger"]
         self.shares = [
-            manifests.read(self.folder, manifests.check(self.folder, each["manifest"]))
+            manifests.read(
+                self.folder, manifests.check(self.folder, each["manifest"]), FORMAT, _dict
+            )
             for each in manifest["shares"]
         ]
         self.model = pb.ModelSpec.FromString(base64.b64decode(self.shares[0]["model"]))

@@ -9,16 +9,23 @@ Owns what makes a file count as damaged. What is in the files is others'.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import xxhash
 
 from shoal.checkpoints.storage import Storage
 
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import File
+
+Content = TypeVar("Content")
+
 MANIFEST = "manifest.json"
 READ_BYTES = 1 << 20
+MANIFEST_BYTES = 1 << 28
+"""A manifest of more was not written by us; it is not read into memory."""
 
 
 class CheckpointError(Exception):
@@ -56,7 +63,7 @@ class DescribedFile:
         return self._bytes
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> File:
         """Name, size and checksum."""
         return {"name": self._name, "bytes": self._bytes, "xxh3_128": self._digest.hexdigest()}
 
@@ -68,47 +75,70 @@ def writing(storage: Storage, name: str) -> Iterator[DescribedFile]:
         yield DescribedFile(name, file)
 
 
-def check(storage: Storage, described: dict[str, Any]) -> str:
+def describe(storage: Storage, name: str) -> File:
+    """Read a file and describe it as it is. Raises OSError."""
+    digest, size = xxhash.xxh3_128(), 0
+    with storage.read(name) as file:
+        while piece := file.read(READ_BYTES):
+            digest.update(piece)
+            size += len(piece)
+    return {"name": name, "bytes": size, "xxh3_128": digest.hexdigest()}
+
+
+def check(storage: Storage, described: File) -> str:
     """The name of a described file. Raises CheckpointError if it is not that file."""
-    name = str(described["name"])
+    name = described["name"]
     try:
         # Before reading it: a cut file is told from its size alone.
         if storage.size(name) == described["bytes"]:
-            digest = xxhash.xxh3_128()
-            with storage.read(name) as file:
-                while piece := file.read(READ_BYTES):
-                    digest.update(piece)
-            if digest.hexdigest() == described["xxh3_128"]:
+            found = describe(storage, name)
+            if found["bytes"] == described["bytes"] and found["xxh3_128"] == described["xxh3_128"]:
                 return name
-        found = "damaged, or of another checkpoint"
+        problem = "damaged, or another file than was written"
     except OSError as error:
-        found = reason(error)
-    raise CheckpointError(f"{storage.path(name)}: {found}")
+        problem = reason(error)
+    raise CheckpointError(f"{storage.path(name)}: {problem}")
 
 
-def write(storage: Storage, name: str, content: dict[str, Any]) -> dict[str, Any]:
+def write(storage: Storage, name: str, content: Mapping[str, Any]) -> File:
     """Write a manifest; returns its description."""
     with writing(storage, name) as file:
         file.write(_sealed(content))
     return file.described
 
 
-def read(storage: Storage, name: str) -> dict[str, Any]:
-    """The content of a manifest. Raises CheckpointError if it is missing or not as written."""
+def read(
+    storage: Storage, name: str, form: int | str, checked: Callable[[object], Content]
+) -> Content:
+    """The content of a manifest.
+
+    form: its `format`. checked: gives the content as its kind; one of schema.py's. Raises
+    CheckpointError if the file is missing, not as written, or not what `checked` takes.
+    """
     path = storage.path(name)
     try:
         with storage.read(name) as file:
-            found = file.read()
-        content: dict[str, Any] = json.loads(found)
-        del content["checksum"]
+            found = file.read(MANIFEST_BYTES + 1)
     except OSError as error:
         raise CheckpointError(f"{path}: {reason(error)}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    if len(found) > MANIFEST_BYTES:
+        raise CheckpointError(f"{path}: too large for a manifest")
+    try:
+        content = json.loads(found)
+        if content["format"] != form:
+            problem = f"of format {content['format']!s:.50}, this version reads {form}"
+            raise CheckpointError(f"{path}: {problem}")
+        del content["checksum"]
+        # Byte by byte: what differs only in spelling was not written by us either.
+        same = found == _sealed(content)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path}: damaged, not a manifest") from error
-    # Byte by byte: what differs only in spelling was not written by us either.
-    if found != _sealed(content):
+    if not same:
         raise CheckpointError(f"{path}: damaged, its checksum is another")
-    return content
+    try:
+        return checked(content)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def reason(error: OSError) -> str:
@@ -116,7 +146,7 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _sealed(content: dict[str, Any]) -> bytes:
+def _sealed(content: Mapping[str, Any]) -> bytes:
     body = json.dumps(content, indent=1, sort_keys=True)
     checksum = xxhash.xxh3_128_hexdigest(body.encode())
     return (json.dumps({**content, "checksum": checksum}, indent=1, sort_keys=True) + "\n").encode()

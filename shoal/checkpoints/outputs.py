@@ -17,7 +17,7 @@ import secrets
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -306,25 +306,26 @@ class UrlPlace(Place):
         """See Place."""
         assert self._work is not None
         root = Path(self._work.name)
-        description = (root / manifest).read_text()
+        description = (root / manifest).read_bytes()
         for path in sorted(root.rglob("*")):
             if path.is_file():
                 self.put(path.relative_to(root).as_posix())
         # From here on the new result is whole, in the folder for what is not.
-        self._describe(manifest, json.loads(description) | {"complete": False})
+        incomplete = json.loads(description) | {"complete": False}
+        self._describe(manifest, json.dumps(incomplete).encode())
         for name in self.names():
             if name != manifest:
                 self._remote.remove_any(name)
         for name in self._waiting.files():
             if name != manifest:
                 self._waiting.copy(name, self._remote)
-        self._describe(manifest, json.loads(description))
+        self._describe(manifest, description)  # byte by byte: it has a checksum of its own
         self.abandon()
 
-    def _describe(self, manifest: str, content: Mapping[str, Any]) -> None:
+    def _describe(self, manifest: str, content: bytes) -> None:
         self._remote.make()
         with self._remote.write(manifest) as file:
-            file.write((json.dumps(content, indent=2) + "\n").encode())
+            file.write(content)
 
     def abandon(self) -> None:
         """See Place."""

@@ -7,30 +7,38 @@ ps/checkpoint.py's.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.checkpoints import arrow
+from shoal.checkpoints import arrow, manifests
 from shoal.checkpoints.folders import Checkpoint, checkpoint_at
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.manifests import MANIFEST, CheckpointError
+from shoal.checkpoints.storage import open_storage
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import ExportManifest
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
 
-EXPORT_FORMAT = "shoal-export-1"
-
 ROWS_PER_PIECE = 65_536
 """In one piece of a table."""
+
+DENSE_COLUMNS = {
+    "name": pa.string(),
+    "shape": pa.list_(pa.int64()),
+    "values": pa.list_(pa.float32()),
+}
+"""Of an export's file of dense variables."""
 
 
 def open_saved(location: str) -> Export | SavedCheckpoint:
@@ -99,34 +107,60 @@ def _check_table(name: str, dim: int, saved: int | None, where: str) -> None:
 
 
 class Export:
-    """An export folder, opened."""
+    """An export folder, opened. A file is compared with its checksum before it is used."""
 
     def __init__(self, folder: str) -> None:
         """Raises UserError if it is not a whole export."""
-        self.folder = Path(folder)
-        path = self.folder / "manifest.json"
+        # Late: it takes the start of a server a while, and few have use for it.
+        from shoal.checkpoints import schema
+
         try:
-            self.manifest: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError as error:
+            self._storage = open_storage(folder)
+            there = MANIFEST in self._storage.names()
+        except OSError as error:
+            raise UserError(f"--restore-from: {folder}: {manifests.reason(error)}") from error
+        if not there:
             raise UserError(
                 f"--restore-from: {folder} is not the output of a training job: "
                 "it has no manifest.json"
-            ) from error
-        except json.JSONDecodeError as error:
-            raise UserError(f"--restore-from: {path} is damaged: {error}") from error
-        if self.manifest.get("format") != EXPORT_FORMAT:
-            raise UserError(f"--restore-from: {path} is not of format {EXPORT_FORMAT}")
+            )
+        with _told():
+            self.manifest: ExportManifest = manifests.read(
+                self._storage, MANIFEST, schema.EXPORT_FORMAT, schema.checked_export
+            )
+        self._files = {file["name"]: file for file in self.manifest["files"]}
+
+    def verify(self) -> None:
+        """Read every file. Raises UserError naming one that is not as written."""
+        self.dense()
+        for table in self.manifest["tables"]:
+            for _ in self.rows(table["name"], table["dim"]):
+                pass
+        read = {self.manifest["dense"], *(table["file"] for table in self.manifest["tables"])}
+        for name in self._files.keys() - read:
+            with _told():
+                manifests.check(self._storage, self._files[name])
 
     def dense(self) -> dict[str, Float32]:
-        """Dense values by variable name."""
-        path = self.folder / self.manifest["dense"]
-        try:
-            rows = pq.read_table(path).to_pylist()
-        except (OSError, pa.ArrowInvalid) as error:
-            raise UserError(f"--restore-from: cannot read {path}: {error}") from error
-        return {
-            row["name"]: np.array(row["values"], np.float32).reshape(row["shape"]) for row in rows
-        }
+        """Dense values by variable name. Raises UserError if they cannot be read."""
+        name = self.manifest["dense"]
+        values: dict[str, Float32] = {}
+        with self._parquet(name) as file:
+            self._require(file.schema_arrow, pa.schema(DENSE_COLUMNS))
+            table = file.read()
+            for variable, shape, flat in zip(*table.columns, strict=True):
+                sizes = shape.as_py() or []
+                if (
+                    not (variable.is_valid and shape.is_valid and flat.is_valid)
+                    or None in sizes
+                    or min(sizes, default=0) < 0
+                    or math.prod(sizes) != len(flat)
+                    or flat.values.null_count
+                    or variable.as_py() in values
+                ):
+                    raise ValueError(f"variable {variable} is not of its shape, or there twice")
+                values[variable.as_py()] = flat.values.to_numpy().reshape(sizes)
+        return values
 
     def rows(self, table: str, dim: int) -> Iterator[tuple[Int64, Float32]]:
         """As SavedCheckpoint.rows."""
@@ -134,16 +168,47 @@ class Export:
         found = exported.get(table)
         _check_table(table, dim, found["dim"] if found else None, "export")
         assert found is not None
-        path = self.folder / found["file"]
+        name, count = found["file"], 0
+        with self._parquet(name) as file:
+            columns = {"id": pa.int64(), "vector": pa.list_(pa.float32(), dim)}
+            self._require(file.schema_arrow, pa.schema(columns))
+            if file.metadata.num_rows != found["rows"]:
+                raise ValueError(f"{file.metadata.num_rows} rows, not {found['rows']}")
+            for batch in file.iter_batches(ROWS_PER_PIECE):
+                ids, vectors = batch.column("id"), batch.column("vector")
+                flat = vectors.flatten()
+                if ids.null_count or vectors.null_count or flat.null_count:
+                    raise ValueError("a value is missing")
+                count += len(ids)
+                yield ids.to_numpy(), flat.to_numpy().reshape(len(ids), dim)
+            if count != found["rows"]:
+                raise ValueError(f"{count} rows, not {found['rows']}")
+
+    @staticmethod
+    def _require(found: pa.Schema, wanted: pa.Schema) -> None:
+        # Not the fields' own names for a list's items, which differ between writers.
+        if found.names != wanted.names or not all(
+            a.equals(b) for a, b in zip(found.types, wanted.types, strict=True)
+        ):
+            raise ValueError(f"has columns {found.to_string(show_schema_metadata=False)!r}")
+
+    @contextmanager
+    def _parquet(self, name: str) -> Iterator[pq.ParquetFile]:
+        """A file of the export, as it was written. What does not fit is a UserError."""
+        with _told():
+            manifests.check(self._storage, self._files[name])
         try:
-            yield from read_pieces(path)
-        except (OSError, pa.ArrowInvalid) as error:
+            with self._storage.read(name) as file:
+                # The pages' own checksums: the file may change after it was compared.
+                yield pq.ParquetFile(file, page_checksum_verification=True)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            path = self._storage.path(name)
             raise UserError(f"--restore-from: cannot read {path}: {error}") from error
 
 
-def read_pieces(path: Path) -> Iterator[tuple[Int64, Float32]]:
-    """Ids and rows of an exported table, piece by piece."""
-    for batch in pq.ParquetFile(path).iter_batches(ROWS_PER_PIECE):
-        ids = batch.column("id").to_numpy()
-        rows = batch.column("vector").flatten().to_numpy()
-        yield ids, rows.reshape(ids.size, -1).astype(np.float32, copy=False)
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError as error:
+        raise UserError(f"--restore-from: {error}") from error

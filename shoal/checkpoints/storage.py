@@ -7,8 +7,10 @@ failure is an OSError.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -39,7 +41,7 @@ class Storage(ABC):
 
     @abstractmethod
     def read(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file, opened for reading."""
+        """A regular file, opened for reading."""
 
     @abstractmethod
     def write(self, name: str) -> AbstractContextManager[BinaryIO]:
@@ -96,7 +98,15 @@ class LocalStorage(Storage):
 
     def make(self) -> None:
         """See Storage."""
+        missing = []
+        folder = self._folder
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
         self._folder.mkdir(parents=True, exist_ok=True)
+        # A folder whose entry is not on disk is lost with all that was synced in it.
+        for made in missing:
+            _sync(made.parent)
 
     def names(self) -> list[str]:
         """See Storage."""
@@ -107,23 +117,34 @@ class LocalStorage(Storage):
 
     def size(self, name: str) -> int:
         """See Storage."""
-        return (self._folder / name).stat().st_size
+        path = self._folder / name
+        status = path.stat()
+        _require_regular(status.st_mode, path)
+        return status.st_size
 
-    def read(self, name: str) -> AbstractContextManager[BinaryIO]:
+    @contextmanager
+    def read(self, name: str) -> Iterator[BinaryIO]:
         """See Storage."""
-        return (self._folder / name).open("rb")
+        path = self._folder / name
+        _require_regular(path.stat().st_mode, path)  # opening a device may do something
+        # Another file may be there by now: a pipe must not hold the open up.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            _require_regular(os.fstat(descriptor).st_mode, path)
+            yield file
 
     @contextmanager
     def write(self, name: str) -> Iterator[BinaryIO]:
         """See Storage: a temporary name, synced and renamed."""
-        temporary = self._folder / f"{name}.tmp"
+        path = self._folder / name
+        temporary = path.with_name(f"{path.name}.tmp")
         try:
             with temporary.open("wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self._folder / name)
-            _sync(self._folder)
+            os.replace(temporary, path)
+            _sync(path.parent)
         except OSError as error:
             # A full disk does not say which file it was about.
             error.filename = error.filename or str(temporary)
@@ -141,6 +162,12 @@ class LocalStorage(Storage):
     def local_path(self, name: str) -> Path | None:
         """See Storage."""
         return self._folder / name
+
+
+def _require_regular(mode: int, path: Path) -> None:
+    """Raises OSError for what can be read without end, or not at all."""
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def _sync(folder: Path) -> None:

@@ -183,4 +183,4 @@ def test_an_export_that_is_damaged_is_refused(trained, session_folder, clicks, t
     )
     assert ended.code == 2, ended.out + ended.err
     (line,) = ended.err.splitlines()
-    assert f"--restore-from: cannot read {tmp_path}/export/dense.parquet" in line
+    assert f"--restore-from: {tmp_path}/export/dense.parquet: damaged" in line

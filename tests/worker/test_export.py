@@ -1,17 +1,22 @@
 """The export predicts as the job does, in a process that has only TensorFlow."""
 
 import json
+import random
 
 import fsspec
 import keras
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
 import shoal.layers
-from shoal.checkpoints.saved import Export
+from shoal.checkpoints import manifests
+from shoal.checkpoints.saved import Export, open_saved
+from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.export import check
+from shoal.worker.export_tables import file_names, write_parquet
 from shoal.worker.restore import load_tables
 from tests.worker.exported import export_to
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
@@ -227,7 +232,9 @@ def test_an_export_to_a_url_is_that_to_a_folder(served, tmp_path, remote):
         ]
         assert names[0] == names[1]
         saved = [Export(str(folder)) for folder in (tmp_path / str(number), fetched)]
-        assert saved[0].manifest == saved[1].manifest
+        # A SavedModel is not written twice in the same bytes.
+        assert saved[0].manifest | {"files": []} == saved[1].manifest | {"files": []}
+        Export(url).verify()
         for table in ("deep", "wide"):
             ours, theirs = (
                 dict(zip(*next(each.rows(table, 4 if table == "deep" else 1)), strict=True))
@@ -307,8 +314,8 @@ def test_trying_an_export_changes_nothing(served, build):
     ("change", "words"),
     [
         (lambda m: m.unlink(), r"it has no manifest\.json"),
-        (lambda m: m.write_text("{"), "is damaged"),
-        (lambda m: m.write_text('{"format": "other"}'), "is not of format"),
+        (lambda m: m.write_text("{"), "damaged, not a manifest"),
+        (lambda m: m.write_text('{"format": "other"}'), "of format other, this version reads"),
     ],
 )
 def test_a_folder_that_is_no_export_is_refused(served, tmp_path, change, words):
@@ -329,3 +336,53 @@ def test_an_export_of_another_model_is_refused(served, tmp_path):
         load_tables(saved, other, other.group)
     with pytest.raises(UserError, match="--restore-from: variable"):
         other.register(saved.dense())
+
+
+def read_all(folder):
+    """Everything that --restore-from takes of an export, by name."""
+    saved = open_saved(str(folder))
+    found = saved.dense()
+    for table in saved.manifest["tables"]:
+        for ids, rows in saved.rows(table["name"], table["dim"]):
+            found |= {(table["name"], id_): row for id_, row in zip(ids, rows, strict=True)}
+    return {name: value.tobytes() for name, value in found.items()}
+
+
+def test_no_flipped_bit_of_an_export_is_restored_as_a_value(served, tmp_path):
+    model = trained(served, BUILDS["functional"])
+    folder = tmp_path / "export"
+    export_to(folder, model)
+    listed = {file["name"] for file in Export(str(folder)).manifest["files"]}
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert listed == there - {"manifest.json"}
+    assert {"model.keras", "saved_model/saved_model.pb", "dense.parquet"} < listed
+    whole = read_all(folder)
+    chance = random.Random(5)
+    for path in (*folder.glob("tables/*"), folder / "dense.parquet", folder / "manifest.json"):
+        data = path.read_bytes()
+        for at in sorted(chance.sample(range(len(data)), 24)):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
+            with pytest.raises(UserError, match=f"{path}: (damaged|of format)"):
+                read_all(folder)
+        path.write_bytes(data)
+    assert read_all(folder) == whole
+
+
+def test_half_a_table_is_no_export_even_with_the_right_checksums(served, tmp_path):
+    model = trained(served, BUILDS["functional"])
+    folder = tmp_path / "export"
+    export_to(folder, model)
+    storage = LocalStorage(folder)
+    content = dict(Export(str(folder)).manifest)
+    name = content["tables"][0]["file"]
+    rows = pq.read_table(folder / name)
+    half = write_parquet(storage, name, [rows.slice(0, len(rows) // 2)])
+    content["files"] = [half if file["name"] == name else file for file in content["files"]]
+    manifests.write(storage, manifests.MANIFEST, content)
+    with pytest.raises(UserError, match=rf"{name}: {len(rows) // 2} rows, not {len(rows)}"):
+        read_all(folder)
+
+
+def test_tables_whose_names_would_be_the_same_files_have_files_of_their_own():
+    names = file_names(["a/b", "a_b", "a_b.1"])
+    assert names == ["tables/a_b.parquet", "tables/a_b.1.parquet", "tables/a_b.1.2.parquet"]

@@ -1,0 +1,336 @@
+"""What the manifests hold: of a checkpoint, of a server's share, and of an export.
+
+The one place that says it. Whoever reads a manifest has it checked here, so that wrong
+content is an error that names the file and the field, and never a traceback. What a
+manifest says of other files is compared with them by the readers of these. To add a field,
+add it to its class here and where it is written, and raise the format.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Annotated, Any, NotRequired, TypeVar, cast
+
+from google.protobuf.message import DecodeError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
+
+FORMAT = 3
+"""Of checkpoints."""
+
+EXPORT_FORMAT = "shoal-export-2"
+
+MAX_DIM = 65536
+"""Of a table's rows, as native/rowstore.pyx has it."""
+
+
+def _relative(name: str) -> str:
+    parts = PurePosixPath(name).parts
+    if "\0" in name or "\\" in name or "/".join(parts) != name or {"..", "."} & {*parts, name}:
+        raise ValueError("not the name of a file below the manifest's folder")
+    if name.startswith("/"):
+        raise ValueError("not the name of a file below the manifest's folder")
+    return name
+
+
+_exact = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+FileName = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]
+Text = Annotated[str, Field(min_length=1)]
+Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+@_exact
+class Page(TypedDict):
+    """A piece of a file, which is read and checked at once. Pages follow one another."""
+
+    bytes: Annotated[int, Field(gt=0, lt=2**40)]
+    xxh3_64: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+@_exact
+class File(TypedDict):
+    """A file as it was written."""
+
+    name: FileName
+    bytes: Count
+    xxh3_128: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+@_exact
+class PagedFile(File):
+    """A file of rows or vectors. pages: all of it."""
+
+    pages: list[Page]
+
+
+@_exact
+class AppliedPush(TypedDict):
+    """The last push of a worker that a share has, as ps/pushes.py keeps it."""
+
+    worker: Count
+    incarnation: Count
+    sequence: Count
+    task: Count
+    records_done: Count
+    fenced: Annotated[int, Field(ge=-1, lt=2**63)]
+
+
+@_exact
+class Share(TypedDict):
+    """One server's share of a checkpoint.
+
+    routing, model: messages, base64. version: pushes applied. step: the last one taken. rows:
+    of each table. files: of each table, then of the trainable and the non-trainable slice.
+    """
+
+    format: int
+    number: Annotated[int, Field(gt=0, lt=2**63)]
+    nonce: Nonce
+    server: Count
+    servers: Annotated[int, Field(gt=0, le=16384)]
+    routing: str
+    model: str
+    version: Count
+    step: Count
+    pushes: list[AppliedPush]
+    rows: list[Count]
+    files: list[PagedFile]
+
+
+@_exact
+class ShareEntry(TypedDict):
+    """What a server answers of its share. bytes: of all its files."""
+
+    manifest: File
+    bytes: Count
+    version: Count
+
+
+@_exact
+class Manifest(TypedDict):
+    """A checkpoint. job: the token of the job that took it. ledger: the master's position."""
+
+    format: int
+    number: Annotated[int, Field(gt=0, lt=2**63)]
+    nonce: Nonce
+    job: str
+    created: Annotated[float, Field(ge=0, lt=1e11)]
+    bytes: Count
+    version: Count
+    shares: Annotated[list[ShareEntry], Field(min_length=1, max_length=16384)]
+    ledger: dict[str, Any]
+
+
+@_exact
+class ExportTable(TypedDict):
+    """A table of an export. default: the row of ids that were never trained."""
+
+    name: Text
+    file: FileName
+    dim: Annotated[int, Field(gt=0, le=MAX_DIM)]
+    rows: Count
+    default: list[float]
+    in_models: bool
+    signature: NotRequired[dict[str, str]]
+
+
+@_exact
+class ExportManifest(TypedDict):
+    """An export.
+
+    job_id: of the job that may write it again. keras, saved_model: where they are, None if
+    they are not. files: all of it.
+    """
+
+    format: str
+    job_name: str
+    job_id: str
+    version: Count
+    keras: FileName | None
+    saved_model: FileName | None
+    dense: FileName
+    optimizer: str
+    tables: list[ExportTable]
+    files: list[File]
+
+
+Kind = TypeVar("Kind")
+
+
+class SchemaError(ValueError):
+    """Content that is not as the schema says; the message names the field."""
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def checked(content: object, kind: type[Kind]) -> Kind:
+    """`content` as a `kind`, which is one of the classes here.
+
+    Raises SchemaError.
+    """
+    try:
+        return cast(Kind, _adapter(cast(Any, kind)).validate_python(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = "".join(
+            f"[{each}]" if isinstance(each, int) else f".{each}" for each in first["loc"]
+        )
+        message = first["msg"].removeprefix("Value error, ")
+        raise SchemaError(f"{place.removeprefix('.') or 'the whole'}: {message}") from error
+
+
+def share_entry(text: str) -> ShareEntry:
+    """What a server said of its share, as JSON. Raises SchemaError."""
+    try:
+        return checked(json.loads(text), ShareEntry)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"share: {error}") from error
+
+
+def checked_share(content: object) -> tuple[Share, pb.ModelSpec, Routing]:
+    """A share's manifest, and the model and routing that it has. Raises SchemaError."""
+    share = checked(content, Share)
+    model = model_spec(share["model"])
+    routing = _routing(share["routing"])
+    if routing.servers != share["servers"]:
+        raise SchemaError(f"servers: {share['servers']}, in the routing {routing.servers}")
+    if share["server"] >= share["servers"]:
+        raise SchemaError(f"server: {share['server']} of {share['servers']}")
+    tables = len(model.tables)
+    if len(share["rows"]) != tables:
+        raise SchemaError(f"rows: of {len(share['rows'])} tables, the model has {tables}")
+    if len(share["files"]) != tables + 2:
+        raise SchemaError(f"files: {len(share['files'])} of a model with {tables} tables")
+    prefix = share_prefix(share["server"], share["nonce"])
+    for position, (file, name) in enumerate(
+        zip(share["files"], share_files(prefix, tables), strict=True)
+    ):
+        if file["name"] != name:
+            raise SchemaError(f"files[{position}].name: {file['name']!r}, not {name}")
+        if sum(page["bytes"] for page in file["pages"]) != file["bytes"]:
+            raise SchemaError(f"files[{position}].pages: not {file['bytes']} bytes")
+    _all_different("pushes", "worker", [push["worker"] for push in share["pushes"]])
+    return share, model, routing
+
+
+def share_prefix(server: int, nonce: str) -> str:
+    """The beginning of the names of a share's files.
+
+    The nonce is in them as an object store takes what was begun first for what is written
+    last: a share of an attempt that was given up must not replace one of the next.
+    """
+    return f"server-{server:04d}.{nonce}"
+
+
+def share_files(prefix: str, tables: int) -> list[str]:
+    """The names of a share's files, in the order of its manifest."""
+    parts = [*(f"table-{position:04d}" for position in range(tables)), "dense", "state"]
+    return [f"{prefix}.{part}.arrow" for part in parts]
+
+
+def checked_manifest(content: object) -> Manifest:
+    """A checkpoint's manifest. Raises SchemaError."""
+    manifest = checked(content, Manifest)
+    for server, entry in enumerate(manifest["shares"]):
+        name = f"{share_prefix(server, manifest['nonce'])}.json"
+        if entry["manifest"]["name"] != name:
+            raise SchemaError(
+                f"shares[{server}].manifest.name: {entry['manifest']['name']!r}, not {name}"
+            )
+    for field, found in (
+        ("bytes", sum(entry["bytes"] for entry in manifest["shares"])),
+        ("version", max(entry["version"] for entry in manifest["shares"])),
+    ):
+        if manifest[field] != found:  # type: ignore[literal-required]
+            raise SchemaError(f"{field}: not {found}, as its shares say")
+    return manifest
+
+
+def checked_export(content: object) -> ExportManifest:
+    """An export's manifest. Raises SchemaError."""
+    manifest = checked(content, ExportManifest)
+    files = [file["name"] for file in manifest["files"]]
+    _all_different("files", "name", files)
+    _all_different("tables", "name", [table["name"] for table in manifest["tables"]])
+    _all_different("tables", "file", [table["file"] for table in manifest["tables"]])
+    for position, table in enumerate(manifest["tables"]):
+        if len(table["default"]) != table["dim"]:
+            raise SchemaError(f"tables[{position}].default: not of dim {table['dim']}")
+        if table["file"] not in files:
+            raise SchemaError(f"tables[{position}].file: {table['file']} is not among the files")
+    for field in ("dense", "keras"):
+        name = manifest[field]
+        if name is not None and name not in files:
+            raise SchemaError(f"{field}: {name} is not among the files")
+    _parsed("optimizer", OptimizerSpec.from_json, manifest["optimizer"])
+    return manifest
+
+
+def _all_different(field: str, key: str, values: list[Any]) -> None:
+    seen = set()
+    for position, value in enumerate(values):
+        if value in seen:
+            raise SchemaError(f"{field}[{position}].{key}: {value!r} a second time")
+        seen.add(value)
+
+
+def _parsed(field: str, parse: Any, text: str) -> Any:
+    try:
+        return parse(text)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SchemaError(f"{field}: {error}") from error
+
+
+def _message(field: str, text: str, kind: type[Any]) -> Any:
+    try:
+        return kind.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, DecodeError) as error:
+        raise SchemaError(f"{field}: not a {kind.__name__}") from error
+
+
+def model_spec(text: str) -> pb.ModelSpec:
+    """A model's specification out of a share's manifest. Raises SchemaError."""
+    model: pb.ModelSpec = _message("model", text, pb.ModelSpec)
+    _parsed("model.dense_optimizer", OptimizerSpec.from_json, model.dense_optimizer)
+    for position, table in enumerate(model.tables):
+        field = f"model.tables[{position}]"
+        if not 1 <= table.dim <= MAX_DIM:
+            raise SchemaError(f"{field}.dim: {table.dim} is not between 1 and {MAX_DIM}")
+        if table.value_dtype not in ("", "float32", "bfloat16", "float16"):
+            raise SchemaError(f"{field}.value_dtype: {table.value_dtype!r}")
+        _parsed(f"{field}.optimizer", OptimizerSpec.from_json, table.optimizer)
+        _parsed(f"{field}.initializer", InitializerSpec.from_json, table.initializer)
+    _all_different("model.tables", "name", [table.name for table in model.tables])
+    for field, variables in (
+        ("trainable", model.trainable),
+        ("non_trainable", model.non_trainable),
+    ):
+        sizes = [math.prod(variable.shape) for variable in variables]
+        for position, variable in enumerate(variables):
+            if any(size < 0 for size in variable.shape) or sizes[position] >= 2**40:
+                raise SchemaError(f"model.{field}[{position}].shape: {list(variable.shape)}")
+            if not 0 <= variable.offset <= sum(sizes) - sizes[position]:
+                raise SchemaError(f"model.{field}[{position}].offset: {variable.offset}")
+    return model
+
+
+def _routing(text: str) -> Routing:
+    message = _message("routing", text, pb.RoutingTable)
+    if not message.servers:
+        raise SchemaError("routing: of no server")
+    routing: Routing = _parsed("routing", Routing.from_message, message)
+    return routing
