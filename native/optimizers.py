@@ -89,6 +89,17 @@ block. global_clipnorm is carried but not applied by the stores, which never see
 gradients: whoever holds them uses ``gradients.clip_by_global_norm``.
 """
 
+_NEAREST: Mapping[str, str] = {
+    "Nadam": "Adam",
+    "Adamax": "Adam",
+    "Adafactor": "Adam",
+    "Lamb": "AdamW",
+    "Lion": "AdamW",
+    "Muon": "AdamW",
+    "Adadelta": "RMSprop",
+}
+"""Optimizers of Keras that servers do not run, and the ones to take in their place."""
+
 _CHECKS: Mapping[str, Check] = {
     "momentum": _SHARE,
     "rho": _SHARE,
@@ -292,7 +303,11 @@ class OptimizerSpec:
             "Ftrl": "ftrl",
         }
         if class_name not in kinds:
-            raise ValueError(f"no kernel for optimizer {class_name}; there are {', '.join(kinds)}")
+            near = _NEAREST.get(class_name)
+            raise ValueError(
+                f"the optimizer {class_name} is not supported: the servers have "
+                f"{', '.join(kinds)}" + (f"; the nearest is {near}" if near else "")
+            )
         for option in cls.UNSUPPORTED:
             if config.get(option):
                 raise ValueError(f"optimizer {class_name}: option {option} is not supported")

@@ -7,6 +7,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from shoal.checkpoints.outputs import check_output, check_removable
 from shoal.config import JobConfig
 from shoal.errors import UserError
-from shoal.job_folder import JobFolder
+from shoal.job_folder import JobFolder, shown_path
 from shoal.processes import job_processes
 from shoal.wholefile import write_text
 
@@ -57,9 +58,8 @@ def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobF
     config = dataclasses.replace(JobConfig.load(folder.config), **changes)
     if config.command != "train":
         raise UserError(f"--resume: {folder.path} is a job of shoal {config.command}; run it again")
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        if json.loads(folder.result.read_text())["state"] == "succeeded":
-            raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
+    if _state(folder) == "succeeded":
+        raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
     descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _refuse_running(descriptor, folder, config)
@@ -145,11 +145,43 @@ def _refuse_foreign(folder: JobFolder, config: JobConfig) -> None:
             f"--job-dir: {folder.path} is not empty and not the folder of a job; choose another"
         )
     if not config.overwrite and not _left_nothing(folder):
+        before = f"job {config.job_name} has run before ({folder.path})"
+        if command := resume_command(folder):
+            raise UserError(
+                f"{before} and has not come to its end. To go on with it: {command}. To begin "
+                "anew, choose another --job-name; --overwrite deletes what it has done"
+            )
         raise UserError(
-            f"--job-name: job {config.job_name} has run before ({folder.path}); choose another "
-            f"name, or replace it with --overwrite"
+            f"--job-name: {before}; choose another name, or replace it with --overwrite"
         )
     check_removable(folder.path, config, "--job-dir")
+
+
+def resume_command(folder: JobFolder) -> str | None:
+    """The command that goes on with the job in `folder`; None if there is nothing to go on with.
+
+    There is not where the job has succeeded, has done nothing, or does not train; nor where
+    its journal went with the pod of its master.
+    """
+    try:
+        config = JobConfig.load(folder.config)
+    except UserError:
+        return None
+    journal_kept = folder.journal.exists()
+    if folder.templates.is_file():
+        journal_kept = config.shared(config.job_dir)
+    if config.command != "train" or not journal_kept:
+        return None
+    if _left_nothing(folder) or _state(folder) == "succeeded":
+        return None
+    return f"shoal train --resume {shlex.quote(shown_path(folder.path))}"
+
+
+def _state(folder: JobFolder) -> str:
+    """The state in which the job ended; empty if there is no result."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        return str(json.loads(folder.result.read_text())["state"])
+    return ""
 
 
 def _left_nothing(folder: JobFolder) -> bool:

@@ -60,6 +60,8 @@ class JobConfig(JobOptions):
         # Evaluating a model must not collide with the job that trained it.
         suffix = "" if self.command == "train" else f"-{self.command}"
         name = self.job_name or model_file + suffix
+        if self.image:
+            name = name.replace("_", "-")  # which no object of Kubernetes may have in its name
         changes = self._resolved_in_pods(name) if self.image else self._resolved_here(name)
         token = self.token or secrets.token_hex(8)
         return dataclasses.replace(self, job_name=name, token=token, **changes)

@@ -76,9 +76,11 @@ def _check_names(options: JobOptions) -> None:
             f"--model-def is a path below the folder --model-zoo: give --model-zoo {folder or '/'} "
             f"--model-def {name}"
         )
-    characters = options.job_name.replace("-", "")
+    characters = options.job_name.replace("-", "").replace("_", "")
     if options.job_name and not (characters.isalnum() and characters.isascii()):
-        raise UserError(f"--job-name may hold letters, digits and dashes, not {options.job_name!r}")
+        raise UserError(
+            f"--job-name may hold letters, digits, dashes and underscores, not {options.job_name!r}"
+        )
 
 
 def _given(options: JobOptions, *names: str) -> str | None:

@@ -5,7 +5,6 @@ Takes the master's JobStatus as it comes and draws; decides nothing.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -19,8 +18,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shoal.claim import resume_command
 from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
+from shoal.job_folder import JobFolder, shown_path
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
 
@@ -147,12 +147,6 @@ def metrics_text(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
 
 
-def shown_path(path: str | os.PathLike[str]) -> str:
-    """A path as short as it is still true: relative if below the working directory."""
-    full, here = os.fspath(path), os.getcwd()
-    return os.path.relpath(full, here) if full.startswith(here.rstrip("/") + "/") else full
-
-
 def _progress(status: pb.JobStatus) -> tuple[str, int, int]:
     """(what is counted, done, total)."""
     if status.tasks_total:
@@ -265,6 +259,8 @@ def report(result: JobResult) -> Table:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     table.add_row("state", Text(result.state, style=styles.get(result.state, "bold yellow")))
+    if result.state != "succeeded" and (command := resume_command(JobFolder(result.job_dir))):
+        table.add_row("to go on", Text(command, style="bold"))
     for name, value in sorted(result.metrics.items()):
         table.add_row(name, "NaN" if value is None else f"{value:.4f}")
     if result.ledger.get("total"):

@@ -6,9 +6,16 @@ Owns the names, and emptying the folder; what is in a file is its writer's.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """A path as short as it is still true: relative if below the working directory."""
+    full, here = os.fspath(path), os.getcwd()
+    return os.path.relpath(full, here) if full.startswith(here.rstrip("/") + "/") else full
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ class JobOptions(KubernetesOptions):
     token: str = field(default="")
     model_zoo: str = option("Folder that --model-def is looked up in.", ".")
     job_name: str = option(
-        "Name of the job: letters, digits and dashes. Default: the model's file, followed by "
-        "-evaluate or -predict for those commands.",
+        "Name of the job: letters, digits, dashes and underscores, which are dashes on Kubernetes. "
+        "Default: the model's file, followed by -evaluate or -predict for those commands.",
         "",
     )
     job_dir: str = option(

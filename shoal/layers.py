@@ -8,13 +8,15 @@ weights and knows no servers. How ids become bags is bags.py's.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import keras
 
 from shoal.bags import COMBINERS, integers, look_up
+from shoal.errors import UserError
 
 
 class Lookup(Protocol):
@@ -51,6 +53,39 @@ def rows(layer: Any, ids: Any) -> Any:
     return lookup(layer, ids)
 
 
+_INSTEAD = {
+    "input_dim": "leave it out: any int64 id is taken, there is no number of ids to declare",
+    "input_length": "leave it out: any number of ids is taken",
+    "embeddings_regularizer": "use activity_regularizer, which counts the rows that a batch looks "
+    "up, or weight_decay of the optimizer",
+    "embeddings_constraint": "constrain the looked-up rows, after the layer",
+    "weights": "use a keras.layers.Embedding, which may begin with given rows and above "
+    "--embedding-threshold is on the servers too",
+    "lora_rank": "leave it out: there is no low-rank adaptation of rows on servers",
+    "lora_alpha": "leave it out: there is no low-rank adaptation of rows on servers",
+}
+"""Arguments that layers of other libraries have -> what there is in their place."""
+
+_OF_LAYER = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
+"""Arguments that every layer of Keras takes."""
+
+
+def _refuse_unsupported(arguments: Mapping[str, Any]) -> None:
+    """Raises UserError for an argument that `Embedding` does not have and that is set."""
+    own = (
+        *("output_dim", "embeddings_initializer", "combiner", "mask_zero", "table"),
+        *_OF_LAYER,
+    )
+    layer = f"shoal.layers.Embedding {arguments['name']!r}" if arguments.get("name") else ""
+    for name, value in arguments.items():
+        if name in _OF_LAYER or (name in _INSTEAD and value is None):
+            continue
+        near = difflib.get_close_matches(name, own, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        instead = _INSTEAD.get(name) or f"it takes {', '.join(own)}{hint}"
+        raise UserError(f"{layer or 'shoal.layers.Embedding'} takes no {name}: {instead}")
+
+
 @keras.saving.register_keras_serializable(package="shoal")
 class Embedding(keras.layers.Layer):
     """An embedding table of any size, held by the parameter servers.
@@ -72,6 +107,9 @@ class Embedding(keras.layers.Layer):
     table: name of the table; the layer's own name if not given. Layers of one table share
         its rows.
 
+    Raises UserError for an argument of another library's layer, ValueError for a value that
+    is none.
+
     Input: ids, dense or ragged, of any shape, or sparse of [batch, ids] with a combiner;
     with a combiner also weights, one number per id, of the same form. Output: float32, the
     shape of the ids with output_dim appended, or with a combiner in place of the last axis.
@@ -86,13 +124,20 @@ class Embedding(keras.layers.Layer):
         table: str | None = None,
         **kwargs: Any,
     ) -> None:
+        _refuse_unsupported(kwargs)
+        if isinstance(embeddings_initializer, int) and not isinstance(embeddings_initializer, bool):
+            raise UserError(
+                f"shoal.layers.Embedding({output_dim}, {embeddings_initializer}): it declares no "
+                "number of ids, as it takes any; its first argument is output_dim: "
+                f"Embedding({embeddings_initializer})"
+            )
         if isinstance(output_dim, bool) or not isinstance(output_dim, int) or output_dim < 1:
             raise ValueError(f"output_dim must be a positive integer, not {output_dim!r}")
         if combiner is not None and combiner not in COMBINERS:
             raise ValueError(
                 f"combiner must be None or one of {', '.join(COMBINERS)}, not {combiner!r}"
             )
-        super().__init__(**kwargs)
+        super().__init__(**{name: kwargs[name] for name in _OF_LAYER if name in kwargs})
         self.output_dim = output_dim
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.combiner = combiner

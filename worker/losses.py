@@ -7,6 +7,7 @@ evaluation.py's.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from shoal.errors import UserError
+from shoal.worker.module import summary
 
 
 def part_of(structure: Any, key: Any) -> Any:
@@ -65,7 +67,16 @@ class Losses:
         if getattr(loss, "__module__", "").startswith("keras."):
             # Some of them take tensors of one rank only; Keras sees to that when it compiles.
             return lambda labels, predictions: function(*_of_one_rank(labels, predictions))
-        return function
+
+        def with_shapes(labels: Any, predictions: Any) -> Any:
+            try:
+                return function(labels, predictions)
+            except (ValueError, tf.errors.InvalidArgumentError) as error:
+                if (hint := _of_shapes(labels, predictions, str(error))) is None:
+                    raise
+                self._refuse(f"{self._file}: {what} raised {summary(error)}. {hint}")
+
+        return with_shapes
 
     def _checked(self, weights: Any) -> dict[Any, float]:
         if weights is None:
@@ -127,6 +138,28 @@ class Losses:
                     f"{self._file}: there is a loss for {key!r}{hint}, but {what} "
                     f"{', '.join(map(repr, known))}"
                 )
+
+
+def _of_shapes(labels: Any, predictions: Any, error: str) -> str | None:
+    """What to do about an error of shapes, where one of the two has a last axis of 1 more.
+
+    None where that is not the case, or the error is about something else.
+    """
+    if not re.search(r"shape|rank|dimension|broadcast|incompatible", error, re.IGNORECASE):
+        return None
+    ours, theirs = _of_one_rank(labels, predictions)
+    if ours is labels and theirs is predictions:
+        return None
+    of_labels, of_predictions = (
+        "[" + ", ".join(["batch", *(str(size) for size in each.shape[1:])]) + "]"
+        for each in (labels, predictions)
+    )
+    longer = "predictions" if ours is not labels else "labels"
+    shorter = "labels" if ours is not labels else "predictions"
+    return (
+        f"The labels have the shape {of_labels}, the predictions {of_predictions}: give both the "
+        f"same in loss, with tf.squeeze({longer}, -1) or {shorter}[..., None]"
+    )
 
 
 def _of_one_rank(labels: Any, predictions: Any) -> tuple[Any, Any]:

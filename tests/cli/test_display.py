@@ -6,7 +6,9 @@ import pytest
 from rich.console import Console
 
 from shoal import display
+from shoal.config import JobConfig
 from shoal.display import LineDisplay, LiveDisplay, ledger_text, new_messages, status_text
+from shoal.job_folder import JobFolder
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
 
@@ -118,6 +120,19 @@ def test_a_report_names_the_job_folder_where_there_is_one(tmp_path):
     gone = JobResult("swim", "train", "stopped", tmp_path / "elsewhere")
     console.print(display.report(gone))
     assert "elsewhere" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_the_report_of_a_job_with_progress_says_how_to_go_on(tmp_path, state):
+    given = {"model_def": "m.f", "training_data": "/data", "job_dir": str(tmp_path / "swim")}
+    folder = JobFolder(tmp_path / "swim")
+    folder.path.mkdir()
+    folder.config.write_text(JobConfig(**given).resolved().to_json())
+    folder.journal.touch()
+    stream = io.StringIO()
+    result = JobResult("swim", "train", state, folder.path)
+    Console(file=stream, width=200).print(display.report(result))
+    assert f"shoal train --resume {folder.path}" in stream.getvalue()
 
 
 def test_the_stages_are_shown_with_the_largest_first(tmp_path):

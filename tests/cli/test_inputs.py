@@ -13,6 +13,7 @@ from shoal.checks import check_inputs
 from shoal.cli import main
 from shoal.config import JobConfig
 from shoal.display import LineDisplay
+from shoal.job_folder import JobFolder
 
 
 @pytest.fixture(autouse=True)
@@ -185,6 +186,24 @@ def test_a_folder_that_is_no_job_is_kept(project):
     assert (project / "work" / "precious").exists()
 
 
+def test_a_job_with_progress_is_told_to_be_resumed(project):
+    job = project / "shoal-jobs" / "model"
+    job.mkdir(parents=True)
+    config = JobConfig(model_def="model.custom_model", training_data="train.csv").resolved()
+    (job / "job.json").write_text(config.to_json())
+    assert "--resume" not in train()[1], "there is no journal"
+    JobFolder(job).journal.touch()
+    for result in ('{"state": "stopped"}', '{"state": "failed", "records": 7}', None):
+        (job / "result.json").unlink(missing_ok=True)
+        if result:
+            (job / "result.json").write_text(result)
+        error = train()[1]
+        assert "To go on with it: shoal train --resume shoal-jobs/model." in error
+        assert error.index("--resume") < error.index("--job-name") < error.index("--overwrite")
+    (job / "result.json").write_text('{"state": "succeeded"}')
+    assert "--resume" not in train()[1]
+
+
 def test_an_ended_job_is_kept_unless_overwritten(project):
     job = project / "shoal-jobs" / "model"
     job.mkdir(parents=True)
@@ -243,6 +262,15 @@ def test_a_running_job_is_not_started_twice(project, locked):
 def test_dashes_and_underscores_are_alike(project):
     for spelling in ("--num-ps", "--num_ps"):
         assert "--num-ps must be at least 1, not 0" in train(spelling, "0")[1]
+
+
+def test_a_job_may_be_named_as_its_module(project):
+    with pytest.raises(AssertionError, match="a master was started"):
+        CliRunner().invoke(main, [*COMMAND, "--job-name", "wide_deep"], catch_exceptions=False)
+    assert (project / "shoal-jobs" / "wide_deep").is_dir()
+    given = {"model_def": "m.f", "training_data": "/data", "job_name": "wide_deep"}
+    assert JobConfig(**given).resolved().job_name == "wide_deep"
+    assert JobConfig(**given, image="shoal:1").resolved().job_name == "wide-deep"
 
 
 def test_every_field_of_a_command_has_its_flag():

@@ -52,7 +52,29 @@ def eval_metrics_fn():
 BROKEN = {
     "unsupported optimizer": (
         [("return keras.optimizers.Adam(0.01)", "return keras.optimizers.Nadam(0.01)")],
-        [r"optimizer\(\) of clicks.py: no kernel for optimizer Nadam; there are SGD, "],
+        [r"optimizer\(\) of clicks.py: the optimizer Nadam is not supported: the .*SGD, .*is Adam"],
+    ),
+    "regularizer of an open table": (
+        [('Embedding(8, name="users")', 'Embedding(8, embeddings_regularizer="l2", name="users")')],
+        [r"shoal.layers.Embedding 'users' takes no embeddings_regularizer: use activity_reg"],
+    ),
+    "number of ids of an open table": (
+        [('Embedding(8, name="users")', 'Embedding(1000, 8, name="users")')],
+        [r"shoal.layers.Embedding\(1000, 8\): it declares no number of ids.*: Embedding\(8\)"],
+    ),
+    "argument spelled wrongly": (
+        [('Embedding(8, name="users")', 'Embedding(8, mask_zeros=True, name="users")')],
+        [r"'users' takes no mask_zeros: it takes output_dim, .*\(did you mean mask_zero\?\)"],
+    ),
+    "labels and predictions of two ranks in a loss of one's own": (
+        [
+            ("(labels[:, None], predictions[:, None])", "(labels, predictions)"),
+            ('activation="sigmoid")(hidden)[:, 0])', 'activation="sigmoid")(hidden))'),
+        ],
+        [
+            r"clicks.py: loss raised ValueError: .*The labels have the shape \[batch\], the "
+            r"predictions \[batch, 1\]: give both the same in loss, with tf.squeeze\(predictions, "
+        ],
     ),
     "option of the optimizer": (
         [("Adam(0.01)", "Adam(0.01, use_ema=True)")],
@@ -67,7 +89,7 @@ BROKEN = {
             ('8, name="items")', '8, embeddings_regularizer="l2", name="items")'),
             ("keras.optimizers.Adam(0.01)", "keras.optimizers.Lion()"),
         ],
-        ["no kernel for optimizer Lion", r"embedding 'items' .*embeddings_regularizer \(L2\)"],
+        ["optimizer Lion is not supported", r"embedding 'items' .*embeddings_regularizer \(L2\)"],
     ),
     "constraint": (
         [('Dense(4, activation="relu"', 'Dense(4, kernel_constraint="non_neg", name="narrow"')],
@@ -197,5 +219,5 @@ def test_the_command(write_module, parquet):
     Path(folder, "clicks.py").write_text(text)
     bad = run("--model-def", "clicks.custom_model")
     assert bad.returncode == 2
-    assert "line 28: optimizer(): no kernel for optimizer Nadam" in bad.stderr
+    assert "line 28: optimizer(): the optimizer Nadam is not supported" in bad.stderr
     assert "Traceback" not in bad.stderr
