@@ -13,9 +13,10 @@ from shoal.master.updates import Update
 
 @dataclass(frozen=True)
 class StartProcess:
-    """Start this process."""
+    """Start this process, after so many seconds."""
 
     start: Start
+    pause: float = 0.0
 
 
 @dataclass(frozen=True)

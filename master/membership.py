@@ -15,6 +15,7 @@ from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.launcher import Exited
 from shoal.master.lost_pushes import LostOfServer
+from shoal.master.restarts import Restarts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -44,7 +45,7 @@ class WorkerSlot:
     trouble: of what it died, if that was not from outside.
     last_finished_task: a repeated report of it is an answer that was lost.
     stage_seconds: of the current incarnation.
-    forgiven: deaths that do not count against the limit of restarts.
+    excused: the end of the current incarnation does not count against the limit of restarts.
     running: whether the current incarnation's process has begun to run: a pod may wait
         long for room.
     leaving: the current incarnation was asked to end, as it is not wanted.
@@ -56,7 +57,8 @@ class WorkerSlot:
     last_seen: float = 0.0
     starts: int = 0
     deaths: int = 0
-    forgiven: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
+    excused: bool = False
     running: bool = False
     leaving: bool = False
     exited: Exited | None = None
@@ -75,6 +77,7 @@ class WorkerSlot:
         self.last_seen = now
         self.running = False
         self.leaving = False
+        self.excused = False
         self.exited = None
         self.fenced = False
         self.last_finished_task = 0
@@ -102,7 +105,7 @@ class ServerSlot:
     address: str = ""
     starts: int = 0
     deaths: int = 0
-    forgiven: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
     version: int = 0
     lost: LostOfServer = field(default_factory=LostOfServer)
     replayed: int = 0

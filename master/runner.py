@@ -19,6 +19,7 @@ from typing import Any, TypeVar, assert_never
 
 from shoal.master.applied import AppliedPush
 from shoal.master.checkpoints import Checkpoints
+from shoal.master.delayed import DelayedStarts
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, WorkerId
 from shoal.master.instructions import (
@@ -117,6 +118,7 @@ class Runner:
         self._clock = clock
         self._commit = commit
         self._lock = threading.Lock()
+        self._delayed = DelayedStarts()
         self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
         self._servers = ServerConnections(job.config.token)
         self._taker = CheckpointTaker(job.config, self._servers)
@@ -204,6 +206,8 @@ class Runner:
                     self._execute(instruction, launcher, threads)
             if ended:
                 return
+            for start in self._delayed.due(now):
+                launcher.start(start)
             try:
                 event = self._inbox.get(timeout=TICK_SECONDS)
             except queue.Empty:
@@ -230,10 +234,14 @@ class Runner:
         self, instruction: Instruction, launcher: Launcher, threads: ThreadPoolExecutor
     ) -> None:
         match instruction:
+            case StartProcess(start, pause) if pause > 0:
+                self._delayed.add(start, self._clock() + pause)
             case StartProcess(start):
                 launcher.start(start)
             case AdoptProcess(start):
                 launcher.adopt(start)
+            case TerminateProcess(start) | KillProcess(start) if self._delayed.drop(start):
+                self.post(Exited(start, None, None, "", why="was never started", counted=False))
             case TerminateProcess(start):
                 launcher.terminate(start)
             case KillProcess(start):

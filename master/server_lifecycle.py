@@ -130,12 +130,11 @@ class ServerLifecycle:
             return
         slot.state = ProcessState.DEAD
         slot.deaths += 1
-        slot.forgiven += not exited.counted
         if self._flow.phase.ended:
             return
         self._record.note(now, f"{slot.id} died ({exited.cause})")
-        decision = supervisor.after_server_death(slot, exited, self._config, self._flow.phase)
+        decision = supervisor.after_server_death(slot, exited, self._config, self._flow.phase, now)
         if isinstance(decision, supervisor.GiveUp):
             self._flow.fail(decision.failure, now)
             return
-        self._instructions.append(StartProcess(Start(slot.id, slot.start(now))))
+        self._instructions.append(StartProcess(Start(slot.id, slot.start(now)), decision.pause))

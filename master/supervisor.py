@@ -1,7 +1,8 @@
 """What follows from the end of a process: pure decisions.
 
 Counts against the relaunch limit whatever ended a worker, be it a crash or a
-signal, but not what the cluster took away. Who is dead is established in
+signal, but not what the cluster took away. Only failures within a window count, so that a
+long job does not end of what a short one survives. Who is dead is established in
 worker_lifecycle.py and server_lifecycle.py.
 """
 
@@ -14,11 +15,14 @@ from shoal.master.failures import Failure
 from shoal.master.launcher import Exited
 from shoal.master.membership import ServerSlot, WorkerSlot
 from shoal.master.phases import Phase
+from shoal.master.restarts import RelaunchLimit
 
 
 @dataclass(frozen=True)
 class Relaunch:
-    """Start the process again."""
+    """Start the process again, after a pause in seconds."""
+
+    pause: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,16 @@ class GiveUp:
     failure: Failure
 
 
-def after_worker_death(slot: WorkerSlot, exited: Exited, relaunch_limit: int) -> Relaunch | GiveUp:
-    """Whether a dead worker is started again."""
-    if slot.leaving or not exited.counted or slot.starts - slot.forgiven <= relaunch_limit:
+def after_worker_death(
+    slot: WorkerSlot, exited: Exited, limit: RelaunchLimit, now: float
+) -> Relaunch | GiveUp:
+    """Whether a dead worker is started again. To be asked once for each death."""
+    if slot.excused:
         return Relaunch()
-    times = "once" if slot.deaths == 1 else f"{slot.deaths} times"
-    head = (
-        f"{slot.id} failed {times}, and --relaunch-limit {relaunch_limit} allows no further start"
-    )
+    failures = slot.restarts.failed(now, limit.window)
+    if failures <= limit.times:
+        return Relaunch(slot.restarts.pause(now))
+    head = f"{slot.id} {limit.exceeded(failures)}"
     if slot.failure is not None:
         return GiveUp(
             Failure(
@@ -55,9 +61,12 @@ def death_at_records(slot: WorkerSlot, exited: Exited) -> Failure:
 
 
 def after_server_death(
-    slot: ServerSlot, exited: Exited, config: JobConfig, phase: Phase
+    slot: ServerSlot, exited: Exited, config: JobConfig, phase: Phase, now: float
 ) -> Relaunch | GiveUp:
-    """Whether a dead server is started again, to restore a checkpoint or --restore-from."""
+    """Whether a dead server is started again, to restore a checkpoint or --restore-from.
+
+    To be asked once for each death.
+    """
     died = f"parameter server {slot.id} died ({exited.cause})"
     if config.sync and phase not in (Phase.STARTING, Phase.DESCRIBING, Phase.LOADING):
         return GiveUp(
@@ -67,14 +76,13 @@ def after_server_death(
                 f"{_log(exited)}"
             )
         )
-    if slot.starts - slot.forgiven > config.relaunch_limit:
-        return GiveUp(
-            Failure.internal(
-                f"{died}, and --relaunch-limit {config.relaunch_limit} allows no further start."
-                f"{_log(exited)}"
-            )
-        )
-    return Relaunch()
+    if not exited.counted:
+        return Relaunch()
+    limit = RelaunchLimit.of(config)
+    failures = slot.restarts.failed(now, limit.window)
+    if failures > limit.times:
+        return GiveUp(Failure.internal(f"{died}. It {limit.exceeded(failures)}.{_log(exited)}"))
+    return Relaunch(slot.restarts.pause(now))
 
 
 def _log(exited: Exited) -> str:

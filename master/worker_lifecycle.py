@@ -30,6 +30,7 @@ from shoal.master.leases import Leases
 from shoal.master.membership import Membership, ProcessState, WorkerSlot
 from shoal.master.range_failures import Trouble
 from shoal.master.record import JobRecord
+from shoal.master.restarts import RelaunchLimit
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -46,7 +47,7 @@ class WorkerLifecycle:
         leases: Leases,
         instructions: list[Instruction],
     ) -> None:
-        self._relaunch_limit = config.relaunch_limit
+        self._relaunch_limit = RelaunchLimit.of(config)
         self._flow = flow
         self._record = record
         self._members = members
@@ -56,7 +57,7 @@ class WorkerLifecycle:
 
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with this configuration."""
-        self._relaunch_limit = config.relaunch_limit
+        self._relaunch_limit = RelaunchLimit.of(config)
 
     def start_all(self, now: float) -> None:
         """Start all workers."""
@@ -110,7 +111,7 @@ class WorkerLifecycle:
             trouble = supervisor.death_at_records(slot, exited)
         self._bury(slot, exited.cause, now, trouble, kill=False)
         slot.exited = exited
-        slot.forgiven += slot.leaving or not exited.counted
+        slot.excused |= slot.leaving or not exited.counted
         self._relaunch(slot, now)
 
     def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
@@ -172,7 +173,7 @@ class WorkerLifecycle:
         task = self._leases.held(slot.id)
         if task is not None and task.kind != pb.TRAIN:
             self._leases.end(slot.id)
-            slot.forgiven += self._flow.give_back(task, _trouble(slot), now)
+            slot.excused |= self._flow.give_back(task, _trouble(slot), now)
 
     def _fence(self, slot: WorkerSlot) -> None:
         kept = self._flow.updates.kept(slot.id, slot.incarnation)
@@ -195,7 +196,7 @@ class WorkerLifecycle:
         task, ahead = self._leases.take_back(worker)
         if task is not None:
             repeated = self._flow.give_back_training(task, pushes, _trouble(slot), now)
-            slot.forgiven += repeated
+            slot.excused |= repeated
         if ahead is not None:
             self._flow.give_back_training(ahead, (), None, now)
         self._relaunch(slot, now)
@@ -206,13 +207,14 @@ class WorkerLifecycle:
         ended = self._flow.phase.ended
         if ended or slot.exited is None or not slot.fenced or not self._members.wanted(slot):
             return
-        decision = supervisor.after_worker_death(slot, slot.exited, self._relaunch_limit)
+        decision = supervisor.after_worker_death(slot, slot.exited, self._relaunch_limit, now)
         if isinstance(decision, supervisor.GiveUp):
             self._flow.fail(decision.failure, now)
             return
         incarnation = slot.start(now)
-        self._record.note(now, f"{slot.id} was started again, restart {slot.starts - 1}")
-        self._instructions.append(StartProcess(Start(slot.id, incarnation)))
+        pause = f", after a pause of {decision.pause:g} s" if decision.pause else ""
+        self._record.note(now, f"{slot.id} was started again, restart {slot.starts - 1}{pause}")
+        self._instructions.append(StartProcess(Start(slot.id, incarnation), decision.pause))
 
 
 def _trouble(slot: WorkerSlot) -> Trouble | None:

@@ -123,7 +123,7 @@ class _Run:
         self._folder = folder
         self._resume = ["--resume", resume] if resume else []
         self._token = config.token
-        self._limit = config.relaunch_limit
+        self._limit, self._window = config.relaunch_limit, config.relaunch_window_seconds
         self._killed = False
         self._display = display
         self._interruptions = interruptions
@@ -137,18 +137,19 @@ class _Run:
         A master that a signal ended is started again, as a worker would be: the next one
         goes on from the journal with the processes that are there.
         """
-        restarts = 0
+        killed: list[float] = []
         with self._closing():
             while True:
                 code = self._follow_master()
                 if code >= 0 or self._killed or self._folder.result.exists():
                     return code
-                if restarts == self._limit:
+                now = time.monotonic()
+                killed = [at for at in killed if now - at < self._window] + [now]
+                if len(killed) > self._limit:
                     return code
-                restarts += 1
                 self._display.event(
                     f"the master was killed by signal {-code}; it is started again, "
-                    f"restart {restarts} of at most {self._limit}"
+                    f"restart {len(killed)} of at most {self._limit} within {self._window:g} s"
                 )
 
     def _follow_master(self) -> int:

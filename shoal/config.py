@@ -36,7 +36,13 @@ CHECK_FLAGS = (
 )
 """The fields that are flags of `shoal check`, which starts no job."""
 
-RESUMABLE = ("num_workers", "num_ps", "relaunch_limit", "max_bad_records")
+RESUMABLE = (
+    "num_workers",
+    "num_ps",
+    "relaunch_limit",
+    "relaunch_window_seconds",
+    "max_bad_records",
+)
 """Fields that `shoal train --resume` may change."""
 
 RESUMABLE_IMAGES = ("image", "server_image")

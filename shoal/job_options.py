@@ -222,9 +222,14 @@ class JobOptions(KubernetesOptions):
     )
     seed: int = option("Seed of initial values and of the order of tasks.", 0)
     relaunch_limit: int = option(
-        "How often one worker or server is started again after a failure before the job fails.",
+        "How often one worker or server is started again after failures within "
+        "--relaunch-window-seconds before the job fails. The second failure within five minutes "
+        "is followed by a pause of 1 s, each further one by twice as much, up to 30 s.",
         3,
         least=0,
+    )
+    relaunch_window_seconds: float = option(
+        "Failures longer ago do not count against --relaunch-limit.", 3600.0, above=0
     )
     max_bad_records: int = option(
         "How many records may be given up at which feed, the model or the reader fails, before "

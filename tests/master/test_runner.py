@@ -193,6 +193,50 @@ def test_a_worker_that_always_leaves_exhausts_its_limit(run):
     assert "exit code 3" in result["failure"]["message"]
 
 
+def until(look):
+    """Wait until `look()` is true."""
+    give_up = time.monotonic() + PATIENCE
+    while not look():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def _killed_twice(run, stalled):
+    """A job that goes on until it is stopped, whose worker 1 was killed twice at once."""
+    port, wait = stalled
+    plan = {"worker": 0, "incarnation": 0, "pushes": 0, "port": port, "then": "stall"}
+    job = run(plan, num_workers=2, relaunch_limit=9)
+    wait()
+    for _ in range(2):
+        os.kill(job.pid_of(WorkerId(1)), signal.SIGKILL)
+    return job
+
+
+def test_a_second_failure_is_followed_by_a_pause(run, stalled, monkeypatch):
+    monkeypatch.setattr("shoal.master.restarts.FIRST_PAUSE_SECONDS", 0.25)
+    job = _killed_twice(run, stalled)
+    assert job.pid_of(WorkerId(1))
+    job.runner.request_stop("enough")
+    result = job.finish()
+    assert result["workers"] == {"starts": 4, "deaths": 2}
+    assert any("restart 2, after a pause of 0.25 s" in text for text in result["messages"])
+
+
+def test_a_worker_that_is_not_wanted_any_more_ends_in_its_pause(run, stalled, monkeypatch):
+    """Others go on meanwhile, and so does the job."""
+    monkeypatch.setattr("shoal.master.restarts.FIRST_PAUSE_SECONDS", 1e6)
+    monkeypatch.setattr("shoal.master.restarts.LONGEST_PAUSE_SECONDS", 1e6)
+    job = _killed_twice(run, stalled)
+    slot = job.job.members.workers[WorkerId(1)]
+    until(lambda: job.runner.apply(lambda *_: slot.incarnation) == 2)
+    job.runner.apply(lambda job, now: job.scale(1, now))
+    until(lambda: job.runner.apply(lambda *_: slot.exited is not None))
+    assert job.runner.apply(lambda job, _: not job.ended)
+    job.runner.request_stop("enough")
+    result = job.finish()
+    assert any(text.endswith("worker-1 left") for text in result["messages"])
+
+
 def test_a_users_error_reaches_the_result(run):
     job = run({"worker": 0, "incarnation": 0, "then": "user_error"})
     failure = job.finish()["failure"]
