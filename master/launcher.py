@@ -45,6 +45,8 @@ class Exited:
     why: the end in words, where more is known than code and signal.
     counted: whether it counts against the limit of restarts; not where the cluster took
         the process's place away.
+    refused: its place did not take the process, though there seemed to be room: at once it
+        may be refused again.
     """
 
     start: Start
@@ -54,6 +56,7 @@ class Exited:
     last_lines: str = ""
     why: str = ""
     counted: bool = True
+    refused: bool = False
 
     @property
     def cause(self) -> str:

@@ -29,6 +29,23 @@ is about to be made."""
 LOST_PLACE = frozenset({"Evicted", "NodeLost", "Shutdown", "Terminated", "NodeShutdown"})
 """Reasons of a failed pod that are the cluster's, not the process's."""
 
+REFUSED_BY_NODE = frozenset(
+    {
+        "Preempting",
+        "UnexpectedAdmissionError",
+        "UnexpectedPredicateFailureType",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "TaintToleration",
+        "TopologyAffinityError",
+    }
+)
+"""Reasons for which a kubelet fails a pod that the scheduler gave it, beside OutOf<resource>:
+it knows better what its node has left. The next one may suit another node."""
+
+OUT_OF_RESOURCE = "OutOf"
+
 OUT_OF_MEMORY = "OOMKilled"
 
 _KINDS: dict[str, type[WorkerId] | type[ServerId]] = {
@@ -42,7 +59,8 @@ class PodView:
     """What counts of a pod as the API shows it.
 
     deleting: it has been asked to end. reason: the cluster's word for a failed pod.
-    code: the container's exit code, once it has ended, and ended_by the reason.
+    message: more on it. code: the container's exit code, once it has ended, and ended_by
+    the reason.
     waiting: why it does not start, as (reason, message).
     disrupted: by what the cluster says that it took the pod away.
     """
@@ -55,6 +73,14 @@ class PodView:
     ended_by: str = ""
     waiting: tuple[str, str] = ("", "")
     disrupted: str = ""
+    message: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Whether its node did not take the pod, or took it for another's sake."""
+        return self.phase == "Failed" and (
+            self.reason in REFUSED_BY_NODE or self.reason.startswith(OUT_OF_RESOURCE)
+        )
 
     @classmethod
     def of(cls, pod: dict[str, Any]) -> PodView | None:
@@ -89,6 +115,7 @@ class PodView:
             ended.get("reason") or "",
             (reason, message),
             disrupted,
+            status.get("message") or "",
         )
 
 
@@ -292,6 +319,9 @@ class Pods:
         return not self._created_since.isdisjoint(self._tracked)
 
     def _over(self, view: PodView, tracked: _Tracked) -> list[Action]:
+        if view.refused:
+            why = f"its pod was refused by its node: {view.reason}: {view.message}".rstrip(": ")
+            return self._ended(view.start, why, counted=False, refused=True)
         if view.reason in LOST_PLACE or view.disrupted:
             why = f"its pod was lost: {view.reason or view.disrupted}"
             return self._ended(view.start, why, counted=False)
@@ -317,9 +347,11 @@ class Pods:
         *,
         code: int | None = None,
         counted: bool = True,
+        refused: bool = False,
         with_log: bool = False,
     ) -> list[Action]:
         if self._tracked.pop(start, None) is None:
             return []
-        exited = Exited(start, code, None, f"that of pod {start.process}", why=why, counted=counted)
+        log = f"that of pod {start.process}"
+        exited = Exited(start, code, None, log, why=why, counted=counted, refused=refused)
         return [Report(exited, with_log)]

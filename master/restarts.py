@@ -41,13 +41,15 @@ class RelaunchLimit:
 
 @dataclass
 class Restarts:
-    """The failures of one process, through all its incarnations.
+    """What went wrong with one process, through all its incarnations.
 
     failures: times of those that count, oldest first, in seconds of the job; none that lies
-    before both the window and REST_SECONDS.
+    before both the window and REST_SECONDS. refusals: times within REST_SECONDS at which its
+    place did not take it, which do not count.
     """
 
     failures: list[float] = field(default_factory=list)
+    refusals: list[float] = field(default_factory=list)
 
     def failed(self, now: float, window: float) -> int:
         """The process failed; returns how many failures there were within `window` seconds."""
@@ -59,6 +61,12 @@ class Restarts:
     def pause(self, now: float) -> float:
         """Seconds to wait before the next start: none after the first failure, then growing."""
         return _pause(sum(now - at < REST_SECONDS for at in self.failures) - 1)
+
+    def refused(self, now: float) -> float:
+        """The process's place did not take it; returns the seconds to wait, which grow."""
+        self.refusals = [at for at in self.refusals if now - at < REST_SECONDS]
+        self.refusals.append(now)
+        return _pause(len(self.refusals))
 
 
 def _pause(count: int) -> float:

@@ -36,6 +36,8 @@ def after_worker_death(
     slot: WorkerSlot, exited: Exited, limit: RelaunchLimit, now: float
 ) -> Relaunch | GiveUp:
     """Whether a dead worker is started again. To be asked once for each death."""
+    if exited.refused:
+        return Relaunch(slot.restarts.refused(now))
     if slot.excused:
         return Relaunch()
     failures = slot.restarts.failed(now, limit.window)
@@ -76,6 +78,8 @@ def after_server_death(
                 f"{_log(exited)}"
             )
         )
+    if exited.refused:
+        return Relaunch(slot.restarts.refused(now))
     if not exited.counted:
         return Relaunch()
     limit = RelaunchLimit.of(config)

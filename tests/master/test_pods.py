@@ -89,6 +89,28 @@ def test_what_the_cluster_takes_away_does_not_count(pods, view):
     assert not exit_of(running(pods).seen(view)).exited.counted
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "OutOfnvidia.com/gpu"),
+        *("UnexpectedAdmissionError", "Preempting", "NodeAffinity", "TopologyAffinityError"),
+    ],
+)
+def test_a_pod_that_its_node_refuses_does_not_count_and_is_told(pods, reason):
+    pods.start(FIRST)
+    pods.created(FIRST)
+    message = "Pod was rejected: Node didn't have enough resource"
+    exited = exit_of(pods.seen(pod(phase="Failed", reason=reason, message=message))).exited
+    assert not exited.counted
+    assert exited.refused
+    assert exited.cause == f"its pod was refused by its node: {reason}: {message}"
+
+
+def test_a_pod_that_ran_out_of_its_time_counts(pods):
+    view = pod(phase="Failed", reason="DeadlineExceeded", container=ended(143))
+    assert exit_of(running(pods).seen(view)).exited.counted
+
+
 def test_a_pod_that_was_deleted_from_outside_does_not_count(pods):
     assert not exit_of(running(pods).gone(FIRST)).exited.counted
 

@@ -75,6 +75,21 @@ def test_an_end_that_does_not_count_makes_no_pause():
     assert job.members.workers[w(0)].restarts.failures == []
 
 
+def test_a_place_that_does_not_take_a_process_is_tried_again_with_growing_pauses():
+    job = begun(TRAINING, relaunch_limit=0)
+    now, pauses = 1.0, []
+    for incarnation in range(7):
+        die(job, 0, incarnation, now, counted=False, refused=True)
+        ((_, pause),) = starts(job)
+        pauses.append(pause)
+        now += pause
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    server = ServerId(0)
+    job.process_exited(exited(server, counted=False, refused=True), now)
+    assert starts(job) == [(Start(server, 1), 1.0)]
+    assert not job.ended
+
+
 def test_a_new_master_knows_the_failures_before_it():
     events = []
     job = RecordedJob(config(relaunch_limit=9), events.append)
