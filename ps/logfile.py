@@ -121,9 +121,9 @@ class FileSink:
         """See Sink."""
         return self._begin_segment(self._base(applied))
 
-    def drop(self, step: int, applied: Iterable[pb.PushIdentity], mark: Path) -> None:
+    def drop(self, log: str, step: int, applied: Iterable[pb.PushIdentity], mark: Path) -> None:
         """See Sink."""
-        del step, applied  # the segment begins with them
+        del log, step, applied  # the segment begins with them; those of a later log come after it
         self._remove([each for each in self._segments() if each < mark])
 
     def check(self) -> None:

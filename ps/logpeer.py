@@ -100,18 +100,17 @@ class PeerSink:
     def mark(self, applied: Iterable[pb.PushIdentity]) -> None:
         """See Sink."""
 
-    def drop(self, step: int, applied: Iterable[pb.PushIdentity], mark: None) -> None:
+    def drop(self, log: str, step: int, applied: Iterable[pb.PushIdentity], mark: None) -> None:
         """See Sink."""
         del mark
-        self._drop(pb.DropLogRequest(step=step, applied=applied))
+        self._drop(pb.DropLogRequest(log=log, step=step, applied=applied))
 
     def check(self) -> None:
         """See Sink."""
-        self._drop(pb.DropLogRequest())
+        self._drop(pb.DropLogRequest(log=self._log))
 
     def _drop(self, request: pb.DropLogRequest) -> None:
-        request.log, request.server = self._log, self._server
-        request.incarnation = self._incarnation
+        request.server, request.incarnation = self._server, self._incarnation
         self._call(self._connection or self._connect(), methods.DROP_LOG, request)
 
     def take(self) -> TakenLog | None:

@@ -58,8 +58,11 @@ class Sink(Protocol):
     def mark(self, applied: Iterable[pb.PushIdentity]) -> Any:
         """Note where the log is, at a cut; for `drop`."""
 
-    def drop(self, step: int, applied: Iterable[pb.PushIdentity], mark: Any) -> None:
-        """Let go of the entries up to `step`; the log now stands on `applied`."""
+    def drop(self, log: str, step: int, applied: Iterable[pb.PushIdentity], mark: Any) -> None:
+        """Let go of the entries of `log` up to `step`; it now stands on `applied`.
+
+        Another log, which was begun meanwhile, is left as it is.
+        """
 
     def check(self) -> None:
         """Look whether the log is still there."""

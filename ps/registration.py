@@ -95,11 +95,12 @@ class Registration:
             # Before they are in the log, which is done again from them.
             self.model.check_dense(trainable, state)
             begins = not self.model.dense_initialized
-            if log is not None and begins:
+            if log is not None and begins and self._saved is None:
                 log.begin(self.model.spec, frame)
             taken = self.model.initialize_dense(trainable, state)
-        if log is not None and begins and self._saved is not None:
-            log.assigned()  # the rows of --restore-from are in no log
+            if log is not None and begins and self._saved is not None:
+                # Not from the model's beginning: it would be done again without these rows.
+                log.begin_with_rows()
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
     def begin_anew(self) -> None:

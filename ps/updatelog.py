@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 CHECK_SECONDS = 0.5
 """Between looks whether the log is still there, and tries to begin a lost one anew."""
 
+UNSAVED_ROWS = "rows were loaded that are in no checkpoint yet"
+
 NEAR = 0.5
 """Share of the bound at which a checkpoint is asked for: taking it takes a while."""
 
@@ -202,7 +204,7 @@ class UpdateLog:
             if not self._on or self._name != noted.name:
                 return
         with self._losing(noted.name):
-            self._sink.drop(noted.step, noted.applied, noted.mark)
+            self._sink.drop(noted.name, noted.step, noted.applied, noted.mark)
         with self._lock:
             if self._on and self._name == noted.name:
                 self._sizes = [each for each in self._sizes if each[0] > noted.step]
@@ -229,6 +231,16 @@ class UpdateLog:
         """
         with self._looking:
             self._begin(pb.LogBase(model=model, initial=initial), protects=True)
+
+    def begin_with_rows(self) -> None:
+        """Begin with a model whose rows were read from elsewhere, which no log has.
+
+        Before the first push. It protects from the first checkpoint on.
+        """
+        with self._lock:
+            self._begun = True
+            self._expose(UNSAVED_ROWS)
+        self.look_after()
 
     def _begin(self, base: pb.LogBase, *, protects: bool) -> None:
         base.log = secrets.token_hex(8)
@@ -260,7 +272,7 @@ class UpdateLog:
             self._saved, self._cuts = None, {}
             if not self._on or not self._protects:
                 return
-            self._lose(self._name, "rows were loaded that are in no checkpoint yet")
+            self._lose(self._name, UNSAVED_ROWS)
         self.look_after()
 
     def look_after(self) -> None:

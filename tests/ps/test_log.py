@@ -13,7 +13,8 @@ from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.ps import logfile, logpeer
-from tests.ps.logged import DIM, POINTS, Faults, World, content, lost
+from shoal.ps.service import ParameterServer
+from tests.ps.logged import DIM, POINTS, SPEC, Faults, World, content, lost
 
 
 @pytest.fixture
@@ -224,6 +225,69 @@ def test_a_job_that_was_resumed_does_not_do_an_older_log_again(world):
         job.kill(0)
         job.start(0)
         assert job.servers[0].model.version == 2
+
+
+def test_a_checkpoint_that_is_complete_late_leaves_a_newer_log_as_it_is(world, monkeypatch):
+    """The log is lost, and begun anew, while the server lets go of the old one's entries."""
+    job = world(2)
+    pushed(job, 3)
+    job.checkpoint("complete")
+    drop = logpeer.PeerSink.drop
+
+    def late(sink, *arguments):
+        monkeypatch.undo()
+        if sink is job.logs[0]._sink:
+            job.servers[1].held_logs._logs.pop(0)  # as if its keeper had been started again
+            job.look_after_one(0)
+            assert job.status(0).unprotected
+            pushed(job, 2)  # in no log and in no checkpoint
+            job.look_after_one(0)
+        drop(sink, *arguments)
+
+    monkeypatch.setattr(logpeer.PeerSink, "drop", late)
+    monkeypatch.setattr(faults, "point", job.faults.point)
+    job.call(0, methods.COMPLETE_CHECKPOINT, pb.CompleteCheckpointRequest(number=job.number))
+    pushed(job, 4)  # in the newer log
+    job.kill(0)
+    job.start(0)
+    job.meet(0)
+    # Four entries without the two before them would be another model, and no loss be told.
+    assert job.servers[0].model.version == 3
+    assert lost(job.servers[0]) == 2 + 4
+
+
+def test_rows_of_restore_from_are_in_no_log_that_begins_with_the_model(world, tmp_path):
+    """A server that has them from elsewhere would be without them when its log is done again."""
+    job = world(1)
+    pushed(job, 3)
+    job.checkpoint()
+    job.kill(0)
+    server = ParameterServer(0, job.routing)
+    sink = logfile.FileSink(tmp_path / "another", 0, 1, sync=False)
+    bases, begin = [], sink.begin
+    sink.begin = lambda base: (
+        bases.append(pb.LogBase.FromString(base.SerializeToString())),
+        begin(base),
+    )
+    log = server.keep_log(sink, 1, 1 << 30, server.stopped.set)
+    server.registration.restore(pb.RestoreReply(again=True, saved=str(job.root.location)))
+    request = pb.RegisterRequest(model=SPEC)
+    while True:
+        try:
+            server.registration.register(request)
+        except WireError as error:
+            if error.kind != pb.NOT_READY:
+                raise
+        else:
+            break
+    job.initialize(0, server.registration.initialize_dense)
+    assert len(server.model.tables[0]) == len(job.twin[0].model.tables[0])
+    assert [base.HasField("model") for base in bases] == [False]
+    status = server.status(pb.ServerStatusRequest())
+    assert "rows were loaded" in status.unprotected
+    assert (status.absences, status.wants_checkpoint) == (1, True)
+    log.look_after()
+    sink.close()
 
 
 # ---------------------------------------------------------------- the file
