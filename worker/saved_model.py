@@ -8,18 +8,18 @@ serves it gets them from where the table was put.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from shoal.errors import UserError
 from shoal.layers import Embedding, lookup_with
 from shoal.worker.export_tables import ExportedTable
 from shoal.worker.keras_embeddings import vocabulary
 from shoal.worker.lookups import RecordLookup, Refusals
 from shoal.worker.model import ServedModel
+from shoal.worker.signature_names import arguments_of, names_of, rename
 
 
 class _StaticLookup:
@@ -106,20 +106,17 @@ def save(
         for name, each in names.items()
     }
 
-    def serving(**given: Any) -> dict[str, Any]:
+    def serving(given: Mapping[str, Any]) -> dict[str, Any]:
         vectors = {name: given[each["vectors"]] for name, each in names.items()}
         outputs = serve(inputs.packed(given), vectors)
-        if isinstance(outputs, dict):
-            return outputs
-        flat = tf.nest.flatten(outputs)
-        if len(flat) == 1:
-            return {"output": flat[0]}
-        return {f"output_{i}": each for i, each in enumerate(flat)}
+        return dict(
+            zip(names_of(outputs, "output", "output"), tf.nest.flatten(outputs), strict=True)
+        )
 
-    signatures = {"serving_default": _signature(serving, inputs.specs | specs)}
+    traced = {"serving_default": _Signature(serving, inputs.specs | specs)}
     if names:
 
-        def ids(**given: Any) -> dict[str, Any]:
+        def ids(given: Mapping[str, Any]) -> dict[str, Any]:
             record = RecordLookup(Refusals())
             with lookup_with(record):
                 model.model(inputs.packed(given), training=False)
@@ -129,12 +126,14 @@ def save(
                 for name, each in names.items()
             }
 
-        signatures["ids"] = _signature(ids, inputs.specs)
+        traced["ids"] = _Signature(ids, inputs.specs)
     else:
         module.serve = tf.function(
             lambda features: serve(features, {}), input_signature=[model.features_spec]
         )
+    signatures = {key: each.function for key, each in traced.items()}
     tf.saved_model.save(module, str(folder), signatures=signatures)
+    rename(folder, {key: each.arguments for key, each in traced.items()})
     return names
 
 
@@ -147,13 +146,7 @@ class _Inputs:
     def __init__(self, features: Any) -> None:
         self._features = features
         flat = tf.nest.flatten(features)
-        if isinstance(features, dict):
-            if len(flat) != len(features):
-                raise UserError("features nested deeper than one dict cannot be exported")
-            names = sorted(features)  # as tf.nest takes them
-        else:
-            names = ["inputs"] if len(flat) == 1 else [f"input_{i}" for i in range(len(flat))]
-        self.specs = dict(zip(names, flat, strict=True))
+        self.specs = dict(zip(names_of(features, "input", "inputs"), flat, strict=True))
 
     def packed(self, given: Mapping[str, Any]) -> Any:
         """The features that the named tensors are."""
@@ -175,11 +168,24 @@ def _external_names(
     return names
 
 
-def _signature(function: Any, specs: Mapping[str, Any]) -> Any:
-    named = {
-        name: tf.TensorSpec(spec.shape, spec.dtype, name)
-        if isinstance(spec, tf.TensorSpec)
-        else spec
-        for name, spec in specs.items()
-    }
-    return tf.function(function).get_concrete_function(**named)
+class _Signature:
+    """A traced function of named tensors, as a signature.
+
+    arguments: argument of `function` -> name.
+    """
+
+    def __init__(
+        self, body: Callable[[Mapping[str, Any]], dict[str, Any]], specs: Mapping[str, Any]
+    ) -> None:
+        self.arguments = arguments_of(specs)
+
+        def function(**given: Any) -> dict[str, Any]:
+            return body({name: given[argument] for argument, name in self.arguments.items()})
+
+        named = {
+            argument: tf.TensorSpec(spec.shape, spec.dtype, argument)
+            if isinstance(spec := specs[name], tf.TensorSpec)
+            else spec
+            for argument, name in self.arguments.items()
+        }
+        self.function = tf.function(function).get_concrete_function(**named)

@@ -81,7 +81,8 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
         )
     for tensor in inputs:
         spec = features_spec.get(tensor.name)
-        if spec is not None and spec.dtype == tf.string and tensor.dtype != "string":
+        # Of features within others, only the outer ones are here.
+        if getattr(spec, "dtype", None) == tf.string and tensor.dtype != "string":
             raise UserError(
                 f"{feed} gives text as feature {tensor.name!r}, but the model's input takes "
                 f"{tensor.dtype}: convert it in feed; if the column was to hold numbers, look "
@@ -98,6 +99,7 @@ def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
         f"{tensor.dtype}: Keras casts it, which drops fractions, and digits of large ids"
         for tensor in getattr(model, "inputs", None) or ()
         if (spec := features_spec.get(tensor.name)) is not None
+        and hasattr(spec, "dtype")
         and spec.dtype.is_floating
         and "int" in tensor.dtype
     ]

@@ -30,6 +30,16 @@ def same(found, expected, name):
     for ours, theirs in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6, err_msg=name)
 
+def named(features, path=()):
+    # By the names that a signature has for them.
+    if isinstance(features, dict):
+        parts = features.items()
+    elif isinstance(features, (list, tuple)):
+        parts = enumerate(features)
+    else:
+        return {"/".join(map(str, path)): features}
+    return {k: v for key, part in parts for k, v in named(part, (*path, key)).items()}
+
 for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):
     name, spec, values, expected = pickle.loads((folder / "case.pickle").read_bytes())
     values = [tf.constant(each) for each in values]
@@ -37,6 +47,7 @@ for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):
     saved = tf.saved_model.load(str(folder / "saved_model"))
     manifest = json.loads((folder / "manifest.json").read_text())
     if large := [table for table in manifest["tables"] if not table["in_models"]]:
+        features = named(features)
         wanted = saved.signatures["ids"](**features)
         for table in large:
             file = pq.read_table(folder / table["file"])
@@ -50,11 +61,16 @@ for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):
         continue
     loaded = ["saved_model"]
     same(saved.serve(features), expected, name)
-    if isinstance(features, dict) and len(values) == len(features):
+    plain = all(isinstance(each, tf.Tensor) for each in tf.nest.flatten(features))
+    if isinstance(features, dict) and plain:
         loaded.append("signature")
-        outputs = saved.signatures["serving_default"](**features)
+        outputs = saved.signatures["serving_default"](**named(features))
         if len(outputs) == 1:
             same(outputs, [expected], name)
+        else:
+            found = named(expected)
+            assert set(found) == set(outputs)
+            same([outputs[each] for each in found], list(found.values()), name)
     if (folder / "model.keras").exists():
         loaded.append("keras")
         model = keras.models.load_model(folder / "model.keras")

@@ -1,5 +1,7 @@
 """Models of many shapes, each built of shoal's embedding layers or of Keras's own."""
 
+import itertools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -222,6 +224,53 @@ class Tasks(keras.Model):
         return {"click": self.click(hidden), "time": self.time(hidden)}
 
 
+ODD = ("user-id", "class", "9lives", "größe", "a.b c", "self_", "plain")
+"""Names of features that are no names of Python's arguments, and some that are."""
+
+NESTED = {"user": {"user-id": 0, "last": [0, 0]}, "item": (0, {"id": 0}), "class": 0}
+"""Features within features."""
+
+
+def by_names(table, features):
+    """A table for each leaf of the features, and one that all share."""
+    shared = table(3, "shared")
+    rows = [
+        flat(layer(each))
+        for i, each in enumerate(tf.nest.flatten(features))
+        for layer in (shared, table(2, f"table_{i}"))
+    ]
+    return dense(activation="sigmoid")(LAYERS.Concatenate()(rows))
+
+
+def odd_names(table):
+    given = {name: keras.Input((3,), dtype="int64", name=name) for name in ODD}
+    return keras.Model(given, by_names(table, given))
+
+
+def nested_features(table):
+    given = tf.nest.map_structure(lambda _: keras.Input((3,), dtype="int64"), NESTED)
+    given["class"] = keras.Input((3,), dtype="int64", name="class")
+    return keras.Model(given, by_names(table, given))
+
+
+class NestedFeatures(keras.Model):
+    """Of features within features, and outputs within outputs, by odd names."""
+
+    features = NESTED
+
+    def __init__(self, table):
+        super().__init__()
+        self.rows, self.first = table(4, "x"), table(1, "wide")
+        self.out = dense(activation="tanh")
+
+    def call(self, features, training=False):
+        user, (item, other) = features["user"], features["item"]
+        ids = keras.ops.concatenate([user["user-id"], *user["last"], item], axis=1)
+        deep = self.out(tf.reshape(self.rows(ids), [-1, 48]))
+        wide = tf.reduce_sum(self.first((other["id"] + features["class"]) % COUNT), axis=1)
+        return {"click-rate": tf.sigmoid(deep + wide), "time": deep}
+
+
 SINGLE = {"loss": "binary_crossentropy"}
 SHAPES = {
     "functional, dict of inputs": (dict_inputs, SINGLE),
@@ -261,6 +310,12 @@ SHAPES = {
         Tasks,
         {"loss": {"click": "binary_crossentropy", "time": "mse"}},
     ),
+    "names that are no identifiers": (odd_names, SINGLE),
+    "nested features": (nested_features, SINGLE),
+    "nested features, subclassed": (
+        NestedFeatures,
+        {"loss": {"click-rate": "binary_crossentropy", "time": "mse"}},
+    ),
 }
 """Name -> a function of a factory of tables, and the losses."""
 
@@ -276,7 +331,11 @@ def batches(model, loss):
         wanted = getattr(model, "_inputs_struct", {"a": 0, "b": 0})
         if isinstance(model, keras.Sequential):
             wanted = None
-        if isinstance(wanted, dict):
+        wanted = getattr(model, "features", wanted)
+        if isinstance(wanted, dict) and not set(wanted) <= set(ids):
+            every = itertools.cycle(ids.values())
+            features = tf.nest.map_structure(lambda _, every=every: next(every), wanted)
+        elif isinstance(wanted, dict):
             features = {name: ids[name] for name in wanted}
         elif isinstance(wanted, list | tuple):
             features = type(wanted)([ids["a"], ids["b"]])
@@ -285,7 +344,7 @@ def batches(model, loss):
         clicks = tf.constant(rng.integers(0, 2, (6, 1)), tf.float32)
         times = tf.constant(rng.normal(size=(6, 2)), tf.float32)
         if isinstance(loss, dict):
-            yield features, {"click": clicks, "time": times[:, :1]}
+            yield features, dict(zip(loss, (clicks, times[:, :1]), strict=True))
         elif isinstance(loss, list):
             yield features, [clicks, times]
         else:

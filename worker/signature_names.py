@@ -1,0 +1,120 @@
+"""What the tensors of a SavedModel's signature are called.
+
+A signature has a flat list of named tensors; features and outputs may be dicts, lists and
+tuples in each other, and their names any text. TensorFlow makes the names of a signature out
+of a function's arguments, which must be identifiers; so the function is traced with
+arguments that are, and the names are put right in the file.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorflow.core.protobuf import saved_model_pb2
+
+from shoal.errors import UserError
+from shoal.wholefile import replacing
+
+
+def names_of(structure: Any, what: str, single: str) -> list[str]:
+    """A name for each leaf, in the order of tf.nest.flatten.
+
+    structure: of dicts, lists and tuples. A leaf within a dict is called by its keys, with a
+        slash between; one within a list by `what`_POSITION; if it is the only one, `single`.
+    Raises UserError if two would have the same name.
+    """
+    found = ["/".join(path) for path in _paths(structure)]
+    if not isinstance(structure, Mapping):
+        found = [single] if len(found) == 1 else [f"{what}_{path}" for path in found]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise UserError(
+            f"two {what}s of the model would both be called {twice[0]!r} in an export, where those "
+            "within others are called outer/inner; call one of them otherwise"
+        )
+    return found
+
+
+def _paths(structure: Any) -> Iterator[tuple[str, ...]]:
+    if isinstance(structure, Mapping):
+        parts: Iterable[tuple[Any, Any]] = sorted(structure.items())  # as tf.nest takes them
+    elif isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        parts = zip(structure._fields, structure, strict=True)
+    elif isinstance(structure, list | tuple):
+        parts = enumerate(structure)
+    else:
+        yield ()
+        return
+    for key, part in parts:
+        for path in _paths(part):
+            yield (str(key), *path)
+
+
+def arguments_of(names: Iterable[str]) -> dict[str, str]:
+    """Argument of a traced function -> name, for each of the names, in their order.
+
+    An argument is made as TensorFlow makes one of a name with which a signature is called from
+    Python. So the call may use the name, unless another name makes the same argument.
+    """
+    arguments: dict[str, str] = {}
+    for name in names:
+        argument = re.sub(r"[^0-9A-Za-z]", "_", name)
+        if not argument[:1].isalpha():
+            argument = f"arg_{argument}"
+        while argument in arguments or keyword.iskeyword(argument) or argument == "self":
+            argument += "_"
+        arguments[argument] = name
+    return arguments
+
+
+def rename(folder: Path, signatures: Mapping[str, Mapping[str, str]]) -> None:
+    """Give the inputs of a SavedModel's signatures their names.
+
+    signatures: of each, what `arguments_of` gave.
+    """
+    changed = {
+        key: each for key, each in signatures.items() if any(a != n for a, n in each.items())
+    }
+    if not changed:
+        return
+    path = folder / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for graph in model.meta_graphs:
+        nodes = graph.object_graph_def.nodes
+        # Of the root object, the child `signatures`, and its children by the signatures' keys.
+        children = {each.local_name: each.node_id for each in nodes[0].children}
+        functions = {
+            each.local_name: nodes[each.node_id].bare_concrete_function
+            for each in nodes[children["signatures"]].children
+        }
+        for key, arguments in changed.items():
+            inputs = graph.signature_def[key].inputs
+            infos = {argument: info.SerializeToString() for argument, info in inputs.items()}
+            inputs.clear()
+            for argument, info in infos.items():
+                inputs[_named(argument, arguments)].MergeFromString(info)
+            # What Python calls the function with.
+            function = functions[key]
+            function.argument_keywords[:] = [
+                _named(argument, arguments) for argument in function.argument_keywords
+            ]
+            concrete = graph.object_graph_def.concrete_functions[function.concrete_function_name]
+            specs = concrete.canonicalized_input_signature.tuple_value.values[1].dict_value.fields
+            for argument, spec in specs.items():
+                spec.tensor_spec_value.name = _named(argument, arguments)
+    with replacing(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+
+
+def _named(argument: str, arguments: Mapping[str, str]) -> str:
+    """The name of an argument, or of a part of one: of a ragged tensor they are numbered."""
+    if argument in arguments:
+        return arguments[argument]
+    match = re.fullmatch(r"(.*)(_\d+)", argument)
+    if match and match[1] in arguments:
+        return arguments[match[1]] + match[2]
+    return argument
