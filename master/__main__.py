@@ -30,9 +30,8 @@ from shoal.errors import (
     UserError,
 )
 from shoal.job_folder import JobFolder
-from shoal.master.events import RecordedJob
 from shoal.master.job import Job
-from shoal.master.journal import Entry, Journal
+from shoal.master.journal import Journal, JournalError
 from shoal.master.kept_audit import audit_apart
 from shoal.master.launcher import Launcher
 from shoal.master.losses import StepLosses
@@ -95,15 +94,18 @@ def exit_code_of(job: Job) -> int:
     return EXIT_JOB_FAILED
 
 
-def job_clock(entries: Sequence[Entry]) -> Callable[[], float]:
+def job_clock(last: tuple[float, float] | None) -> Callable[[], float]:
     """The job's seconds: from 0, and going on where an earlier master's journal ends.
+
+    last: the wall clock and the job's seconds there; None: there was none.
 
     While no master was there, time passed as the wall clock says; but never backwards,
     as that may have been set.
     """
     base = time.monotonic()
-    if entries:
-        base -= entries[-1].event.time + max(0.0, time.time() - entries[-1].wall)
+    if last is not None:
+        wall, seconds = last
+        base -= seconds + max(0.0, time.time() - wall)
     return lambda: time.monotonic() - base
 
 
@@ -118,6 +120,11 @@ def serve(
         with contextlib.suppress(OSError):
             return serving.serve(handlers, before, RPC_THREADS, name)
     return serving.serve(handlers, f"{host}:{port}", RPC_THREADS, name)
+
+
+def _close(journal: Journal) -> None:
+    with contextlib.suppress(JournalError):  # which has ended the job, and is in its result
+        journal.close()
 
 
 MakeLauncher = Callable[[Runner, str], Launcher]
@@ -149,14 +156,14 @@ def run_job(
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(folder, config.job_name, patience))
-        journal = stack.enter_context(closing(Journal(folder.journal, config)))
+        journal = Journal(folder.journal, config)
+        stack.callback(_close, journal)
         losses = None
         if journal.config.step_losses:
             losses = stack.enter_context(closing(StepLosses(folder.losses)))
         folder.result.unlink(missing_ok=True)
-        job = RecordedJob(journal.config, journal.add)
-        job.replay(entry.event for entry in journal.entries)
-        clock = job_clock(journal.entries)
+        job = journal.restore()
+        clock = job_clock(journal.last if journal.begun else None)
         if resume and resume not in job.resumptions:
             # On Kubernetes a master has not the memory of a server, nor its log.
             logs = folder if make_launcher is None else None
@@ -167,7 +174,11 @@ def run_job(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
         service = MasterService(
-            runner, Routing.even(config.num_ps), losses, partial(audit_apart, folder)
+            runner,
+            Routing.even(config.num_ps),
+            losses,
+            partial(audit_apart, folder),
+            lambda: journal.trouble,
         )
         name = transport.peer_name(config.token, "master")
         server, bound = serve(service.handlers(), name, folder, host, port)
@@ -180,8 +191,8 @@ def run_job(
                 launcher: Launcher = ProcessLauncher(runner.post, folder, command)
             else:
                 launcher = make_launcher(runner, address)
-            runner.run(launcher, again=bool(journal.entries))
-            write_json(folder.result, runner.apply(result_of))
+            runner.run(launcher, again=journal.begun)
+            write_json(folder.result, runner.look(result_of))
         finally:
             folder.master.unlink(missing_ok=True)
             server.stop(grace=1.0).wait()

@@ -47,14 +47,14 @@ class Assignments:
         self._clocks = clocks
         self._leases = leases
         self._workers = workers
-        self._begun = False
+        self._allowed = min_workers <= 1  # who asks is there
 
     def wanted(self, slot: WorkerSlot) -> Task | Wait | Finished:
         """A worker asks for work."""
         worker = slot.id
         if self._flow.phase.ended:
             return Finished()
-        if self._flow.phase == Phase.TRAINING and not self._enough_workers():
+        if self._flow.phase == Phase.TRAINING and not self._allowed:
             return Wait(WAIT_SECONDS)
         # Asking while holding a task means that the answer before was lost.
         task = self._leases.held(worker) or self._flow.take(self._asker(slot))
@@ -87,10 +87,17 @@ class Assignments:
         # A task that failed on this worker is for another to try, if one will ask soon.
         return Asker(slot.id.index, others=self._leases.others_than(slot.id))
 
-    def _enough_workers(self) -> bool:
+    @property
+    def enough_workers(self) -> bool:
+        """Whether training, which has waited for workers, can begin now."""
+        if self._allowed or self._flow.phase != Phase.TRAINING:
+            return False
         least = min(self._min_workers, self._members.workers_wanted)
-        self._begun = self._begun or self._members.workers_alive >= least
-        return self._begun
+        return self._members.workers_alive >= least
+
+    def allow_training(self) -> None:
+        """Give out training tasks from now on, however few workers are left."""
+        self._allowed = True
 
     def progressed(self, slot: WorkerSlot, task_id: int, records_done: int) -> bool:
         """A worker says how far it is with a task (0: with none); whether it is to leave it."""

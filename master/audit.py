@@ -26,9 +26,10 @@ from shoal.master.deaths import Death, recoveries
 from shoal.master.events import RecordedJob, decode
 from shoal.master.failures import Failure
 from shoal.master.ids import ProcessId, ServerId
-from shoal.master.journal import Entry, read
+from shoal.master.journal import read
 from shoal.master.membership import ProcessState
 from shoal.master.phases import Phase
+from shoal.master.segments import Entry
 from shoal.master.spans import Coverage, Fate, Interval
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb

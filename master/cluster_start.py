@@ -35,7 +35,7 @@ def take_folder(folder: JobFolder, config: JobConfig, *, resume: bool) -> None:
     Raises UserError if it is another's, runs, or if there is no job to be resumed.
     """
     folder.path.mkdir(parents=True, exist_ok=True)
-    if resume and not folder.journal.is_file():
+    if resume and not folder.journal.is_dir():
         raise UserError(f"--resume: there is no job with a journal in {folder.path}")
     token = _token_in(folder)
     if token not in (config.token, None):

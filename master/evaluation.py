@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,19 +32,21 @@ class MergedStates:
         self._sums: dict[str, list[Floats]] | None = None
         self._first = ""
 
+    def __getstate__(self) -> dict[str, Any]:
+        sums = self.to_message() if self._sums is not None else None
+        return {"sums": sums, "first": self._first}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._sums = _arrays(state["sums"]) if state["sums"] is not None else None
+        self._first = state["first"]
+
     def add(self, states: pb.MetricStates, worker: str) -> None:
         """Add one task's states, returned by `worker`.
 
         Raises MetricMismatchError if names or shapes differ from those before.
         """
         try:
-            arrays = {
-                metric.name: [
-                    np.array(variable.values, np.float64).reshape(tuple(variable.shape))
-                    for variable in metric.variables
-                ]
-                for metric in states.metrics
-            }
+            arrays = _arrays(states)
         except ValueError as error:
             raise MetricMismatchError(
                 f"{worker} returned a damaged metric state: {error}"
@@ -79,6 +82,16 @@ class MergedStates:
                 for name, arrays in (self._sums or {}).items()
             ]
         )
+
+
+def _arrays(states: pb.MetricStates) -> dict[str, list[Floats]]:
+    return {
+        metric.name: [
+            np.array(variable.values, np.float64).reshape(tuple(variable.shape))
+            for variable in metric.variables
+        ]
+        for metric in states.metrics
+    }
 
 
 def _shapes(arrays: dict[str, list[Floats]]) -> dict[str, list[tuple[int, ...]]]:

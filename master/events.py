@@ -121,6 +121,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "begin": None,
     "master_restarted": None,
     "scale": None,
+    "training_allowed": None,
     "server_registered": None,
     "worker_registered": None,
     "taken_for_dead": None,
@@ -149,6 +150,9 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
 }
 """The methods of Job whose calls are events, each with whether this call will be one."""
 
+_TOLD_INSIDE = frozenset({"training_allowed"})
+"""Those that are events also where another call makes them: it follows from what is none."""
+
 
 class RecordedJob(Job):
     """A job that tells of its changes.
@@ -160,10 +164,18 @@ class RecordedJob(Job):
         super().__init__(config)
         self._note = note
         self._inside = False
+        self._replaying = False
         self._progressed: set[WorkerId] = set()
         self._stepped: set[WorkerId] = set()
         self._waiting: set[WorkerId] = set()
         self._told_version = 0
+
+    def listen(self, note: Callable[[Event], object]) -> None:
+        """Tell `note` of the events from now on."""
+        self._note = note
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_note": None, "_inside": False, "_replaying": False}
 
     def heartbeat(
         self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float
@@ -196,25 +208,29 @@ class RecordedJob(Job):
         self, method: Callable[..., Any], worth: Callable[..., bool] | None, bound: dict[str, Any]
     ) -> Any:
         arguments = {name: value for name, value in bound.items() if name not in ("self", "now")}
-        if self._inside or (worth is not None and not worth(self, **arguments)):
+        inside = self._inside
+        if self._replaying or (inside and method.__name__ not in _TOLD_INSIDE):
+            return method(**bound)
+        if worth is not None and not worth(self, **arguments):
             return method(**bound)
         heard = self._heard()
         self._inside = True
         try:
             result = method(**bound)
         finally:
-            self._inside = False
+            self._inside = inside
         if isinstance(result, (Wait, Finished)):
             if isinstance(result, Wait):
                 self._waiting.add(arguments["worker"])
             return result
         leased = result.id if isinstance(result, work.Task) else 0
         encoded = {name: encode(value) for name, value in arguments.items()}
-        self._note(Event(method.__name__, bound["now"], encoded, heard, leased))
         self._progressed.clear()
         self._stepped.clear()
         self._waiting.clear()
         self._told_version = self.flow.version
+        # Last: whoever is told may look at the job as the event has left it.
+        self._note(Event(method.__name__, bound["now"], encoded, heard, leased))
         return result
 
     def replay(self, events: Iterable[Event]) -> float:
@@ -225,7 +241,7 @@ class RecordedJob(Job):
         first time: the journal is another version's.
         """
         time = 0.0
-        self._inside = True
+        self._replaying = True
         try:
             with _quiet():
                 for event in events:
@@ -238,7 +254,7 @@ class RecordedJob(Job):
                 f"{error!r}"
             ) from error
         finally:
-            self._inside = False
+            self._replaying = False
             self._told_version = self.flow.version
         return time
 

@@ -279,7 +279,17 @@ class Job:
     def task_wanted(self, worker: WorkerId, incarnation: int, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
         slot = self.members.worker_calls(worker, incarnation, now)
+        if self._assignments.enough_workers:
+            self.training_allowed(now)
         return self._assignments.wanted(slot)
+
+    def training_allowed(self, now: float) -> None:
+        """As many workers as --min-workers asks for are there.
+
+        An event of its own: who is there is known from calls that are none.
+        """
+        del now
+        self._assignments.allow_training()
 
     def task_ahead_wanted(
         self, worker: WorkerId, incarnation: int, held: int, now: float

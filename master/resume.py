@@ -11,9 +11,11 @@ checkpoint.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
@@ -21,14 +23,15 @@ from shoal.checkpoints.storage import open_storage
 from shoal.config import RESUMABLE, JobConfig
 from shoal.errors import UserError
 from shoal.job_folder import JobFolder
-from shoal.master import outcomes
+from shoal.master import outcomes, segments
 from shoal.master.applied import AppliedPush, applied_heads
 from shoal.master.checkpoints import Taken
-from shoal.master.events import Event, RecordedJob, decode, encode
+from shoal.master.events import Event, RecordedJob, decode
 from shoal.master.ids import WorkerId
-from shoal.master.journal import Journal
+from shoal.master.journal import Journal, job_of, read_segments, usable
 from shoal.master.log_recovery import FromLog, checkpoint_of_log
 from shoal.master.phases import Phase
+from shoal.master.segments import Header
 from shoal.master.spans import Interval
 from shoal.master.status import position
 from shoal.master.updates import Gradient
@@ -53,12 +56,20 @@ class _Lease:
 
 
 class _Leases:
-    """All leases of a job, from its journal."""
+    """All leases of a job, from its journal; of what it was before, the intervals."""
 
-    def __init__(self, job: RecordedJob) -> None:
+    def __init__(self, job: RecordedJob, first: int) -> None:
+        """first: the position of the first event that the job has not had."""
         self._job = job
         self.leases: list[_Lease] = []
-        self.base: list[Interval] = []
+        board = job.flow.work.board
+        self.base = board.settled() if board is not None else []
+        for slot in job.members.workers.values():
+            # The one ahead begins later than the one at work.
+            both = (job.leases.held(slot.id), job.leases.ahead(slot.id))
+            for before, task in zip((2, 1), both, strict=True):
+                if task is not None and task.kind == pb.TRAIN:
+                    self.leases.append(_Lease(task, slot.id, slot.incarnation, first - before))
 
     def follow(self, number: int, event: Event) -> None:
         arguments = {name: decode(value) for name, value in event.arguments.items()}
@@ -193,20 +204,16 @@ def resume_job(
     # Older ones are still good if this one goes bad; newer ones hold what the ledger has not.
     newest = restored.number if restored is not None else 0
     given_up = [number for number in there if number > newest]
-    events = [entry.event for entry in journal.entries]
     log = FromLog(None)
     if job.config.durability == "log":
         log = _log_done_again(job, config, folder, newest, now)
     if log.taken is not None:
         job.checkpoint_recovered(log.taken, newest, log.replayed, now)
-        told = {"taken": log.taken, "base": newest, "replayed": log.replayed}
-        encoded = {name: encode(value) for name, value in told.items()}
-        events.append(Event("checkpoint_recovered", now, encoded))
         restored = log.taken
         checkpoint = Checkpoint(open_storage(config.checkpoint_dir), restored.number)
     if checkpoint is not None:
-        fresh = RecordedJob(journal.config, lambda _: None)
-        in_model = in_checkpoint(fresh, events, checkpoint.number, checkpoint.shares)
+        journal.commit()
+        in_model = _in_checkpoint(journal, checkpoint)
     changes = {name: getattr(config, name) for name in RESUMABLE}
     job.resumed(token, changes, restored, given_up, in_model, now, log.why)
 
@@ -222,30 +229,50 @@ def _log_done_again(
         raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
 
 
-def in_checkpoint(
-    job: RecordedJob, events: Sequence[Event], number: int, shares: Sequence[dict[str, Any]]
-) -> list[Interval]:
-    """What of the training records is in checkpoint `number`, as "trained" and "touched".
+def _in_checkpoint(journal: Journal, checkpoint: Checkpoint) -> list[Interval]:
+    """What of the training records is in a checkpoint, from as little of the journal as will do."""
+    number, shares = checkpoint.number, checkpoint.shares
+    moments, start = _found_moments(journal.path, number, snapshot=not journal.config.sync)
+    job, first = RecordedJob(journal.config, lambda _: None), 0
 
-    job: new, of the journal's configuration. events: the whole journal. shares: what each
-    server wrote in its manifest. Raises LookupError if the journal does not know the
-    checkpoint.
+    def events() -> Iterator[Event]:
+        for segment in read_segments(journal.path, start):
+            yield from (entry.event for _, entry in segment.entries())
+
+    if start > 1:
+        header = next(read_segments(journal.path, start)).header
+        job, first = job_of(header), header.before.number
+    return in_checkpoint(job, events(), moments, shares, first)
+
+
+def in_checkpoint(
+    job: RecordedJob,
+    events: Iterable[Event],
+    moments: Moments,
+    shares: Sequence[dict[str, Any]],
+    first: int = 0,
+) -> list[Interval]:
+    """What of the training records is in a checkpoint, as "trained" and "touched".
+
+    job: as the events before `first` have left it, which are not later than that at which the
+    checkpoint was begun; new, if that is 0. events: from there on. moments: of the checkpoint.
+    shares: what each server wrote in its manifest.
     """
-    begun, fixed, taken = _moments(events, number)
     if job.config.sync:
         # No update was under way when it was fixed, so all servers have the same ones.
+        assert not first
         given = _GivenTasks(job)
-        for event in events[:fixed]:
+        for event in itertools.islice(events, moments.fixed):
             given.follow(event)
         return _merged(given.applied())
-    leases = _Leases(job)
-    for at, event in enumerate(events[:taken]):
+    leases = _Leases(job, first)
+    for at, event in enumerate(itertools.islice(events, moments.taken - first), first):
         leases.follow(at, event)
     found = list(leases.base)
     for lease in leases.leases:
-        if lease.began > fixed:
+        if lease.began > moments.fixed:
             continue
-        if lease.ended is not None and lease.ended < begun:
+        if lease.ended is not None and lease.ended < moments.begun:
             head, touched = lease.head, lease.touched
         else:
             pushes = [_applied(lease, leases.leases, s, share) for s, share in enumerate(shares)]
@@ -254,24 +281,61 @@ def in_checkpoint(
     return _merged(found)
 
 
-def _moments(events: Sequence[Event], number: int) -> tuple[int, int, int]:
-    """Where in the journal checkpoint `number` was begun, fixed and complete.
+@dataclass(frozen=True)
+class Moments:
+    """Where in the journal, by positions from 0, a checkpoint was begun, fixed and complete.
 
-    begun: what had ended by then is in all shares. fixed: what began later is in none.
+    begun: what had ended by then is in all shares; -1: the beginning. fixed: what began later
+    is in none.
     """
-    taken = max(
-        at
-        for at, event in enumerate(events)
-        if event.method in ("checkpoint_taken", "checkpoint_recovered")
-        and event.arguments["taken"]["number"] == number
-    )
-    event = events[taken]
-    if event.method == "checkpoint_recovered":
-        # What the log had is in it, and that is told by its pushes alone.
-        base = event.arguments["base"]
-        return (_moments(events[:taken], base)[0] if base else -1), taken, taken
-    fixed = _last("checkpoint_fixed", events, taken)
-    return _last("checkpoint_begun", events, fixed), fixed, taken
+
+    begun: int
+    fixed: int
+    taken: int
+
+
+def moments_of(number: int, events: Iterable[tuple[int, Event]]) -> Moments | None:
+    """The moments of checkpoint `number`, from events with their positions.
+
+    None if what is to be known came before these.
+    """
+    begun = fixed = -1
+    found: dict[int, Moments] = {}
+    for at, event in events:
+        if event.method == "checkpoint_begun":
+            begun = at
+        elif event.method == "checkpoint_fixed":
+            fixed = at
+        elif event.method == "checkpoint_taken" and begun >= 0:
+            found[event.arguments["taken"]["number"]] = Moments(begun, fixed, at)
+        elif event.method == "checkpoint_recovered":
+            # What the log had is in it, and that is told by its pushes alone.
+            base = event.arguments["base"]
+            if base in found or not base:
+                before = found[base].begun if base else -1
+                found[event.arguments["taken"]["number"]] = Moments(before, at, at)
+    return found.get(number)
+
+
+def _found_moments(path: Path, number: int, *, snapshot: bool) -> tuple[Moments, int]:
+    """The moments of a checkpoint, and the segment to read the journal from.
+
+    snapshot: whether that of a segment may stand for what was before. Raises UserError.
+    """
+    told: list[tuple[int, Event]] = []
+    after: list[Header] = []
+    for index in range(len(segments.segments(path)), 0, -1):
+        segment = next(read_segments(path, index))
+        after.append(segment.header)
+        told[:0] = [
+            (position.number - 1, entry.event) for position, entry in segment.entries("checkpoint_")
+        ]
+        moments = moments_of(number, told)
+        if moments is not None:
+            starts = (h for h in after if h.before.number == moments.begun + 1 and usable(h))
+            start = next(starts, None) if snapshot else None
+            return moments, start.index if start is not None else 1
+    raise UserError(f"the journal {path} does not know checkpoint {number}")
 
 
 def _merged(intervals: Sequence[Interval]) -> list[Interval]:
@@ -289,10 +353,6 @@ def _merged(intervals: Sequence[Interval]) -> list[Interval]:
         else:
             merged.append(each)
     return merged
-
-
-def _last(method: str, events: Sequence[Event], before: int) -> int:
-    return max(i for i, event in enumerate(events[:before]) if event.method == method)
 
 
 def _applied(

@@ -6,6 +6,7 @@ made under it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -34,6 +35,7 @@ from shoal.master.instructions import (
     TerminateProcess,
 )
 from shoal.master.job import Job
+from shoal.master.journal import JournalError, StalledError
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.lost_pushes import LostPushes
 from shoal.master.phases import Phase
@@ -43,6 +45,7 @@ from shoal.master.status import position
 from shoal.master.update_thread import UpdateThread
 from shoal.master.updates import Update
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +59,9 @@ PAUSED_SECONDS = 5.0
 
 POLL_SECONDS = 1.0
 """Between questions to the servers for their version and staleness."""
+
+PATIENCE_SECONDS = 3.0
+"""For a change to be written, before whoever made it is told to ask again."""
 
 WORKER_FAREWELL_SECONDS = 20.0
 """After success, for workers to hear that they are done and to leave by themselves:
@@ -102,9 +108,9 @@ class Runner:
     """Runs `job`, whose state is reached through `apply` only.
 
     clock: seconds, monotonic.
-    commit: returns once what has changed the job is written down. Called before
-        anybody is answered, or anything is done, because of it; without the lock, so that
-        many wait for the disk at once.
+    commit: returns once what has changed the job is written down, and waits so many seconds
+        for it; None: without end. Called before anybody is answered, or anything is done,
+        because of it; without the lock, so that many wait for the disk at once.
     """
 
     def __init__(
@@ -112,7 +118,7 @@ class Runner:
         job: Job,
         *,
         clock: Callable[[], float] = time.monotonic,
-        commit: Callable[[], None] = lambda: None,
+        commit: Callable[[float | None], None] = lambda _: None,
     ) -> None:
         self._job = job
         self._clock = clock
@@ -133,14 +139,37 @@ class Runner:
         """Stop the job soon; safe in a signal handler, since it takes no lock."""
         self._inbox.put(StopRequested(reason))
 
-    def apply(self, change: Callable[[Job, float], Result]) -> Result:
-        """Call `change(job, now)` alone with the job. Raises what it raises."""
+    def look(self, question: Callable[[Job, float], Result]) -> Result:
+        """Call `question(job, now)`, which changes nothing, alone with the job.
+
+        What it sees may not be written down yet: it is to be shown, and nothing more.
+        """
+        with self._lock:
+            return question(self._job, self._clock())
+
+    def answer(self, change: Callable[[Job, float], Result]) -> Result:
+        """As `apply`, for a caller that asks again if nothing can be written for a while.
+
+        Raises WireError (NOT_READY) then: the threads that answer are needed for others.
+        """
+        try:
+            return self.apply(change, PATIENCE_SECONDS)
+        except (StalledError, JournalError) as error:
+            raise WireError(pb.NOT_READY, str(error)) from error
+
+    def apply(
+        self, change: Callable[[Job, float], Result], patience: float | None = None
+    ) -> Result:
+        """Call `change(job, now)` alone with the job, and write down what it has changed.
+
+        patience: as of `commit`. Raises what both raise.
+        """
         with self._lock:
             result = change(self._job, self._clock())
             wake = self._job.has_instructions or self._job.ended
         # Also where this call changed nothing: its answer may follow from a change that
         # another call has made and not yet written.
-        self._commit()
+        self._commit(patience)
         if wake:
             self._inbox.put(Woken())
         return result
@@ -178,13 +207,20 @@ class Runner:
         """Call `work`, whose failure or untimely return is the job's failure."""
         try:
             work()
+        except JournalError as error:
+            # In memory only; whoever was not answered asks the next master.
+            logger.error("%s", error)
+            failure = Failure.internal(str(error))
+            self.look(lambda job, now: job.fail(failure, now))
+            return
         except Exception as error:
             logger.exception("the master failed")
             failure = Failure.internal(f"the master failed: {error}", traceback.format_exc())
         else:
             failure = Failure.internal("a part of the master ended before the job")
         # Changes nothing once the job has ended, which is when work may return.
-        self.apply(lambda job, now: job.fail(failure, now))
+        with contextlib.suppress(JournalError):
+            self.apply(lambda job, now: job.fail(failure, now))
 
     def _loop(self, launcher: Launcher, threads: ThreadPoolExecutor) -> None:
         looked = self._clock()
@@ -199,7 +235,7 @@ class Runner:
                 self._job.tick(now)
                 ended = self._job.ended
                 instructions = self._job.take_instructions()
-            self._commit()
+            self._commit(None)
             for instruction in instructions:
                 # A job that has ended starts nothing, but ends what another master started.
                 if not ended or isinstance(instruction, AdoptProcess):

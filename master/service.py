@@ -6,6 +6,7 @@ Handlers convert between messages and the job's own types, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from shoal.errors import UserError
@@ -35,8 +36,13 @@ class MasterService:
         routing: Routing,
         losses: StepLosses | None = None,
         audit: Callable[[], str] | None = None,
+        trouble: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
     ) -> None:
-        """losses: takes what the workers tell of their steps. audit: as `audit_apart`."""
+        """losses: takes what the workers tell of their steps. audit: as `audit_apart`.
+
+        trouble: as `Journal.trouble`.
+        """
+        self._trouble = trouble
         self._runner = runner
         self._audit = audit
         self._losses = losses
@@ -65,7 +71,7 @@ class MasterService:
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
         server = ServerId(request.server)
-        self._runner.apply(
+        self._runner.answer(
             lambda job, now: job.server_registered(
                 server,
                 request.incarnation,
@@ -75,7 +81,7 @@ class MasterService:
                 request.replayed,
             )
         )
-        fences = self._runner.apply(lambda job, _: job.members.fences())
+        fences = self._runner.answer(lambda job, _: job.members.fences())
         return pb.RegisterServerReply(
             routing=self._routing,
             fences=[pb.FenceRequest(worker=w.index, incarnation=i) for w, i in fences],
@@ -97,30 +103,30 @@ class MasterService:
                 holder=job.members.holder_of(server) if replay else "",
             )
 
-        return self._runner.apply(look)
+        return self._runner.answer(look)
 
     def _leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:
         server = ServerId(request.server)
-        outcome = self._runner.apply(
+        outcome = self._runner.answer(
             lambda job, now: job.server_leaving(server, request.incarnation, now)
         )
         return pb.LeaveReply(wait=outcome is None, outcome=outcome or "")
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         worker = WorkerId(request.worker)
-        addresses = self._runner.apply(
+        addresses = self._runner.answer(
             lambda job, now: job.worker_registered(worker, request.incarnation, now)
         )
         return pb.RegisterWorkerReply(routing=self._routing, servers=addresses)
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
         del request  # it has no fields
-        addresses = self._runner.apply(lambda job, _: job.servers.addresses())
+        addresses = self._runner.answer(lambda job, _: job.servers.addresses())
         return pb.RegisterWorkerReply(routing=self._routing, servers=addresses)
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
         worker = WorkerId(request.worker)
-        answer, clock, reductions = self._runner.apply(
+        answer, clock, reductions = self._runner.answer(
             lambda job, now: (
                 job.task_ahead_wanted(worker, request.incarnation, request.held, now)
                 if request.held
@@ -141,21 +147,21 @@ class MasterService:
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
         worker = WorkerId(request.worker)
-        slowest = self._runner.apply(
+        slowest = self._runner.answer(
             lambda job, now: job.clock_reported(worker, request.incarnation, request.clock, now)
         )
         return pb.ClockReply(slowest=slowest)
 
     def _join_update(self, request: pb.JoinUpdateRequest) -> pb.JoinUpdateReply:
         worker = WorkerId(request.worker)
-        update = self._runner.apply(
+        update = self._runner.answer(
             lambda job, now: job.update_wanted(worker, request.incarnation, now)
         )
         return pb.JoinUpdateReply(joined=update is not None, update=update or 0)
 
     def _offer_gradient(self, request: pb.OfferGradientRequest) -> pb.OfferGradientReply:
         gradient = Gradient(WorkerId(request.worker), request.incarnation, request.number)
-        admitted = self._runner.apply(
+        admitted = self._runner.answer(
             lambda job, now: job.gradient_offered(
                 gradient, request.update, request.task, request.records_done, now
             )
@@ -172,7 +178,7 @@ class MasterService:
             request.loss_batches,
             dict(request.stage_seconds),
         )
-        answer, (left_out, _) = self._runner.apply(
+        answer, (left_out, _) = self._runner.answer(
             lambda job, now: (
                 job.heartbeat(worker, request.incarnation, beat, now),
                 job.members.workers[worker].left_out,
@@ -181,7 +187,7 @@ class MasterService:
         if self._losses is not None:
             self._losses.add(request.worker, request.incarnation, request.steps)
         if request.left_out > left_out:
-            self._runner.apply(
+            self._runner.answer(
                 lambda job, now: job.gradients_left_out(
                     worker,
                     request.incarnation,
@@ -199,7 +205,7 @@ class MasterService:
         trained = outcomes.Trained()
         if isinstance(outcome, Failure):
             trained = outcomes.Trained(request.records_done, request.records_touched)
-        self._runner.apply(
+        self._runner.answer(
             lambda job, now: job.task_reported(
                 worker, request.incarnation, request.task, outcome, request.version, now, trained
             )
@@ -216,22 +222,23 @@ class MasterService:
             raise WireError(pb.BAD_REQUEST, f"role must be worker or ps, not {request.role!r}")
         start = Start(process, request.incarnation)
         failure = Failure.from_message(request.failure)
-        self._runner.apply(lambda job, now: job.process_failed(start, failure, now))
+        self._runner.answer(lambda job, now: job.process_failed(start, failure, now))
         return pb.ReportFailureReply()
 
     def _get_job_status(self, request: pb.JobStatusRequest) -> pb.JobStatus:
         del request  # it has no fields
-        return self._runner.apply(status_message)
+        # Without waiting for the disk: when that does not answer, this says so.
+        return self._runner.look(partial(status_message, trouble=self._trouble()))
 
     def _stop_job(self, request: pb.StopJobRequest) -> pb.StopJobReply:
         reason = request.reason or "asked to"
-        self._runner.apply(lambda job, now: job.stop(reason, now))
+        self._runner.answer(lambda job, now: job.stop(reason, now))
         return pb.StopJobReply()
 
     def _scale_job(self, request: pb.ScaleJobRequest) -> pb.ScaleJobReply:
         if request.num_workers < 1:
             raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
-        self._runner.apply(lambda job, now: job.scale(request.num_workers, now))
+        self._runner.answer(lambda job, now: job.scale(request.num_workers, now))
         return pb.ScaleJobReply()
 
     def _audit_job(self, request: pb.AuditJobRequest) -> pb.AuditJobReply:

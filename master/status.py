@@ -42,8 +42,12 @@ def age(job: Job) -> Distribution:
     return Distribution.merged(slot.age for slot in job.members.servers.values())
 
 
-def status_message(job: Job, now: float) -> pb.JobStatus:
-    """The job's state at the time `now`."""
+TROUBLE_SECONDS = 5.0
+"""For which nothing could be written, before it is told: a busy disk is none."""
+
+
+def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, "")) -> pb.JobStatus:
+    """The job's state at the time `now`. trouble: as `Journal.trouble`."""
     flow, members, record = job.flow, job.members, job.record
     ledger = flow.work.ledger
     tasks_done, tasks_total = flow.work.tasks
@@ -78,6 +82,7 @@ def status_message(job: Job, now: float) -> pb.JobStatus:
         records_total=records_total,
         bad_records=len(flow.work.failures.bad.given_up),
         left_out=job.left_out.minibatches,
+        trouble=trouble[1] if trouble[0] >= TROUBLE_SECONDS else "",
         stage_seconds=record.stage_seconds(
             [slot.stage_seconds for slot in members.workers.values()]
         ),

@@ -12,14 +12,16 @@ counts as repeated, what is acknowledged behind it as trained once.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from shoal.master import poison
-from shoal.master.epochs import Epochs
+from shoal.master.epochs import Epochs, Order, Spans
 from shoal.master.spans import Coverage, Interval
+from shoal.master.training_queue import TrainingQueue, aligned
 from shoal.master.work import ANYBODY, Asker, Source, Span, Task, TaskIds, pick
-from shoal.proto import shoal_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,16 @@ class TaskBoard:
             minibatch_size=minibatch_size,
         )
         self._stopped = False
-        self._dropped = 0
         self._next_id = next_id
         self._requeued: deque[Task] = deque()
-        self._queue: deque[Task] = deque()
+        self._queue = TrainingQueue()
         self._leases: dict[int, _Lease] = {}
         self._trained_once = 0
         self._repeated = 0
         self._failed = 0
         self._bad: defaultdict[str, set[int]] = defaultdict(set)
+        self._repeats: list[Interval] = []
+        self._not_done: list[Interval] = []
         self.given_up: list[Interval] = []
         self.tasks_total = self._epochs.tasks
         self.tasks_done = 0
@@ -93,10 +96,14 @@ class TaskBoard:
         self._open_epoch(0)
 
     def _open_epoch(self, epoch: int) -> None:
-        order = self._epochs.order(epoch)
-        tasks = [Task(self._next_id(), pb.TRAIN, span, epoch) for span in order]
+        order = Order(self._epochs, epoch)
         self.epoch = epoch
-        self._queue.extend(self._without_bad(tasks))
+        opened = TrainingQueue()
+        opened.extend(epoch, self._next_id.reserve(len(order)), order)
+        for source, records in self._bad.items():
+            for record in sorted(records):
+                opened.replace(source, record, self._without_bad)
+        self._queue.join(opened)
 
     def resume(self, in_model: Iterable[Interval], times: int) -> None:
         """Go on from a model that holds just these intervals; all else is to be trained.
@@ -106,38 +113,74 @@ class TaskBoard:
         intervals = list(in_model)
         coverage = Coverage(self.sources, self._epochs.count)
         self.epoch = max((each.epoch for each in intervals), default=0)
-        for interval in intervals:
+        for interval in (*intervals, *self._planned()):
             coverage.add(interval)
-        for epoch in range(self.epoch + 1):
-            for span in self._epochs.order(epoch):
-                coverage.add(Interval("planned", epoch, span))
         for left in (self._requeued, self._queue, self._leases):
             left.clear()
         self._trained_once = self._repeated = self._failed = 0
-        self._bad.clear()
-        self.given_up.clear()
-        missing: dict[int, list[Task]] = {epoch: [] for epoch in range(self.epoch + 1)}
+        for kept in (self._bad, self._repeats, self._not_done, self.given_up):
+            kept.clear()
+        missing: dict[int, list[tuple[int, int, int, int]]] = {
+            epoch: [] for epoch in range(self.epoch + 1)
+        }
+        places = {name: place for place, name in enumerate(self._epochs.names)}
         for fate in coverage.fates():
             trained, touched = fate.counts["trained"], fate.counts["touched"]
             if trained:
                 self._repeated += len(fate.span) * (trained + touched > 1)
                 self._trained_once += len(fate.span) * (trained + touched == 1)
+                if trained + touched > 1:
+                    self._repeats.append(Interval("touched", fate.epoch, fate.span))
             elif fate.counts["planned"]:
-                for span in fate.span.pieces(self._records_per_task):
-                    before = len(span) if touched else 0
-                    task = Task(self._next_id(), pb.TRAIN, span, fate.epoch, trained_before=before)
-                    missing[fate.epoch].append(task)
-        for epoch, tasks in missing.items():
-            self._epochs.shuffle(tasks, f"{epoch}/{times}")
-            self._queue.extend(tasks)
-        unopened = sum(
-            len(self._epochs.order(e)) for e in range(self.epoch + 1, self._epochs.count)
-        )
+                missing[fate.epoch] += [
+                    (places[fate.span.source], start, end, end - start if touched else 0)
+                    for start, end in aligned(fate.span, self._records_per_task)
+                ]
+        for epoch, rows in missing.items():
+            columns = np.array(rows, np.int64).reshape(-1, 4)
+            order = self._epochs.shuffled(len(rows), f"{epoch}/{times}")
+            spans = Spans(self._epochs.names, np.ascontiguousarray(columns[order].T))
+            self._queue.extend(epoch, self._next_id.reserve(len(spans)), spans)
+        unopened = sum(self._epochs.size(e)[0] for e in range(self.epoch + 1, self._epochs.count))
         self.tasks_done = max(0, self.tasks_total - len(self._queue) - unopened)
         self.tasks_total = self.tasks_done + len(self._queue) + unopened
-        self._dropped = 0
-        if self._stopped:
-            self.stop()
+
+    def _planned(self) -> Iterator[Interval]:
+        """The records of all epochs up to this one that are to be trained."""
+        for epoch in range(self.epoch + 1):
+            order = Order(self._epochs, epoch)
+            if order.records(0) == self._epochs.records_in_each:
+                spans = (Span(source.name, 0, source.records) for source in self.sources)
+            else:
+                spans = (order[place][0] for place in range(len(order)))
+            for span in spans:
+                yield Interval("planned", epoch, span)
+
+    def settled(self) -> list[Interval]:
+        """What was trained, by leases that have ended, as "trained" and "touched".
+
+        The latter as well where a lease that is not ended, or not begun, has the records.
+        """
+        coverage = Coverage(self.sources, self._epochs.count)
+        for interval in (*self._planned(), *self.given_up, *self._not_done):
+            coverage.add(interval)
+        found = list(self._repeats)
+        leased = (lease.task for lease in self._leases.values())
+        for task in (*self._requeued, *leased, *self._queue):
+            assert task.span is not None
+            coverage.add(Interval("open", task.epoch, task.span))
+            if before := task.trained_before:
+                head = replace(task.span, end=task.span.start + before)
+                found.append(Interval("touched", task.epoch, head))
+        for fate in coverage.fates():
+            if fate.counts["planned"] and fate.counts.total() == 1:
+                found.append(Interval("trained", fate.epoch, fate.span))
+        return found
+
+    def waits(self, task_id: int) -> bool:
+        """Whether the task of this id was never given out."""
+        queued = any(task.id == task_id for task in self._requeued)
+        return queued or self._queue.waits(task_id) or task_id >= self._next_id.next
 
     def stop(self) -> None:
         """Give out no more tasks; what is leased is trained to its end.
@@ -145,9 +188,6 @@ class TaskBoard:
         What was not given out stays pending in the ledger, as not reached.
         """
         self._stopped = True
-        self._dropped += sum(task.records for task in (*self._requeued, *self._queue))
-        self._requeued.clear()
-        self._queue.clear()
 
     @property
     def finished(self) -> bool:
@@ -163,9 +203,11 @@ class TaskBoard:
 
     def more_than(self, count: int) -> bool:
         """Whether more than `count` tasks of this epoch and the next can still be taken."""
+        if self._stopped:
+            return count < 0
         left = len(self._requeued) + len(self._queue)
-        if left <= count and not self._stopped and self.epoch + 1 < self._epochs.count:
-            left += len(self._epochs.order(self.epoch + 1))
+        if left <= count and self.epoch + 1 < self._epochs.count:
+            left += self._epochs.size(self.epoch + 1)[0]
         return left > count
 
     def take(self, asker: Asker = ANYBODY) -> Task | None:
@@ -179,7 +221,7 @@ class TaskBoard:
             return None
         if not self._requeued and not self._queue and self.epoch + 1 < self._epochs.count:
             self._open_epoch(self.epoch + 1)
-        task = pick(self._requeued, asker) or pick(self._queue, asker)
+        task = pick(self._requeued, asker) or self._queue.take()
         if task is not None:
             self._leases[task.id] = _Lease(task)
         return task
@@ -190,6 +232,9 @@ class TaskBoard:
             return
         before = lease.task.trained_before
         repeated = max(0, min(done, before) - lease.done)
+        if repeated and (span := lease.task.span) is not None:
+            head = Span(span.source, span.start + lease.done, span.start + lease.done + repeated)
+            self._repeats.append(Interval("touched", lease.task.epoch, head))
         self._repeated += repeated
         self._trained_once += done - lease.done - repeated
         lease.done = done
@@ -228,9 +273,6 @@ class TaskBoard:
         assert task.span is not None
         touched = min(max(task.trained_before, done_by_any), task.records)
         rest = Span(task.span.source, task.span.start + done, task.span.end)
-        if self._stopped:
-            self._dropped += len(rest)
-            return None
         return poison.piece(replace(task, trained_before=touched), rest)
 
     def give_back(self, task_id: int, done_by_all: int, done_by_any: int) -> None:
@@ -259,6 +301,9 @@ class TaskBoard:
         rest = self._take_back(task_id, done_by_all, done_by_any)
         if rest is None or rest.span is None:
             return None
+        if self._stopped:
+            self._requeue([rest], first=True)
+            return None
         # By the lease's own span: whether it came further is among what is judged.
         whole = replace(task, trained_before=max(task.trained_before, done_by_any))
         pieces = judge(whole, rest.span)
@@ -281,10 +326,12 @@ class TaskBoard:
     def exclude(self, source: str, record: int) -> None:
         """Give a record up in every epoch; a lease that holds it will fail by itself."""
         self._bad[source].add(record)
-        for queue in (self._requeued, self._queue):
-            tasks = self._without_bad(queue)
-            queue.clear()
-            queue.extend(tasks)
+        if self._stopped:
+            return  # what was not given out is not reached
+        tasks = self._without_bad(self._requeued)
+        self._requeued.clear()
+        self._requeued.extend(tasks)
+        self._queue.replace(source, record, self._without_bad)
         while not self._queue and not self._requeued and self.epoch + 1 < self._epochs.count:
             if self._epochs.records_in_each > sum(map(len, self._bad.values())):
                 break
@@ -300,7 +347,7 @@ class TaskBoard:
             if bad is None or pieces is None:
                 kept.append(task)
                 continue
-            for record in bad:
+            for record in sorted(bad):
                 if task.span.start <= record < task.span.end:
                     self._failed += 1
                     span = Span(task.span.source, record, record + 1)
@@ -312,7 +359,11 @@ class TaskBoard:
     def fail(self, task_id: int) -> None:
         """Give up what is left of a leased task. Raises KeyError if not leased."""
         lease = self._leases.pop(task_id)
-        self._failed += lease.task.records - lease.done
+        task = lease.task
+        self._failed += task.records - lease.done
+        if task.span is not None and lease.done < task.records:
+            rest = replace(task.span, start=task.span.start + lease.done)
+            self._not_done.append(Interval("failed", task.epoch, rest))
 
     def ledger(self) -> Ledger:
         """The counts of this moment."""
@@ -322,10 +373,10 @@ class TaskBoard:
 
     def check(self) -> None:
         """Raise AssertionError unless the counts agree with the queues, for tests."""
-        waiting = sum(task.records for task in (*self._requeued, *self._queue))
+        waiting = sum(task.records for task in self._requeued) + self._queue.records
+        assert waiting == sum(task.records for task in (*self._requeued, *self._queue))
+        assert len(self._queue) == len(list(self._queue))
         leased = sum(lease.task.records - lease.done for lease in self._leases.values())
-        opened = self._epochs.records_in_each * self.epoch + sum(
-            map(len, self._epochs.order(self.epoch))
-        )
+        opened = sum(self._epochs.size(epoch)[1] for epoch in range(self.epoch + 1))
         unopened = self._epochs.records - opened
-        assert self.ledger().pending == waiting + leased + unopened + self._dropped
+        assert self.ledger().pending == waiting + leased + unopened

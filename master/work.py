@@ -8,13 +8,27 @@ No I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shoal.proto import shoal_pb2 as pb
 
-TaskIds = Callable[[], int]
-"""Yields the job's next task id with every call; ids are never used twice."""
+
+@dataclass
+class TaskIds:
+    """Yields the job's next task id with every call; ids are never used twice."""
+
+    next: int = 1
+
+    def __call__(self) -> int:
+        """The next id."""
+        return self.reserve(1)
+
+    def reserve(self, count: int) -> int:
+        """The first of so many ids that follow one another."""
+        first = self.next
+        self.next += count
+        return first
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from shoal.master.record import JobRecord
 from shoal.master.rules import Rules
 from shoal.master.spans import Interval
 from shoal.master.tasks import Ledger, TaskBoard
-from shoal.master.work import Asker, Source, Task, TaskQueue, cut
+from shoal.master.work import Asker, Source, Task, TaskIds, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
 
 _SINGLE_TASKS = {
@@ -50,7 +50,7 @@ class Workload:
 
     def __init__(self, config: JobConfig, record: JobRecord) -> None:
         self._config = config
-        self._ids = itertools.count(1)
+        self._next_id = TaskIds()
         self._prediction: tuple[Source, ...] = ()
         self._queue: TaskQueue | None = None  # of the phases without board or rounds
         self._predictions: TaskQueue | None = None
@@ -59,9 +59,6 @@ class Workload:
         self.rules = Rules()
         self.follow_ups = FollowUps(self._next_id)
         self.failures = RangeFailures(config.max_bad_records, record)
-
-    def _next_id(self) -> int:
-        return next(self._ids)
 
     # ------------------------------------------------------------ reading
 

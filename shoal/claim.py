@@ -53,7 +53,7 @@ def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobF
 
     Raises UserError if there is none, it is running, or has nothing left to do.
     """
-    if not folder.journal.is_file():
+    if not folder.journal.is_dir():
         raise UserError(f"--resume: there is no job with a journal in {folder.path}")
     config = dataclasses.replace(JobConfig.load(folder.config), **changes)
     if config.command != "train":

@@ -35,6 +35,9 @@ from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
 
+SILENCE_SECONDS = 5.0
+"""Of a master that has answered before, until it is told."""
+
 LOG_LINES = 20
 """Lines of the master's log that are shown if it dies."""
 
@@ -130,6 +133,8 @@ class _Run:
         self._connection: Connection | None = None
         self._stopping_since: float | None = None
         self._stop_sent = False
+        self._answered: float | None = None
+        self._told = False
 
     def follow(self) -> int:
         """Start the master and follow the job to its end; returns the master's exit code.
@@ -212,13 +217,27 @@ class _Run:
             return
         # A master that does not answer yet, or no more, is asked again in the next
         # round; whether it lives, its process tells.
-        with contextlib.suppress(PeerUnavailableError, WireError):
+        try:
             if self._stopping_since is not None and not self._stop_sent:
                 request = pb.StopJobRequest(reason="interrupted by the user")
                 self._connection.call(methods.STOP_JOB, request)
                 self._stop_sent = True
             status = self._connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
             self._display.update(status)
+        except (PeerUnavailableError, WireError):
+            self._tell_of_silence()
+        else:
+            self._answered, self._told = time.monotonic(), False
+
+    def _tell_of_silence(self) -> None:
+        """Say, once, that the master has not answered for some time."""
+        silent = time.monotonic() - (self._answered or time.monotonic())
+        if silent >= SILENCE_SECONDS and not self._told:
+            self._told = True
+            log = self._folder.logs / "master.log"
+            self._display.event(
+                f"warning: the master has not answered for {silent:.0f} s; see {log}"
+            )
 
 
 def _result(config: JobConfig, folder: JobFolder, code: int, interrupted: bool) -> JobResult:

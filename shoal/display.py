@@ -41,6 +41,7 @@ class Display(ABC):
 
     def __init__(self) -> None:
         self._messages: list[str] = []
+        self._trouble = ""
         self._evaluated: int | None = None
 
     def __enter__(self) -> Display:
@@ -67,6 +68,9 @@ class Display(ABC):
         for text in new_messages(self._messages, messages):
             self.event(text)
         self._messages = messages
+        if status.trouble != self._trouble:
+            self.event(f"warning: {status.trouble}" if status.trouble else "the job goes on")
+            self._trouble = status.trouble
         if status.HasField("last_evaluation"):
             evaluation = status.last_evaluation
             if evaluation.version != self._evaluated:
@@ -211,6 +215,8 @@ def block(status: pb.JobStatus) -> Group:
     figures.add_row(*(Text(name, style="dim") for name in named))
     figures.add_row(*named.values())
     lines: list[Table | Text] = [head, figures]
+    if status.trouble:
+        lines.append(Text(status.trouble, style="bold red"))
     if stages := stages_text(status.stage_seconds):
         lines.append(Text(f"time: {stages}", style="dim"))
     if status.HasField("last_evaluation"):

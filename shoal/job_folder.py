@@ -48,8 +48,8 @@ class JobFolder:
 
     @property
     def journal(self) -> Path:
-        """What has happened to the job: master/journal.py."""
-        return self.path / "journal.sqlite"
+        """Folder of what has happened to the job: master/journal.py."""
+        return self.path / "journal"
 
     def process_of(self, role: str, index: int, incarnation: int) -> Path:
         """Which process of this machine one start is: JSON {pid, started}."""

@@ -27,16 +27,16 @@ def left(folder):
 
 def test_a_new_folder_is_made_and_found_again_by_the_next_master(folder):
     take_folder(folder, config(), resume=False)
-    folder.journal.touch()
+    folder.journal.mkdir()
     take_folder(folder, config(num_workers=3), resume=False)
-    assert left(folder) == ["job.json", "journal.sqlite"]
+    assert left(folder) == ["job.json", "journal"]
     assert JobConfig.load(folder.config).num_workers == 3
     take_folder(folder, config(), resume=True)
 
 
 def test_what_another_job_has_left_is_replaced_on_demand_only(folder):
     take_folder(folder, config(), resume=False)
-    folder.journal.touch()
+    folder.journal.mkdir()
     (folder.path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="--job-dir: a job has run before"):
         take_folder(folder, config("two"), resume=False)

@@ -66,8 +66,12 @@ PROOFS = {
     "the master and others die together": [
         "jobs/test_master_kill.py::test_worker_and_master_die_together",
     ],
-    "the disk of the job folder is full": [
+    "the disk of the job folder is full, or does not answer": [
         "master/test_full_disk.py::test_the_journal_waits_for_room_and_then_has_everything",
+        "master/test_journal.py::test_a_full_disk_is_told_and_nobody_waits_longer_than_he_will",
+    ],
+    "the disk of the job folder fails with another error": [
+        "master/test_journal.py::test_an_error_that_does_not_end_is_the_end",
     ],
     "the master stands still for a while (stopped, a machine that sleeps)": [
         "master/test_job.py::test_silence_while_the_master_itself_stood_still_is_nobodys",

@@ -38,12 +38,14 @@ def journal(folder: Path) -> None:
         refused.set()
         threading.Event().wait(seconds / 20)
 
-    journals.time = type("Time", (), {"sleep": staticmethod(pause), "time": journals.time.time})
+    real = journals.time
+    clocks = {"sleep": pause, "time": real.time, "monotonic": real.monotonic}
+    journals.time = type("Time", (), {name: staticmethod(each) for name, each in clocks.items()})
     config = JobConfig(model_def="m.m", training_data="t", job_name="full")
-    made = journals.Journal(folder / "journal.sqlite", config)
+    made = journals.Journal(folder / "journal", config)
     made.add(Event("begin", 0.0))
     made.commit()
-    limit((folder / "journal.sqlite-wal").stat().st_size + 100)
+    limit((made.path / "000001.journal").stat().st_size + 100)
     answered = threading.Event()
 
     def commit() -> None:

@@ -26,9 +26,9 @@ from tests.master.strategies import exited
 
 HEARD_AGAIN = {
     *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
-    *("staleness", "age", "started", "answered", "_instructions", "_next_id"),
-    *("_joined", "_decided", "wants_checkpoint"),
-    *("_note", "_inside", "_progressed", "_stepped", "_waiting", "_told_version"),
+    *("staleness", "age", "started", "answered", "_instructions"),
+    *("_joined", "_decided", "wants_checkpoint", "_cut"),
+    *("_note", "_inside", "_replaying", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
 """What a new master learns by itself, by the names of the fields."""
 
@@ -96,6 +96,17 @@ class RandomJob:
         self.done: dict[WorkerId, int] = {}
         self.version = 0
         self.clock: dict[WorkerId, int] = {}
+
+    def adopt(self, job: RecordedJob) -> None:
+        """Live on with another job, which is new too; its own listener hears first."""
+        note = job._note
+
+        def told(event: Event) -> None:
+            note(event)
+            self.events.append(event)
+
+        job.listen(told)
+        self.job = job
 
     def step(self) -> None:
         """One thing happens; a call that is refused is among the things."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.job import Job
 from shoal.master.launcher import Exited
 from shoal.master.tasks import TaskBoard
-from shoal.master.work import Source, Task
+from shoal.master.work import Source, Task, TaskIds
 
 sources = st.lists(st.integers(0, 40), min_size=1, max_size=4).map(
     lambda lengths: [Source(f"part-{i}", n) for i, n in enumerate(lengths)]
@@ -46,7 +45,7 @@ def board(
         records_per_task=records_per_task,
         epochs=epochs,
         seed=seed,
-        next_id=itertools.count(1).__next__,
+        next_id=TaskIds(),
         max_steps=max_steps,
         minibatch_size=minibatch_size,
     )

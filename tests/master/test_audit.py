@@ -17,10 +17,11 @@ from shoal.master.audit_report import text_of
 from shoal.master.deaths import Recovery
 from shoal.master.events import RecordedJob
 from shoal.master.ids import ServerId
-from shoal.master.journal import Entry, Journal
+from shoal.master.journal import Journal
 from shoal.master.lost_pushes import LostPushes
 from shoal.master.outcomes import DataDescribed, Done
 from shoal.master.result import result_of
+from shoal.master.segments import Entry
 from shoal.master.work import Source
 from tests.master.random_jobs import RandomJob
 from tests.master.strategies import config, exited, finish_next, take, w
@@ -111,7 +112,7 @@ def test_the_command(folder):
 def test_without_a_journal(tmp_path):
     done = run_audit(tmp_path)
     assert done.returncode == 2
-    assert done.stderr == f"Error: there is no journal {tmp_path / 'journal.sqlite'}\n"
+    assert done.stderr == f"Error: there is no journal {tmp_path / 'journal'}\n"
 
 
 def test_what_two_servers_have_differently_is_trained_more_than_once(folder):

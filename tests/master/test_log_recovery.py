@@ -6,7 +6,6 @@ import pytest
 
 from shoal.job_folder import JobFolder
 from shoal.master.audit import audit
-from shoal.master.events import RecordedJob
 from shoal.master.journal import Journal
 from shoal.master.log_recovery import FromLog, checkpoint_of_log
 from shoal.master.outcomes import DataDescribed, Done
@@ -34,13 +33,12 @@ def test_what_was_in_the_memory_of_several_servers_is_counted_as_lost(tmp_path):
     folder = JobFolder(tmp_path)
     configured = config(num_workers=1, num_ps=2, **LOG)
     with closing(Journal(folder.journal, configured)) as journal:
-        job = RecordedJob(configured, journal.add)
+        job = journal.restore()
         register(job, DataDescribed(training=(Source("t", 40),)))
         for _ in range(3):  # tasks of 10 records, two minibatches each
             finish_next(job, w(0), Done())
     with closing(Journal(folder.journal, configured)) as journal:
-        job = RecordedJob(configured, journal.add)
-        job.replay(entry.event for entry in journal.entries)
+        job = journal.restore()
         resume_job(job, configured, journal, "again", 9.0, folder)
     assert "warning: not all of the log of updates is in it: it was in the memory" in "\n".join(
         job.record.messages

@@ -15,10 +15,10 @@ from shoal.master.events import Event, RecordedJob
 from shoal.master.failures import Failure
 from shoal.master.ids import Start
 from shoal.master.instructions import FenceWorker, KillProcess, StartProcess
-from shoal.master.journal import Entry
 from shoal.master.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed, Trained
 from shoal.master.phases import Phase
 from shoal.master.result import result_of
+from shoal.master.segments import Entry
 from shoal.master.status import status_message
 from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb

@@ -13,6 +13,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.master import state
 from shoal.master.applied import AppliedPush
 from shoal.master.audit import Auditor
 from shoal.master.checkpoints import Taken
@@ -20,10 +21,11 @@ from shoal.master.events import RecordedJob
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import FenceWorker, RemoveCheckpoints, StartProcess, TakeCheckpoint
-from shoal.master.journal import Entry
 from shoal.master.launcher import Exited
 from shoal.master.outcomes import NOTHING_TRAINED, DataDescribed, Done, Heartbeat, Trained
-from shoal.master.resume import in_checkpoint
+from shoal.master.resume import in_checkpoint, moments_of
+from shoal.master.segments import Entry
+from shoal.master.spans import Coverage
 from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config
@@ -76,7 +78,8 @@ class World:
         self.bad = frozenset(bad)
         self.config = self.configured()
         self.events = []
-        self.job = RecordedJob(self.config, self.events.append)
+        self.snapshots = {}  # by the number of events before: the state when one was begun
+        self.job = RecordedJob(self.config, self.note)
         self.now = 0.0
         self.servers = [Server(), Server()]
         self.workers = {}
@@ -91,6 +94,35 @@ class World:
         self.leased_ahead = 0
         self.job.begin(self.now)
         self.obey()
+
+    def note(self, event):
+        """Keep an event, and what the journal keeps of the job with it."""
+        self.events.append(event)
+        if event.method == "checkpoint_begun":
+            self.snapshots[len(self.events)] = state.dump(self.job)
+
+    def in_checkpoint(self, number, manifests):
+        """What is in a checkpoint, by the whole journal; that of a snapshot says the same."""
+        moments = moments_of(number, enumerate(self.events))
+        fresh = RecordedJob(self.config, lambda _: None)
+        intervals = in_checkpoint(fresh, self.events, moments, manifests)
+        if (first := moments.begun + 1) and not self.config.sync:
+            job = state.load(self.snapshots[first], lambda _: None)
+            later = self.events[first:]
+            shorter = in_checkpoint(job, later, moments, manifests, first)
+            assert self.records_in(shorter) == self.records_in(intervals)
+        return intervals
+
+    def records_in(self, intervals):
+        """Which records are trained, and which of them touched besides."""
+        coverage = Coverage(DATA.training, self.config.num_epochs)
+        for interval in intervals:
+            coverage.add(interval)
+        return {
+            (fate.epoch, fate.span.source, record): {kind for kind, n in fate.counts.items() if n}
+            for fate in coverage.fates()
+            for record in range(fate.span.start, fate.span.end)
+        }
 
     def configured(self):
         """The job's configuration."""
@@ -243,7 +275,7 @@ class World:
         self.workers, self.fences, self.checkpoint = {}, [], None
         restored, intervals = None, []
         # As a new master has it: done again from the journal.
-        self.job = RecordedJob(self.config, self.events.append)
+        self.job = RecordedJob(self.config, self.note)
         self.job.replay(self.events[:])
         self.servers = [Server(), Server()]
         if self.logs:
@@ -252,8 +284,7 @@ class World:
             restored = self.job.checkpoints.kept[-1]
             shares = self.saved[restored.number]
             manifests = [{"pushes": list(shares[i].last.values())} for i in range(2)]
-            fresh = RecordedJob(self.config, lambda _: None)
-            intervals = in_checkpoint(fresh, self.events, restored.number, manifests)
+            intervals = self.in_checkpoint(restored.number, manifests)
             self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
         changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 2, "relaunch_limit": 99}
         changes["max_bad_records"] = len(self.bad)

@@ -12,7 +12,6 @@ from shoal.master.applied import AppliedPush
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
 from shoal.master.instructions import ApplyUpdate
-from shoal.master.resume import in_checkpoint
 from shoal.master.updates import Gradient
 from tests.master.strategies import config
 from tests.master.test_resume import World
@@ -105,13 +104,12 @@ class SynchronousWorld(World):
         self.resumptions += 1
         self.workers, self.fences, self.checkpoint = {}, [], None
         self.model, self.held, self.updates, self.offers = Counter(), {}, [], {}
-        self.job = RecordedJob(self.config, self.events.append)
+        self.job = RecordedJob(self.config, self.note)
         self.job.replay(self.events[:])
         restored, intervals = None, []
         if self.job.checkpoints.kept:
             restored = self.job.checkpoints.kept[-1]
-            fresh = RecordedJob(self.config, lambda _: None)
-            intervals = in_checkpoint(fresh, self.events, restored.number, [{"pushes": []}])
+            intervals = self.in_checkpoint(restored.number, [{"pushes": []}])
             self.model = copy.deepcopy(self.saved[restored.number])
         changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 1, "relaunch_limit": 99}
         changes["max_bad_records"] = 0
