@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from shoal.config import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
 from shoal.master.__main__ import RunningError, run_job
+from shoal.master.bounded import bounded
 from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.ids import Start
 from shoal.master.kept_audit import audit_apart
@@ -64,8 +65,11 @@ LINGER_SECONDS, LINGER_AT_MOST_SECONDS = 3.0, 25.0
 
 POLL_SECONDS = 0.5
 
-AUDIT_BYTES, LAST_DEATHS = 300_000, 500
-"""A ConfigMap holds a MiB."""
+RESULT_BYTES, AUDIT_BYTES = 400_000, 300_000
+"""A ConfigMap holds a MiB, the job's configuration and templates among it."""
+
+NOTE_BYTES = 2_000
+"""Of these, for what the result or audit lacks."""
 
 
 @click.command()
@@ -90,7 +94,7 @@ def main(config_folder: Path, resume: str) -> None:
                 client.CoreV1Api(api).patch_namespaced_config_map,
                 config.job_name,
                 namespace,
-                {"data": {manifests.RESULT_FILE: json.dumps(result)}},
+                {"data": published(json.dumps(result), None, config.job_dir)},
             )
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
@@ -151,11 +155,12 @@ def _run(
         patience=LOCK_PATIENCE_SECONDS,
         make_launcher=make_launcher,
     )
-    data = {manifests.RESULT_FILE: folder.result.read_text()}
+    audit: str | None = None
     try:
-        data[manifests.AUDIT_FILE] = _bounded(audit_apart(folder))
+        audit = audit_apart(folder)
     except UserError as error:
         logger.error("%s", error)  # which must not keep the result back
+    data = published(folder.result.read_text(), audit, config.job_dir)
     _insist(patch_config, name, namespace, {"data": data})
     if code:
         with contextlib.suppress(OSError):
@@ -191,15 +196,32 @@ def linger_when_told_to_end(runner: Runner, launcher: PodLauncher) -> None:
     signal.signal(signal.SIGTERM, told)
 
 
-def _bounded(audit: str) -> str:
-    """The audit with its last deaths only, where it would not fit into a ConfigMap."""
-    if len(audit) <= AUDIT_BYTES:
-        return audit
-    content = json.loads(audit)
-    content["report"]["deaths"] = content["report"]["deaths"][-LAST_DEATHS:]
-    lines = content["text"].splitlines()
-    content["text"] = "\n".join([*lines[:LAST_DEATHS], "...", *lines[-LAST_DEATHS:]])
-    return json.dumps(content)
+def published(result: str, audit: str | None, job_dir: str) -> dict[str, str]:
+    """What the job's ConfigMap says of its end: result.json and the audit, as far as they fit.
+
+    One that is too large would be refused whole, however the job ended. What is left out is
+    said in the result's messages and the audit's text.
+    """
+    content, lacks = bounded(json.loads(result), RESULT_BYTES - NOTE_BYTES)
+    if lacks:
+        note = _note(lacks, f"{job_dir}/{manifests.RESULT_FILE} has all")
+        content["messages"] = [*content.get("messages", ()), note]
+    if len(result.encode()) > RESULT_BYTES:  # of which spaces may be the most
+        result = json.dumps(content)
+    data = {manifests.RESULT_FILE: result}
+    if audit is not None:
+        content, lacks = bounded(json.loads(audit), AUDIT_BYTES - NOTE_BYTES)
+        if lacks:
+            note = _note(lacks, f"`shoal audit {job_dir}` says all")
+            content["text"] = "\n".join([content.get("text", ""), note])
+            audit = json.dumps(content)
+        data[manifests.AUDIT_FILE] = audit
+    return data
+
+
+def _note(lacks: Sequence[str], where: str) -> str:
+    lines = "; ".join(lacks)[: NOTE_BYTES // 3]
+    return f"too large for the cluster's ConfigMap, which has {lines}. {where}"
 
 
 def _insist(call: Callable[..., Any], *arguments: Any) -> Any:
