@@ -157,9 +157,15 @@ class Progress:
             return request
 
     def heard(self, request: pb.HeartbeatRequest) -> None:
-        """The master has heard of the steps in a heartbeat."""
+        """The master has heard of the steps in a heartbeat.
+
+        By their numbers: another heartbeat with some of them may have been heard meanwhile.
+        """
+        if not request.steps:
+            return
+        last = request.steps[-1].step
         with self._lock:
-            del self._steps[: len(request.steps)]
+            self._steps = [each for each in self._steps if each.step > last]
 
     def abandon(self, task: int) -> None:
         """The master took the lease of `task` away."""

@@ -68,3 +68,18 @@ def test_a_worker_tells_again_what_no_master_has_heard():
     assert told.steps[2] == pb.StepLoss(step=3, task=3, records_done=30, version=3, loss=0.25)
     progress.heard(told)
     assert not progress.take(0, 0).steps
+
+
+def test_no_step_is_lost_by_two_heartbeats_at_once():
+    """1. a heartbeat is under way; 2. another one is begun and heard; 3. steps are done;
+    4. the first is heard."""
+    progress = Progress(keep_steps=True)
+    progress.begin(3)
+    for number in (1, 2):
+        progress.add(10 * number, number, 0.5)
+    first, second = progress.take(0, 0), progress.take(0, 0)
+    progress.heard(second)
+    for number in (3, 4, 5):
+        progress.add(10 * number, number, 0.5)
+    progress.heard(first)
+    assert [each.step for each in progress.take(0, 0).steps] == [3, 4, 5]
