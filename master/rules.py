@@ -129,9 +129,10 @@ class EarlyStopping:
             wait += 1
             if self._better(value, best):
                 best = value
+                # An improvement below the baseline lets the patience run on, but ends nothing.
                 if self.baseline is None or self._better(value, self.baseline):
                     wait = 0
-            if wait and wait >= self.patience and position:
+            elif wait >= self.patience and position:
                 return (
                     f"{self.monitor} has not improved on {best:.6g} in {wait} evaluations "
                     f"(EarlyStopping, patience {self.patience})"

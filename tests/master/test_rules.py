@@ -38,7 +38,8 @@ def results(*values, epochs=None):
         ({"maximize": True, "patience": 2}, [0.5, 0.6, 0.55, 0.61, 0.6, 0.5], 6),
         ({"maximize": True, "min_delta": 0.05}, [0.5, 0.54], 2),
         ({"maximize": True, "min_delta": 0.05}, [0.5, 0.56], None),
-        ({"maximize": True, "baseline": 0.9, "patience": 2}, [0.5, 0.6, 0.7], 2),
+        ({"maximize": True, "baseline": 0.9, "patience": 2}, [0.5, 0.6, 0.7], None),
+        ({"maximize": True, "baseline": 0.9, "patience": 2}, [0.5, 0.6, 0.6], 3),
         ({"maximize": True}, [float("nan"), float("nan")], 2),
     ],
 )
@@ -155,6 +156,33 @@ def test_a_plateau_is_what_keras_takes_for_one(values, maximize, patience, coold
         theirs.on_epoch_end(epoch, {"auc": value})
     found = Plateau(Best("ReduceLROnPlateau", "auc", maximize, delta), patience, cooldown)
     assert 0.5 ** found.reductions(results(*values)) == theirs.model.optimizer.learning_rate
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(NUMBERS), max_size=25),
+    st.booleans(),
+    st.integers(0, 3),
+    st.sampled_from([0.0, 0.06]),
+    st.sampled_from([None, *NUMBERS]),
+)
+def test_early_stopping_ends_where_keras_ends(values, maximize, patience, delta, baseline):
+    theirs = keras.callbacks.EarlyStopping(
+        "auc",
+        patience=patience,
+        mode="max" if maximize else "min",
+        min_delta=delta,
+        baseline=baseline,
+    )
+    theirs.set_model(SimpleNamespace(stop_training=False))
+    theirs.on_train_begin()
+    ours = EarlyStopping("auc", maximize, delta, patience, baseline)
+    for epoch, value in enumerate(values):
+        theirs.on_epoch_end(epoch, {"auc": value})
+        reason = ours.reason(results(*values[: epoch + 1]))
+        assert (reason is not None) == theirs.model.stop_training
+        if reason is not None:
+            break
 
 
 @settings(deadline=None)
