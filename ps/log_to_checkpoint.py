@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ import click
 from shoal import log
 from shoal.checkpoints.folders import Checkpoint, folder_name
 from shoal.checkpoints.manifests import CheckpointError
-from shoal.checkpoints.storage import open_storage
+from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
@@ -62,12 +63,10 @@ def recovered(logs: Path, root: str, servers: int, base: int, number: int) -> di
     shares, replayed, why = [], 0, []
     for server in range(servers):
         pushes = PushRegister()
-        model: ServerModel | None = None
-        if base:
-            model = restore(Checkpoint(storage, base), server, routing, pushes)
+        restored = partial(_restored, storage, base, server, routing, pushes)
         sink = FileSink(logs, server, 0, sync=False)
         try:
-            done = recover(sink, server, servers, model, pushes)
+            done = recover(sink, server, servers, restored, pushes)
         finally:
             sink.close()
         replayed += done.count
@@ -80,6 +79,13 @@ def recovered(logs: Path, root: str, servers: int, base: int, number: int) -> di
         folder.remove()
         shares = []
     return {"replayed": replayed, "why": "; ".join(why), "shares": shares}
+
+
+def _restored(
+    storage: Storage, base: int, server: int, routing: Routing, pushes: PushRegister
+) -> ServerModel | None:
+    """The share of checkpoint `base`; None for 0."""
+    return restore(Checkpoint(storage, base), server, routing, pushes) if base else None
 
 
 if __name__ == "__main__":

@@ -2,16 +2,10 @@
 
 Owns the files' form and the thread that writes them. A log is a few segments; a new one
 begins at each cut of a checkpoint, so that the ones before go when the checkpoint is
-complete. A segment is a sequence of records:
-
-    magic, 4 bytes: b"SHLB" before a LogBase, b"SHLE" before a LogEntry and a push
-    length of the message, uint32; length of the push, uint64; little-endian
-    checksum of both, xxh3 of 64 bits
-    the message, then the push
+complete. The form of a segment is logrecords.py's.
 
 What is written survives the process, since the system's page cache has it; with fsync it
-survives the machine. The end of a record that was being written when the process died is
-recognised, by length and checksum, and nobody was told that it is there.
+survives the machine.
 """
 
 from __future__ import annotations
@@ -19,62 +13,34 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-import xxhash
 from google.protobuf.message import Message
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.logs import LogLostError, TakenLog
+from shoal.ps.logrecords import BASE, ENTRY, Damage, Record, read_records, record
+from shoal.ps.logs import Entries, Gap, LogDamagedError, LogLostError, TakenLog
 
 logger = logging.getLogger(__name__)
-
-_HEAD = struct.Struct("<4sIQQ")
-_BASE, _ENTRY = b"SHLB", b"SHLE"
 
 
 @dataclass
 class _Write:
-    """What the writing thread is to do: records to write, or a new segment to begin."""
+    """What the writing thread is to do: a record to write, in a new segment if that is named.
 
-    records: list[bytes]
+    number: of the last entry before it, where a segment begins; None: as the thread knows it.
+    """
+
+    magic: bytes
+    message: Message
+    frame: bytes
     done: Future[None]
     segment: Path | None = None
-
-
-def _record(magic: bytes, message: Message, frame: bytes = b"") -> list[bytes]:
-    label = message.SerializeToString()
-    digest = xxhash.xxh3_64(label)
-    digest.update(frame)
-    return [_HEAD.pack(magic, len(label), len(frame), digest.intdigest()), label, frame]
-
-
-def read_records(path: Path) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """(magic, message, push) of each record of a segment, up to one that is not whole."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        while True:
-            head = file.read(_HEAD.size)
-            if len(head) < _HEAD.size:
-                break
-            magic, label_length, frame_length, checksum = _HEAD.unpack(head)
-            if magic not in (_BASE, _ENTRY) or label_length + frame_length > size - file.tell():
-                break
-            label, frame = file.read(label_length), file.read(frame_length)
-            digest = xxhash.xxh3_64(label)
-            digest.update(frame)
-            if digest.intdigest() != checksum:
-                break
-            yield magic, label, frame
-            if file.tell() == size:
-                return
-        if size:
-            logger.warning("%s ends with a record that is not whole; it is left out", path)
+    number: int | None = None
 
 
 class FileSink:
@@ -90,6 +56,8 @@ class FileSink:
         self._segment: Path | None = None
         self._file: int | None = None
         self._failed: OSError | None = None
+        # Of the last entry: written by the thread, and read from a log that was taken.
+        self._number = 0
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
@@ -110,12 +78,12 @@ class FileSink:
         self.reach()
         before = self._segments()
         self._log = base.log
-        self._begin_segment(base)
+        self._begin_segment(base, number=0)
         self._remove(before)
 
     def append(self, entry: pb.LogEntry, frame: bytes) -> Callable[[], None]:
         """See Sink."""
-        return self._queued(_Write(_record(_ENTRY, entry, frame), Future()))
+        return self._queued(_Write(ENTRY, entry, frame, Future()))
 
     def mark(self, applied: Iterable[pb.PushIdentity]) -> Path:
         """See Sink."""
@@ -134,23 +102,30 @@ class FileSink:
     def take(self) -> TakenLog | None:
         """See Sink."""
         try:
-            segments = [each for each in self._segments() if self._base_of(each) is not None]
-            if not segments:
-                return None
-            newest = self._base_of(segments[-1])
-            assert newest is not None
-            of_log = [(s, base) for s in segments if (base := self._base_of(s)) is not None]
-            chain = [(s, base) for s, base in of_log if base.log == newest.log]
+            segments = self._segments()
+            firsts = [next(read_records(each), None) for each in segments]
         except OSError as error:
             raise LogLostError(str(error)) from error
-        base = chain[0][1]
+        bases = [_base_in(first) for first in firsts]
+        names = [base.log for base in bases if base is not None]
+        # What is left of an earlier log is before it. Of a segment that cannot be read it is
+        # not known whose it is: after the beginning, of this one.
+        start = next((i for i, each in enumerate(bases) if each and each.log == names[-1]), None)
+        damaged = [str(first) for first in firsts[:start] if isinstance(first, Damage)]
+        if start is None:
+            if damaged:
+                raise LogDamagedError(f"{damaged[0]}; no update of it can be done again")
+            return None
+        base = bases[start]
+        assert base is not None
         base.incarnation = self._incarnation
-        return TakenLog(base, _entries([segment for segment, _ in chain]))
+        return TakenLog(base, self._entries(segments[start:]), "; ".join(damaged))
 
-    def adopt(self, base: pb.LogBase) -> None:
+    def adopt(self, base: pb.LogBase, step: int, applied: Iterable[pb.PushIdentity]) -> None:
         """See Sink."""
+        del step, applied  # each segment says what it stands on
         self._log = base.log
-        self._begin_segment(self._base(base.applied))
+        self._begin_segment(self._base(base.applied), number=self._number)
 
     def close(self) -> None:
         """See Sink."""
@@ -168,17 +143,11 @@ class FileSink:
         """In the order in which they began."""
         return sorted(self._folder.glob(f"ps-{self._server:04d}.*.log"))
 
-    @staticmethod
-    def _base_of(segment: Path) -> pb.LogBase | None:
-        for magic, label, _ in read_records(segment):
-            return pb.LogBase.FromString(label) if magic == _BASE else None
-        return None
-
-    def _begin_segment(self, base: pb.LogBase) -> Path:
+    def _begin_segment(self, base: pb.LogBase, number: int | None = None) -> Path:
         last = self._segments()[-1:]
-        number = int(last[0].name.split(".")[1]) + 1 if last else 1
-        segment = self._folder / f"ps-{self._server:04d}.{number:08d}.log"
-        self._queued(_Write(_record(_BASE, base), Future(), segment))()
+        place = int(last[0].name.split(".")[1]) + 1 if last else 1
+        segment = self._folder / f"ps-{self._server:04d}.{place:08d}.log"
+        self._queued(_Write(BASE, base, b"", Future(), segment, number))()
         self._segment = segment
         return segment
 
@@ -189,6 +158,42 @@ class FileSink:
                 segment.unlink(missing_ok=True)
             except OSError as error:
                 logger.warning("an old log stays: %s", error)
+
+    # ------------------------------------------------------------ reading
+
+    def _entries(self, segments: list[Path]) -> Entries:
+        """Bases, entries and gaps of segments, a segment's entries in the order of their steps."""
+        last: int | None = None
+        damage: Damage | None = None
+        for segment in segments:
+            # In memory as steps are not written in their order: at most a log's bytes.
+            entries: list[tuple[pb.LogEntry, bytes]] = []
+            try:
+                for each in read_records(segment):
+                    if isinstance(each, Damage):
+                        damage = damage or each
+                        continue
+                    is_entry = each.magic == ENTRY
+                    missing = 0 if last is None else each.number - last - is_entry
+                    last = each.number
+                    if missing:
+                        yield from _in_order(entries)
+                        where = damage or f"{segment} lacks entries before number {last}"
+                        yield Gap(str(where), missing), b""
+                    elif damage is not None:
+                        logger.warning("%s, which costs no update", damage)
+                    damage = None
+                    if is_entry:
+                        entries.append((pb.LogEntry.FromString(each.label), each.frame))
+                    else:
+                        yield from _in_order(entries)
+                        yield pb.LogBase.FromString(each.label), b""
+            except OSError as error:
+                raise LogLostError(str(error)) from error
+            yield from _in_order(entries)
+        if damage is not None:
+            yield Gap(str(damage), 0), b""
+        self._number = last or 0
 
     # ------------------------------------------------------------ writing
 
@@ -233,7 +238,11 @@ class FileSink:
             if self._failed is not None or self._file is None:
                 # After a record that is not whole nothing could be read.
                 raise self._failed or OSError("no log was begun")
-            _write_all(self._file, write.records)
+            if write.number is not None:
+                self._number = write.number
+            elif write.magic == ENTRY:
+                self._number += 1
+            _write_all(self._file, record(write.magic, self._number, write.message, write.frame))
         except OSError as error:
             self._failed = error
             write.done.set_exception(error)
@@ -266,17 +275,16 @@ def _write_all(file: int, records: list[bytes]) -> None:
             left[0] = left[0][written:]
 
 
-def _entries(segments: list[Path]) -> Iterator[tuple[pb.LogEntry | pb.LogBase, bytes]]:
-    """The bases and entries of segments, each segment's in the order of their steps."""
-    for segment in segments:
-        # In memory as steps are not written in their order: at most a log's bytes.
-        entries = []
-        try:
-            for magic, label, frame in read_records(segment):
-                if magic == _BASE:
-                    yield pb.LogBase.FromString(label), b""
-                else:
-                    entries.append((pb.LogEntry.FromString(label), frame))
-        except OSError as error:
-            raise LogLostError(str(error)) from error
-        yield from sorted(entries, key=lambda each: each[0].step)
+def _base_in(first: Record | Damage | None) -> pb.LogBase | None:
+    """The base that a segment begins with."""
+    if not isinstance(first, Record) or first.magic != BASE:
+        return None
+    return pb.LogBase.FromString(first.label)
+
+
+def _in_order(
+    entries: list[tuple[pb.LogEntry, bytes]],
+) -> Iterator[tuple[pb.LogEntry, bytes]]:
+    """The entries by their steps; the list is empty then."""
+    yield from sorted(entries, key=lambda each: each[0].step)
+    entries.clear()

@@ -14,7 +14,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection
-from shoal.ps.logs import LogLostError, LogTakenError, TakenLog
+from shoal.ps.logs import Entries, LogLostError, LogTakenError, TakenLog
 
 logger = logging.getLogger(__name__)
 
@@ -130,9 +130,11 @@ class PeerSink:
             return None
         return TakenLog(pb.LogBase.FromString(first), self._entries(stream))
 
-    def adopt(self, base: pb.LogBase) -> None:
+    def adopt(self, base: pb.LogBase, step: int, applied: Iterable[pb.PushIdentity]) -> None:
         """See Sink."""
         self._log = base.log
+        if step:
+            self._drop(pb.DropLogRequest(log=base.log, step=step, applied=applied))
 
     def close(self) -> None:
         """See Sink."""
@@ -162,7 +164,7 @@ class PeerSink:
     ) -> None:
         self._translated(lambda: connection.call(method, request))
 
-    def _entries(self, stream: Iterator[bytes]) -> Iterator[tuple[pb.LogEntry | pb.LogBase, bytes]]:
+    def _entries(self, stream: Iterator[bytes]) -> Entries:
         while label := self._translated(lambda: next(stream, b"")):
             yield pb.LogEntry.FromString(label), self._translated(lambda: next(stream, b""))
 

@@ -19,8 +19,26 @@ class LogLostError(Exception):
     """The log is not there any more, or not to be reached or written; says why."""
 
 
+class LogDamagedError(LogLostError):
+    """A part of the log is not as written, or cannot be done again; says where, and the cost."""
+
+
 class LogTakenError(Exception):
     """A later incarnation of the server writes the log now: this one is over."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A place in a log where entries are missing.
+
+    where: in words. entries: how many; 0 if that cannot be told.
+    """
+
+    where: str
+    entries: int
+
+
+Entries = Iterator[tuple[pb.LogEntry | pb.LogBase | Gap, bytes]]
 
 
 @dataclass(frozen=True)
@@ -29,10 +47,12 @@ class TakenLog:
 
     entries: each with its push. A base between them says what was applied by then. Raises
         LogLostError if it breaks off.
+    before: what may have been of the log before `base`, and cannot be read, in words.
     """
 
     base: pb.LogBase
-    entries: Iterator[tuple[pb.LogEntry | pb.LogBase, bytes]]
+    entries: Entries
+    before: str = ""
 
 
 class Sink(Protocol):
@@ -70,8 +90,12 @@ class Sink(Protocol):
     def take(self) -> TakenLog | None:
         """The log that an earlier incarnation has left, to be written on; None: there is none."""
 
-    def adopt(self, base: pb.LogBase) -> None:
-        """Write on with a log that was taken."""
+    def adopt(self, base: pb.LogBase, step: int, applied: Iterable[pb.PushIdentity]) -> None:
+        """Write on with a log that was taken; what is applied now is base.applied.
+
+        step, applied: of the checkpoint that it was done again on, which has the entries up
+            to there; 0: of none.
+        """
 
     def close(self) -> None:
         """End; what is kept stays."""

@@ -114,15 +114,24 @@ class Registration:
         Before anything is served.
         """
         self.meetings.again = True
-        self._model, done = newest_share(plan, self._server, self._ownership.routing, self._pushes)
+        found = False
+        done = ""
+
+        def restored() -> ServerModel | None:
+            nonlocal found, done
+            model, done = newest_share(plan, self._server, self._ownership.routing, self._pushes)
+            found = model is not None
+            return model
+
         if self.log is not None and plan.replay:
-            found = self._model is not None
             servers = self._ownership.routing.servers
-            self._model, self.replayed, said = self.log.recover(self._model, servers)
+            self._model, self.replayed, said = self.log.recover(restored, servers)
             if self._model is not None and not found:
                 done = "it has restored its first values"
             done = f"{done}; {said}"
-        elif self.log is not None:
+        else:
+            self._model = restored()
+        if self.log is not None and not plan.replay:
             self.begin_anew()
             self.log.resumed(self._model is not None)
         if self._model is None and plan.saved:

@@ -107,6 +107,11 @@ class ServerModel:
         """Pushes applied."""
         return self._version
 
+    @property
+    def step(self) -> int:
+        """The optimizers' last step."""
+        return self._step
+
     def continue_from(self, known: int) -> None:
         """Have a version above `known`, which a worker has seen of an earlier incarnation.
 
@@ -270,7 +275,8 @@ class ServerModel:
         rate = push.learning_rate / (max(1, others) if push.modulate_rate else 1)
         for position, rows in push.tables.items():
             self.tables[position].update(*rows, learning_rate=rate, step=step)
-            faults.point("push-half-applied")
+            if not again:
+                faults.point("push-half-applied")
         if push.dense is not None:
             self._update_dense(push.dense[0], rate, step)
         if again:

@@ -322,20 +322,19 @@ class UpdateLog:
                 self._expose("the job was resumed")
 
     def recover(
-        self, model: ServerModel | None, servers: int
+        self, restored: Callable[[], ServerModel | None], servers: int
     ) -> tuple[ServerModel | None, int, str]:
         """Do the log of an earlier incarnation again, and go on writing it.
 
-        model: as a checkpoint has it; None: there is none.
+        restored: as `replay.recover` takes it.
         Returns the model, how many pushes were applied, and in words what was done.
         """
-        done = recover(self._sink, self._server, servers, model, self._pushes)
+        done = recover(self._sink, self._server, servers, restored, self._pushes)
         with self._lock:
             self._begun = done.model is not None
         if done.base is None:
-            if done.model is not None:
-                with self._lock:
-                    self._expose(done.why)
+            with self._lock:
+                self._expose(done.why)
             some = f"{done.count} updates of its log were done again; " if done.count else ""
             return done.model, done.count, f"{some}warning: {done.why}"
         done.base.applied.clear()
@@ -343,8 +342,9 @@ class UpdateLog:
         with self._lock:
             self._on = True
             self._name = done.base.log
-            self._sizes, self._bytes = done.sizes, sum(size for _, size in done.sizes)
+            self._sizes = [each for each in done.sizes if each[0] > done.step]
+            self._bytes = sum(size for _, size in self._sizes)
             self._protects = True
         with self._losing(self._name):
-            self._sink.adopt(done.base)
+            self._sink.adopt(done.base, done.step, done.applied)
         return done.model, done.count, f"{done.count} updates of its log were done again"
