@@ -125,12 +125,12 @@ build/bench/tf_keras/installed: build/extensions
 	  "tf_keras~=$$($(BIN)/python -c 'import tensorflow as tf; print(tf.__version__)' 2>/dev/null | cut -d. -f1,2).0"
 	touch $@
 
-# Random kills until 200 were survived: build/soak.json. KILLS=30 SEED=7 for fewer and others;
+# Random faults until 300 were survived: build/soak.json. FAULTS=30 SEED=7 for fewer and others;
 # SOAK=--continue adds to what is there.
-KILLS ?= 200
+FAULTS ?= 300
 SEED ?= 1
-soak: build/movielens/train.parquet
-	$(BIN)/python benchmarks/soak.py --kills $(KILLS) --seed $(SEED) $(SOAK)
+soak: build/extensions
+	$(BIN)/python benchmarks/soak.py --faults $(FAULTS) --seed $(SEED) $(SOAK)
 
 # Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
 annotate: $(VENV)/installed

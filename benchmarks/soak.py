@@ -1,11 +1,10 @@
-"""The soak: seeded random kills over jobs on MovieLens, until so many were survived.
+"""The soak: random faults over jobs that count, until so many were survived.
 
-`python benchmarks/soak.py --kills 200 --seed 1`; `make soak` and `tox -e soak` run it. Each
-job is that of `make demo` under kills of workers, servers and the master, some two at once
-(shoal.chaos). It must succeed, its audit must be clean, and its AUC be within 0.01 of the
-same job undisturbed. What was done is in build/soak.json, and a later run with another
---seed and --continue adds to it. Recovery times are the audit's: from a death until the
-successor was at work.
+`python benchmarks/soak.py --faults 300 --seed 1`; `make soak` and `tox -e soak` run it. A seed
+makes one job (shoal.chaos): how many servers and workers, its durability, and what is done to it,
+some of it at once. Its rows must be what input and audit say, exactly, and no job that has lost an
+update may say that it succeeded. What was done is in build/soak.json, which a later run with
+--continue adds to. Recovery times are the audit's: from a death until the successor was at work.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import json
 import math
 import os
 import platform
+import random
 import shutil
 import statistics
 import sys
@@ -27,68 +27,140 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from shoal.chaos.faults import random_kills
-from shoal.chaos.run import Outcome, run_disturbed
+from shoal.chaos.count_job import count_values, write_input
+from shoal.chaos.damage import FILES, FLIP, REMOVE
+from shoal.chaos.faults import (
+    CUT,
+    FILL,
+    FIRST,
+    JOB,
+    KILL,
+    LAST,
+    PAUSE,
+    TOGETHER,
+    Fault,
+    Party,
+    When,
+)
+from shoal.chaos.run import Outcome, counted, run_disturbed
 from shoal.cli_chaos import lines_of
-from shoal.client import run_job
 from shoal.config import JobConfig
 from shoal.display import LineDisplay
+from shoal.proto.faults import POINTS
 
 ROOT = Path(__file__).parents[1]
-TOLERANCE = 0.01
+
+KINDS = {"kill": 8, "point": 3, PAUSE: 2, CUT: 2, FILL: 1, JOB: 3}
+"""What is done -> how often, against the others."""
+
+DURABILITIES: tuple[dict[str, Any], ...] = (
+    {"durability": "log", "log_place": "peer", "num_ps": 2},
+    {"durability": "log", "log_place": "peer", "num_ps": 3},
+    *({"durability": "log", "log_place": "file", "num_ps": servers} for servers in (1, 2, 3)),
+    *({"durability": "checkpoint", "num_ps": servers} for servers in (1, 2, 3)),
+)
 
 
-def configuration(data: Path, jobs: Path, name: str, options: dict[str, Any]) -> JobConfig:
-    """A job as `make demo` runs it."""
-    values: dict[str, Any] = {
-        "command": "train",
+def configuration(seed: int, jobs: Path) -> JobConfig:
+    """The job of a seed."""
+    draw = random.Random(f"job {seed}")
+    name = f"soak-{seed}"
+    values = count_values(jobs / name) | {
         "job_name": name,
         "job_dir": str(jobs / name),
         "overwrite": True,
-        "model_zoo": str(ROOT / "model_zoo" / "movielens"),
-        "model_def": "deepfm.custom_model",
-        "training_data": str(data / "train.parquet"),
-        "validation_data": str(data / "validation.parquet"),
-        "num_ps": 2,
-        "num_workers": 2,
         "num_epochs": 3,
-        "minibatch_size": 256,
-        "checkpoint_steps": 50,
+        "num_workers": draw.choice((1, 2)),
+        "num_minibatches_per_task": draw.choice((4, 16)),
+        "pipeline_depth": draw.choice((0, 2, 2)),
+        "checkpoint_steps": draw.choice((0, 50, 150)),
         "relaunch_limit": 1000,
     }
-    return JobConfig(**(values | options))
+    return JobConfig(command="train", **(values | draw.choice(DURABILITIES))).resolved()
 
 
-def check(outcome: Outcome, undisturbed: float) -> list[str]:
-    """What is wrong with a job, in words. A kill that the job did not live to see is not."""
-    problems = []
-    if outcome.state != "succeeded":
-        problems.append(f"the job has {outcome.state}: {outcome.failure}")
-    problems += outcome.audit.get("problems", [f"no audit: {outcome.audit_text}"])
-    auc = outcome.result.metrics.get("auc") if outcome.result is not None else None
-    if auc is None or abs(auc - undisturbed) > TOLERANCE:
-        problems.append(f"the AUC is {auc}, undisturbed {undisturbed:.4f}")
-    return problems
+def faults_of(seed: int, count: int, config: JobConfig) -> list[Fault]:
+    """What is done to the job of a seed; some of it at the same moment as the one before."""
+    draw = random.Random(f"faults {seed}")
+    faults: list[Fault] = []
+    for moment in sorted(draw.uniform(FIRST, LAST) for _ in range(count)):
+        together = faults and faults[-1].when.fraction is not None and draw.random() < TOGETHER
+        when = faults[-1].when if together else When(fraction=moment)
+        (kind,) = draw.choices(list(KINDS), list(KINDS.values()))
+        faults.append(_fault(draw, kind, dataclasses.replace(when, point=""), config))
+    return faults
 
 
-def entry_of(outcome: Outcome, seed: int, seconds: float, undisturbed: float) -> dict[str, Any]:
+def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fault:
+    workers = [Party("worker", index) for index in range(config.num_workers)]
+    servers = [Party("ps", index) for index in range(config.num_ps)]
+    master = Party("master")
+    seconds = round(draw.uniform(0.2, 2.0), 1)
+    anyone = draw.choice([draw.choice(workers), draw.choice(servers), master])
+    if kind == JOB:
+        damage = [(draw.choice((FLIP, FLIP, REMOVE)), draw.choice(list(FILES)))]
+        changes = [("num_ps", draw.randint(1, 3))]
+        return Fault(
+            KILL,
+            (Party(JOB),),
+            when,
+            damage=tuple(damage * (draw.random() < 0.7)),
+            changes=tuple(changes * (draw.random() < 0.4)),
+        )
+    if kind == "point":
+        named = draw.choice([name for name, point in POINTS.items() if point.role == anyone.role])
+        return Fault(KILL, (anyone,), dataclasses.replace(when, point=named))
+    if kind == CUT:
+        ends = draw.choice([(draw.choice(workers), draw.choice([*servers, master]))])
+        if draw.random() < 0.3:
+            ends = draw.choice(servers), master
+        return Fault(CUT, ends, when, seconds)
+    if kind == FILL:
+        return Fault(FILL, (draw.choice([*servers, master]),), when, seconds)
+    return Fault(PAUSE, (anyone,), when, seconds) if kind == PAUSE else Fault(KILL, (anyone,), when)
+
+
+def problems_of(outcome: Outcome, config: JobConfig) -> list[str]:
+    """What is wrong with a job. A fault that the job did not live to see is not."""
+    counted(config, outcome)
+    comparison = outcome.comparison
+    if outcome.state == "succeeded":
+        late = tuple(f"{deed.fault}@{deed.fault.when} did not" for deed in outcome.not_done)
+        return [each for each in outcome.problems if not each.startswith(late or "-")]
+    if outcome.state == "degraded" and comparison is not None and comparison.lost:
+        # It says so itself, and its audit is unclean for that.
+        return ["the rows are not as the audit says"] * comparison.differs
+    return [f"the job has {outcome.state}: {outcome.failure}", *outcome.problems]
+
+
+def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> dict[str, Any]:
     """What build/soak.json has of one job."""
     done = [deed for deed in outcome.deeds if deed.at is not None]
     moments = Counter(deed.fault.when for deed in done)
+    kinds = Counter(deed.fault.kind for deed in done)
+    kinds.update(verb for deed in done for verb, _ in deed.fault.damage)
+    problems = problems_of(outcome, config)
+    found = outcome.comparison
+    shown = ("num_ps", "num_workers", "durability", "log_place", "on_loss", "checkpoint_steps")
+    shown += ("pipeline_depth", "num_minibatches_per_task")
     return {
         "seed": seed,
-        "kills": len(done),
-        "kills_by_role": Counter(deed.fault.parties[0].role for deed in done),
-        "two_at_once": sum(count > 1 for count in moments.values()),
-        "not_done": len(outcome.not_done),
+        "job": {name: getattr(config, name, None) for name in shown},
         "state": outcome.state,
-        "auc": outcome.result.metrics.get("auc") if outcome.result is not None else None,
-        "undisturbed_auc": undisturbed,
-        "records": outcome.audit.get("records"),
+        "faults": kinds.total(),
+        "kinds": kinds,
+        "roles": Counter(deed.fault.parties[0].role for deed in done if deed.fault.kind == KILL),
+        "at_once": sum(count > 1 for count in moments.values()),
+        "not_done": len(outcome.not_done),
+        "done": lines_of(outcome)[1:],
+        "count": found.lines() if found else [],
+        "lost": found.lost if found else None,
+        "repeated": found.repeated if found else None,
+        "exact": bool(found and not found.doubts and not found.differs),
         "updates": outcome.audit.get("updates"),
         "recovered": recovered(outcome),
         "seconds": round(seconds, 1),
-        "problems": check(outcome, undisturbed),
+        "problems": problems,
     }
 
 
@@ -103,87 +175,72 @@ def recovered(outcome: Outcome) -> dict[str, list[float]]:
 
 def table_of(entries: list[dict[str, Any]]) -> Table:
     """The one table: a row for each role, and what holds for all jobs beneath."""
-    table = Table(title="soak: random kills survived")
+    table = Table(title="soak: random faults survived")
     for title in ("role", "kills", "replaced", "median s", "p99 s", "longest s"):
         table.add_column(title, justify="left" if title == "role" else "right")
-    for role in ("worker", "ps", "master"):
+    for role in ("worker", "ps", "master", JOB):
         times = sorted(t for entry in entries for t in entry["recovered"].get(role, ()))
-        kills = sum(entry["kills_by_role"].get(role, 0) for entry in entries)
+        kills = sum(entry["roles"].get(role, 0) for entry in entries)
         shown = ["", "", ""]
         if times:
             p99 = times[math.ceil(len(times) * 0.99) - 1]
             shown = [f"{each:.1f}" for each in (statistics.median(times), p99, times[-1])]
         table.add_row(role, str(kills), str(len(times)), *shown)
-    differences = [
-        abs(entry["auc"] - entry["undisturbed_auc"])
-        for entry in entries
-        if entry["auc"] is not None
-    ]
+    kinds: Counter[str] = Counter()
+    for entry in entries:
+        kinds.update(entry["kinds"])
     bad = [entry["seed"] for entry in entries if entry["problems"]]
     table.caption = (
-        f"{sum(entry['kills'] for entry in entries)} kills in {len(entries)} jobs, "
-        f"{sum(entry['two_at_once'] for entry in entries)} times several at once; "
-        f"updates lost: {sum((entry['updates'] or {}).get('lost', 0) for entry in entries)}; "
-        f"largest difference of the AUC: {max(differences, default=float('nan')):.4f}; "
-        + (f"BAD jobs, by seed: {bad}" if bad else "every job succeeded with a clean audit")
+        f"{kinds.total()} faults in {len(entries)} jobs "
+        f"({', '.join(f'{kind} {count}' for kind, count in sorted(kinds.items()))}), "
+        f"{sum(entry['at_once'] for entry in entries)} times several at once; "
+        f"every row exact in {sum(entry['exact'] for entry in entries)} jobs; "
+        f"records repeated: {sum(entry['repeated'] or 0 for entry in entries)}, "
+        f"lost: {sum(entry['lost'] or 0 for entry in entries)}; "
+        + (f"BAD jobs, by seed: {bad}" if bad else "no job is other than its audit says")
     )
     return table
 
 
 @click.command()
-@click.option("--kills", default=200, show_default=True, help="End when so many were done.")
-@click.option("--kills-per-job", default=10, show_default=True)
+@click.option("--faults", default=300, show_default=True, help="End when so many were done.")
+@click.option("--faults-per-job", default=10, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="Of the first job; the next: + 1.")
 @click.option("--continue", "again", is_flag=True, help="Add to what build/soak.json has.")
 @click.option("--seconds", default=0.0, help="Begin no job after so many; 0: no limit.")
-@click.option("--durability", default="", help="As of shoal train.")
-@click.option("--log-place", default="", help="As of shoal train.")
 @click.option(
     "--build", default=ROOT / "build", type=click.Path(path_type=Path), help="Folder for it all."
 )
 def main(
-    kills: int,
-    kills_per_job: int,
-    seed: int,
-    again: bool,
-    seconds: float,
-    durability: str,
-    log_place: str,
-    build: Path,
+    faults: int, faults_per_job: int, seed: int, again: bool, seconds: float, build: Path
 ) -> None:
-    """Kill processes of jobs at random until --kills were survived; exit 1 if a job was not."""
-    data, jobs, report = build / "movielens", build / "soak", build / "soak.json"
-    given = {"durability": durability, "log_place": log_place}
-    options = {name: value for name, value in given.items() if value}
+    """Do random things to jobs that count until --faults were done; exit 1 if one miscounts."""
+    jobs, report = build / "soak", build / "soak.json"
     said: dict[str, Any] = json.loads(report.read_text()) if again and report.exists() else {}
     entries: list[dict[str, Any]] = said.get("jobs", [])
     began = time.monotonic()
-    if (undisturbed := said.get("undisturbed_auc")) is None:
-        result = run_job(configuration(data, jobs, "undisturbed", {}), LineDisplay(sys.stdout))
-        undisturbed = result.metrics["auc"]
-        assert undisturbed is not None
-    while sum(entry["kills"] for entry in entries) < kills:
+    while (left := faults - sum(entry["faults"] for entry in entries)) > 0:
         if seconds and time.monotonic() - began > seconds:
             break
-        config = configuration(data, jobs, f"soak-{seed}", options)
-        left = kills - sum(entry["kills"] for entry in entries)
-        planned = random_kills(min(kills_per_job, left), seed, config.num_workers, config.num_ps)
+        config = configuration(seed, jobs)
+        write_input(Path(config.training_data), seed=seed)
+        planned = faults_of(seed, min(faults_per_job, left), config)
         start = time.monotonic()
-        outcome = run_disturbed(config, planned, LineDisplay(sys.stdout))
-        entry = entry_of(outcome, seed, time.monotonic() - start, undisturbed)
-        entries.append(entry)
-        print("\n".join([*lines_of(outcome), outcome.audit_text]), flush=True)
+        outcome = run_disturbed(config, planned, LineDisplay(sys.stdout), seed)
         if outcome.state == "stopped":
             break
-        print(f"seed {seed}: {entry['problems'] or 'clean'}", flush=True)
-        if not entry["problems"]:
-            shutil.rmtree(config.resolved().job_dir)  # what went wrong is kept
+        entry = entry_of(outcome, config, seed, time.monotonic() - start)
+        entries.append(entry)
+        print("\n".join([*lines_of(outcome), outcome.audit_text, *entry["count"]]), flush=True)
+        print(f"seed {seed}: {entry['problems'] or 'as its audit says'}", flush=True)
+        if not entry["problems"]:  # what went wrong is kept
+            shutil.rmtree(config.job_dir)
+            shutil.rmtree(config.training_data)
         said = {
-            "undisturbed_auc": undisturbed,
             "machine": {"processor": platform.machine(), "cores": os.cpu_count()},
-            "configuration": dataclasses.asdict(dataclasses.replace(config, token="")),
             "jobs": entries,
         }
+        report.parent.mkdir(parents=True, exist_ok=True)
         report.write_text(json.dumps(said, indent=2) + "\n")
         seed += 1
     Console(width=100).print(table_of(entries))
