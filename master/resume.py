@@ -25,7 +25,7 @@ from shoal.errors import UserError
 from shoal.job_folder import JobFolder
 from shoal.master import outcomes, segments
 from shoal.master.applied import AppliedPush, applied_heads
-from shoal.master.checkpoints import Taken
+from shoal.master.checkpoints import Checkpoints, Taken
 from shoal.master.events import Event, RecordedJob, decode
 from shoal.master.ids import WorkerId
 from shoal.master.journal import Journal, job_of, read_segments, usable
@@ -186,21 +186,23 @@ def resume_job(
     checkpoint: Checkpoint | None = None
     in_model: list[Interval] = []
     there: list[int] = []
-    if job.checkpoints.kept:
-        known = {each.number: each for each in job.checkpoints.kept}
+    known = {each.number: each for each in job.checkpoints.kept}
+    if Checkpoints.enabled(job.config):
         try:
-            there = numbers(open_storage(config.checkpoint_dir))
-            checkpoint, refused = newest_good(open_storage(config.checkpoint_dir), known)
+            root = open_storage(config.checkpoint_dir)
+            # One that is whole may be unknown here: the master died before it wrote of it.
+            there = numbers(root)
+            checkpoint, refused = newest_good(root, known)
         except OSError as error:
             raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
         for reason in refused:
             logger.warning("a checkpoint is not good: %s", reason)
-        if checkpoint is None:
+        if refused and checkpoint is None:
             raise UserError(
                 f"--resume: none of the job's checkpoints in {config.checkpoint_dir} is good: "
                 f"{refused[0]}"
             )
-        restored = known[checkpoint.number]
+        restored = known[checkpoint.number] if checkpoint is not None else None
     # Older ones are still good if this one goes bad; newer ones hold what the ledger has not.
     newest = restored.number if restored is not None else 0
     given_up = [number for number in there if number > newest]

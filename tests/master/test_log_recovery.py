@@ -4,8 +4,10 @@ from contextlib import closing
 
 import pytest
 
+from shoal.checkpoints.folders import folder_name
 from shoal.job_folder import JobFolder
 from shoal.master.audit import audit
+from shoal.master.checkpoints import Taken
 from shoal.master.journal import Journal
 from shoal.master.log_recovery import FromLog, checkpoint_of_log
 from shoal.master.outcomes import DataDescribed, Done
@@ -47,3 +49,16 @@ def test_what_was_in_the_memory_of_several_servers_is_counted_as_lost(tmp_path):
     assert report.problems == []
     assert (report.records["lost"], report.records["never"]) == (30, 40)
     assert report.updates["lost"] == 6
+
+
+def test_a_checkpoint_that_the_journal_does_not_know_is_restored_by_nobody(tmp_path):
+    """The master died when it was whole, before that was written: what is in it is trained anew."""
+    folder = JobFolder(tmp_path)
+    configured = config(checkpoint_dir=str(tmp_path / "checkpoints"), checkpoint_steps=10)
+    (tmp_path / "checkpoints" / folder_name(1)).mkdir(parents=True)
+    with closing(Journal(folder.journal, configured)) as journal:
+        job = journal.restore()
+        register(job, DataDescribed(training=(Source("t", 40),)))
+        resume_job(job, configured, journal, "again", 9.0, folder)
+        job.checkpoints.found([Taken(1, 10, 100, 0.1)])
+        assert job.checkpoints.kept == []
