@@ -53,6 +53,9 @@ ROOT = Path(__file__).parents[1]
 KINDS = {"kill": 8, "point": 3, PAUSE: 2, CUT: 2, FILL: 1, JOB: 3}
 """What is done -> how often, against the others."""
 
+ELSEWHERE = ("batch-evaluated", "metrics-computed", "batch-predicted", "rows-assigned")
+"""Points that these jobs never come to."""
+
 DURABILITIES: tuple[dict[str, Any], ...] = (
     {"durability": "log", "log_place": "peer", "num_ps": 2},
     {"durability": "log", "log_place": "peer", "num_ps": 3},
@@ -108,7 +111,8 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
             changes=tuple(changes * (draw.random() < 0.4)),
         )
     if kind == "point":
-        named = draw.choice([name for name, point in POINTS.items() if point.role == anyone.role])
+        there = {name: point for name, point in POINTS.items() if name not in ELSEWHERE}
+        named = draw.choice([name for name, point in there.items() if point.role == anyone.role])
         return Fault(KILL, (anyone,), dataclasses.replace(when, point=named))
     if kind == CUT:
         ends = draw.choice([(draw.choice(workers), draw.choice([*servers, master]))])

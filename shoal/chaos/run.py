@@ -123,6 +123,10 @@ class _Courses:
             self._follow(resume_job, self._config.job_dir, changes)
         except UserError as error:
             return str(error)
+        # A master that refuses to begin says so in its last line.
+        *before, last = self.failure.splitlines() or [""]
+        if last.startswith("Error: ") and not any(line.startswith("Traceback") for line in before):
+            return last
         failure = self.result.failure if self.result is not None else None
         return str(failure["message"]) if failure and failure["kind"] == "USER_ERROR" else ""
 
