@@ -72,6 +72,23 @@ def test_a_log_that_was_removed_while_the_job_was_down_costs_training_only(tmp_p
     assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
 
 
+@pytest.mark.parametrize(("damage", "seed"), [("flip", 1), ("flip", 2)])
+def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(tmp_path, damage, seed):
+    """X2: a job once went back silently, and trained again what it had forgotten."""
+    fields = {
+        "count": True,
+        "job_dir": tmp_path / "job",
+        "durability": "log",
+        "chaos_seed": seed,
+        "kill": f"job@step=200,{damage}=journal",
+    }
+    line = arguments_of("chaos", **fields)
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"kill job, {damage} journal: \w+ .*journal", done.stdout)
+    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
+
+
 def test_a_row_that_was_changed_behind_the_job_is_named(tmp_path):
     fields = {"count": True, "job_dir": tmp_path / "job", "pause": "ps:0@step=20,seconds=0.2"}
     line = arguments_of("chaos", **fields)
