@@ -19,6 +19,9 @@ from shoal.master.record import JobRecord
 from shoal.master.tasks import TaskBoard
 from shoal.master.work import Span, Task, TaskQueue
 
+SHOWN = 240
+"""Characters of a message about a range: logs and result.json have the whole error."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -114,7 +117,7 @@ class RangeFailures:
             return Consequence(None, case.repeated)
         record = self.bad.of(given_up, given_up.span, failure)
         if self.bad.add(record):
-            self._record.note(now, f"bad record: {record}")
+            self._record.note(now, shortened(f"bad record: {record}"))
             logger.info("%s", failure.traceback)
         if self.bad.exceeded:
             return Consequence(self.bad.explained(record, failure), case.repeated)
@@ -123,7 +126,17 @@ class RangeFailures:
     def _tell(self, case: _Case, rest: Span, now: float) -> None:
         what = "and cut to find the record at fault" if case.was_cut else "and tried again"
         error = case.trouble.failure.error or case.trouble.failure.message
-        self._record.note(now, f"{rest} failed, {what}: {error}")
+        text = f"{rest} failed, {what}: {error}"
+        if case.known:
+            logger.info("%s", text)  # its first failure was told, the record at fault will be
+        else:
+            self._record.note(now, shortened(text))
+
+
+def shortened(text: str) -> str:
+    """The first line of a message that quotes an error, of at most `SHOWN` characters."""
+    line = text.partition("\n")[0]
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 4]} ..."
 
 
 class _Case:
@@ -133,7 +146,7 @@ class _Case:
         self._limit = limit
         self.trouble = trouble
         self.rest: Span | None = None
-        self.was_cut = self.repeated = self.hopeless = False
+        self.was_cut = self.repeated = self.hopeless = self.known = False
         self.crashes = 0
 
     def judge(self, task: Task, rest: Span) -> Sequence[Task]:
@@ -150,6 +163,7 @@ class _Case:
         self.was_cut = len(pieces) > 1
         self.crashes = (0 if rest != task.span else task.crashes) + crash
         self.repeated = crash and (self.crashes > 1 or task.suspect)
+        self.known = task.suspect or bool(task.failures or task.crashes)
         # To find the record costs the start of a process at each step, in vain where none
         # may be given up.
         if crash and not self._limit and (self.was_cut or not pieces):

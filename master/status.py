@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shoal.master.job import Job
+from shoal.master.waiting import waits_for
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 
@@ -83,6 +84,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         bad_records=len(flow.work.failures.bad.given_up),
         left_out=job.left_out.minibatches,
         trouble=trouble[1] if trouble[0] >= TROUBLE_SECONDS else "",
+        waits_for=waits_for(job),
         stage_seconds=record.stage_seconds(
             [slot.stage_seconds for slot in members.workers.values()]
         ),

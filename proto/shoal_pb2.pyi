@@ -1046,7 +1046,7 @@ class Ledger(_message.Message):
     def __init__(self, total: _Optional[int] = ..., trained_once: _Optional[int] = ..., repeated: _Optional[int] = ..., failed: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble")
+    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1080,6 +1080,7 @@ class JobStatus(_message.Message):
     BAD_RECORDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     job_name: str
     state: str
     epoch: int
@@ -1106,7 +1107,8 @@ class JobStatus(_message.Message):
     bad_records: int
     left_out: int
     trouble: str
-    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+    waits_for: str
+    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()

@@ -122,7 +122,8 @@ def _resume(job_dir: str, changes: dict[str, Any]) -> None:
 
 def _follow(run: Callable[[Any], Any]) -> None:
     """Run a job with a display, print its report, and exit with its code."""
-    from shoal.display import default_display, print_report
+    from shoal.display import default_display
+    from shoal.report import print_report
     from shoal.result import JobFailedError
 
     try:

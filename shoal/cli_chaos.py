@@ -144,7 +144,8 @@ def run(
     from shoal.chaos import faults
     from shoal.chaos.count_job import write_input
     from shoal.chaos.run import counted, given_metrics, run_disturbed, run_undisturbed
-    from shoal.display import default_display, print_report
+    from shoal.display import default_display
+    from shoal.report import print_report
     from shoal.result import JobFailedError
 
     if config.image:

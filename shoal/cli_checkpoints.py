@@ -49,10 +49,10 @@ _number = click.option("--number", type=int, help="Which checkpoint; default: th
 @click.argument("folder")
 def list_(folder: str) -> None:
     """List the checkpoints, and whether each is whole by its manifests."""
-    from rich.console import Console
     from rich.table import Table
 
     from shoal.checkpoints.manifests import CheckpointError
+    from shoal.report import wide_console
 
     root, numbers = _find(folder)
     table = Table("number", "taken", "version", "servers", "rows", "MB", "state")
@@ -71,8 +71,7 @@ def list_(folder: str) -> None:
             f"{found.bytes / 1e6:,.1f}",
             "whole",
         )
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
+    wide_console().print(table)
 
 
 @checkpoint.command()

@@ -125,11 +125,9 @@ def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
 
 
 def _console() -> Any:
-    from rich.console import Console
+    from shoal.report import wide_console
 
-    console = Console()
-    # Names stay whole for grep, however narrow rich thinks that a pipe is.
-    return console if console.is_terminal else Console(width=200)
+    return wide_console()
 
 
 @_command
@@ -145,7 +143,7 @@ def jobs(namespace: str) -> None:
 def status(job: str, namespace: str) -> None:
     """Show how a job on Kubernetes goes, or what came of it."""
     from shoal import jobs as of
-    from shoal.display import print_report
+    from shoal.report import print_report
 
     handle = of.handle_of(job, namespace)
     if (result := of.result_of(handle)) is not None:

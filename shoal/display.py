@@ -1,6 +1,7 @@
-"""Showing a job: a live display on a terminal, log lines elsewhere, and the report.
+"""Showing a job: a live display on a terminal, log lines elsewhere.
 
-Takes the master's JobStatus as it comes and draws; decides nothing.
+Takes the master's JobStatus as it comes and draws; decides nothing. The report at the end is
+report.py's.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,17 +19,26 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.claim import resume_command
 from shoal.config import JobConfig
+from shoal.course import Course
 from shoal.job_folder import JobFolder, shown_path
 from shoal.proto import shoal_pb2 as pb
-from shoal.result import JobResult
-
-SHOWN_BAD_RECORDS = 5
-"""In the report; result.json and `shoal audit` name them all."""
+from shoal.report import metrics_text
+from shoal.stages import bottleneck
+from shoal.words import counted
 
 LINE_SECONDS = 5.0
-"""Between two log lines while nothing particular happens."""
+"""Between two log lines while the job gets on."""
+
+SAME_SECONDS = 60.0
+"""Between two log lines that say the same."""
+
+BAR_COLUMNS = 24
+
+FAILED = ": the job failed: "
+"""In the master's message of a failure, which status and result have too."""
+
+ENDED = ("succeeded", "failed", "stopped")
 
 
 def default_display() -> Display:
@@ -43,6 +53,7 @@ class Display(ABC):
         self._messages: list[str] = []
         self._trouble = ""
         self._evaluated: int | None = None
+        self._course = Course()
 
     def __enter__(self) -> Display:
         return self
@@ -58,27 +69,31 @@ class Display(ABC):
     def started(self, config: JobConfig, folder: JobFolder) -> None:
         """The job is about to start."""
         self.event(
-            f"job {config.job_name}: {config.num_ps} servers, {config.num_workers} workers; "
-            f"logs in {shown_path(folder.logs)}"
+            f"job {config.job_name}: {counted(config.num_ps, 'server')}, "
+            f"{counted(config.num_workers, 'worker')}; logs in {shown_path(folder.logs)}"
         )
 
     def update(self, status: pb.JobStatus) -> None:
         """The job's status, some times per second."""
         messages = list(status.messages)
         for text in new_messages(self._messages, messages):
-            self.event(text)
+            # Why the job failed is told once, at its end.
+            if not (status.HasField("failure") and FAILED in text):
+                self.event(text)
         self._messages = messages
         if status.trouble != self._trouble:
             self.event(f"warning: {status.trouble}" if status.trouble else "the job goes on")
             self._trouble = status.trouble
+        self._course.update(status, time.monotonic())
         if status.HasField("last_evaluation"):
             evaluation = status.last_evaluation
             if evaluation.version != self._evaluated:
                 self._evaluated = evaluation.version
-                metrics = metrics_text(evaluation.metrics)
+                metrics = metrics_text(evaluation.metrics, self._course.best)
                 # Without training, as in `shoal evaluate`, there are no versions to tell apart.
                 when = f" at version {evaluation.version}" if evaluation.version else ""
-                self.event(f"evaluation{when}: {metrics} ({evaluation.records:,} records)")
+                records = counted(evaluation.records, "record")
+                self.event(f"evaluation{when}: {metrics} ({records})")
         self.draw(status)
 
     @abstractmethod
@@ -96,19 +111,28 @@ class LineDisplay(Display):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._state = ""
-        self._next = 0.0
+        self._told = ""
+        self._key: tuple[str, str] | None = None
+        self._since = self._last = 0.0
+        self._text = ""
 
     def event(self, text: str) -> None:
-        """One line with the time of day."""
-        print(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream, flush=True)
+        """One line with the time of day; not the same one twice running."""
+        if text != self._told:
+            self._told = text
+            print(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream, flush=True)
 
     def draw(self, status: pb.JobStatus) -> None:
-        """A line if one is due."""
-        now = time.monotonic()
-        if status.state != self._state or now >= self._next:
-            self._state, self._next = status.state, now + LINE_SECONDS
-            self.event(status_text(status))
+        """A line if one is due: at a change, every few seconds, later if it says the same."""
+        now, text = time.monotonic(), status_text(status, self._course)
+        changed = (status.state, status.waits_for) != self._key
+        same = text == self._text
+        if changed:
+            self._key, self._since = (status.state, status.waits_for), now
+        elif now - self._last < (SAME_SECONDS if same else LINE_SECONDS):
+            return
+        self._text, self._last = text, now
+        self.event(text if changed or not same else f"{text} (for {now - self._since:.0f} s)")
 
 
 class LiveDisplay(Display):
@@ -117,6 +141,7 @@ class LiveDisplay(Display):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
+        self._told = ""
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Display:
@@ -128,11 +153,13 @@ class LiveDisplay(Display):
 
     def event(self, text: str) -> None:
         """One line above the block."""
-        self._console.print(Text(f"{time.strftime('%H:%M:%S')} {text}"))
+        if text != self._told:
+            self._told = text
+            self._console.print(Text(f"{time.strftime('%H:%M:%S')} {text}"))
 
     def draw(self, status: pb.JobStatus) -> None:
         """Draw the block anew."""
-        self._live.update(block(status), refresh=True)
+        self._live.update(block(status, self._course), refresh=True)
 
 
 def new_messages(before: Sequence[str], now: Sequence[str]) -> list[str]:
@@ -146,11 +173,6 @@ def new_messages(before: Sequence[str], now: Sequence[str]) -> list[str]:
     return list(now)
 
 
-def metrics_text(metrics: Mapping[str, float]) -> str:
-    """Metrics in one line, sorted by name."""
-    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
-
-
 def _progress(status: pb.JobStatus) -> tuple[str, int, int]:
     """(what is counted, done, total)."""
     if status.tasks_total:
@@ -158,165 +180,97 @@ def _progress(status: pb.JobStatus) -> tuple[str, int, int]:
     return "records", status.records_done, status.records_total
 
 
-def _figures(status: pb.JobStatus) -> dict[str, str]:
-    """The numbers worth showing now, by name."""
+def _figures(status: pb.JobStatus, course: Course) -> dict[str, str]:
+    """The numbers worth showing now, by name.
+
+    How fast it goes only while it does, so that nothing here contradicts the report.
+    """
     figures = {}
     if status.ledger.total:
         epoch = min(status.epoch + 1, status.num_epochs)
         figures["epoch"] = f"{epoch}/{status.num_epochs}"
-    figures["samples/s"] = f"{status.samples_per_second:,.0f}"
-    if status.has_loss:
-        figures["loss"] = f"{status.loss:.4f}"
+    if status.state in ("training", "predicting"):
+        figures["samples/s"] = f"{status.samples_per_second:,.0f}"
+    if course.loss is not None:
+        figures["loss"] = f"{course.loss:.4f}"
+    if status.state in ENDED:
+        return figures
     figures["workers"] = f"{status.workers_alive}/{status.workers_wanted}"
     figures["servers"] = f"{status.servers_alive}/{status.servers_wanted}"
-    if status.ledger.total:
+    if status.ledger.total and status.state == "training":
         figures["staleness"] = f"{status.mean_staleness:.2f}"
-    if status.left_out:
-        figures["left out"] = f"{status.left_out:,} minibatches"
-    if status.bad_records:
-        figures["bad records"] = f"{status.bad_records:,}"
     return figures
 
 
-def stages_text(stage_seconds: Mapping[str, float]) -> str:
-    """Where the workers' time went: each stage's share, the largest first.
-
-    Of the time in training, in which stages overlap; else of their sum.
-    """
-    stages = dict(stage_seconds)
-    total = stages.pop("training", 0.0) or sum(stages.values())
-    if not total:
-        return ""
-    shares = sorted(stages.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in shares)
+def _troubles(status: pb.JobStatus) -> list[str]:
+    """What went wrong so far, and the job goes on."""
+    troubles = []
+    if status.left_out:
+        troubles.append(f"{counted(status.left_out, 'minibatch', 'minibatches')} left out")
+    if status.bad_records:
+        troubles.append(counted(status.bad_records, "bad record"))
+    return troubles
 
 
-def status_text(status: pb.JobStatus) -> str:
+def _waiting(status: pb.JobStatus) -> str:
+    return f"waiting for {status.waits_for}" if status.waits_for else ""
+
+
+def status_text(status: pb.JobStatus, course: Course) -> str:
     """The status in one line."""
+    if status.state == "starting" or (status.waits_for and course.loss is None):
+        return f"{status.state}: {_waiting(status)}" if status.waits_for else status.state
     unit, done, total = _progress(status)
-    parts = [f"{unit} {done:,}/{total:,}"] if total else []
-    parts += [f"{name} {value}" for name, value in _figures(status).items()]
-    return f"{status.state}: {', '.join(parts)}"
+    # Before the data are known, the tasks are not those of the user.
+    known = status.ledger.total or status.records_total
+    parts = [f"{unit} {done:,}/{total:,}"] if known else []
+    parts += [f"{name} {value}" for name, value in _figures(status, course).items()]
+    parts += _troubles(status)
+    parts += [f"{course.time_left} left"] if course.time_left else []
+    parts += [_waiting(status)] if status.waits_for else []
+    return f"{status.state}: {', '.join(parts)}" if parts else status.state
 
 
-def block(status: pb.JobStatus) -> Group:
-    """The status as the live display's block."""
+def block(status: pb.JobStatus, course: Course | None = None) -> Group:
+    """The status as the live display's block: lines that keep their places, none of them wrapped.
+
+    course: what is known of the job's course; without one, of this status alone.
+    """
+    if course is None:
+        course = Course()
+        course.update(status, 0.0)
     unit, done, total = _progress(status)
     head = Table.grid(padding=(0, 2))
-    head.add_row(
-        Text(status.job_name, style="bold"),
-        Text(status.state, style="cyan"),
-        ProgressBar(total=max(total, 1), completed=done, width=40),
-        f"{done:,}/{total:,} {unit}",
-        f"{status.seconds:.0f} s",
-    )
-    figures = Table.grid(padding=(0, 3))
-    named = _figures(status)
-    figures.add_row(*(Text(name, style="dim") for name in named))
-    figures.add_row(*named.values())
-    lines: list[Table | Text] = [head, figures]
+    cells: list[Text | ProgressBar] = [
+        Text(status.job_name, style="bold", no_wrap=True, overflow="ellipsis"),
+        Text(status.state, style="cyan", no_wrap=True),
+    ]
+    if status.state != "starting" and total:
+        cells.append(ProgressBar(total=total, completed=done, width=BAR_COLUMNS))
+        cells.append(Text(f"{done:,}/{total:,} {unit}", no_wrap=True))
+    cells.append(Text(f"{status.seconds:.0f} s", no_wrap=True))
+    head.add_row(*cells)
+    lines: list[Table | Text] = [head]
+    if status.state != "starting":
+        figures = Table.grid(padding=(0, 2))
+        named = _figures(status, course)
+        if course.time_left:
+            named["left"] = course.time_left
+        figures.add_row(*(Text(name, style="dim", no_wrap=True) for name in named))
+        figures.add_row(*(Text(value, no_wrap=True) for value in named.values()))
+        lines.append(figures)
     if status.trouble:
-        lines.append(Text(status.trouble, style="bold red"))
-    if stages := stages_text(status.stage_seconds):
-        lines.append(Text(f"time: {stages}", style="dim"))
+        lines.append(_line(status.trouble, "bold red"))
+    if waiting := _waiting(status):
+        lines.append(_line(waiting, "yellow"))
+    if troubles := ", ".join(_troubles(status)):
+        lines.append(_line(troubles, "bold red"))
+    if status.state == "training" and (sentence := bottleneck(status.stage_seconds)):
+        lines.append(_line(sentence, "dim"))
     if status.HasField("last_evaluation"):
-        lines.append(Text(metrics_text(status.last_evaluation.metrics), style="green"))
+        lines.append(_line(metrics_text(status.last_evaluation.metrics, course.best), "green"))
     return Group(*lines)
 
 
-def ledger_text(ledger: dict[str, int]) -> str:
-    """The sample ledger as the sum that it is."""
-    kinds = {"trained_once": "trained once", "repeated": "repeated", "failed": "failed"}
-    total = ledger.get("total", 0)
-    text = " + ".join(f"{ledger.get(kind, 0):,} {name}" for kind, name in kinds.items())
-    left = total - sum(ledger.get(kind, 0) for kind in kinds)
-    return f"{total:,} = {text}" + (f" + {left:,} not reached" if left else "")
-
-
-def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:
-    """The records that were given up, the first few by name."""
-    lines = [
-        f"{each['data']} data, {shown_path(each['source'])}, {each['place']}: {each['error']}"
-        for each in bad[:SHOWN_BAD_RECORDS]
-    ]
-    more = [f"and {len(bad) - len(lines):,} more, see result.json"] * (len(bad) > len(lines))
-    return "\n".join([f"{len(bad):,} given up", *lines, *more])
-
-
-def checkpoints_text(checkpoints: Mapping[str, Any]) -> str:
-    """How many checkpoints were taken, and which the newest is; empty without any."""
-    kept, failed = checkpoints.get("kept"), checkpoints.get("failed")
-    if not kept and not failed:
-        return ""
-    text = f"{checkpoints['taken']} taken"
-    if failed:
-        text += f", {failed} FAILED ({checkpoints['last_failure']})"
-    if kept:
-        newest = kept[-1]
-        where = shown_path(checkpoints["folder"])
-        text += f"; newest number {newest['number']}, version {newest['version']:,}, in {where}"
-    return text
-
-
-def report(result: JobResult) -> Table:
-    """The final report's table."""
-    styles = {"succeeded": "bold green", "failed": "bold red"}
-    table = Table(title=f"shoal {result.command}: {result.job_name}", show_header=False)
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    table.add_row("state", Text(result.state, style=styles.get(result.state, "bold yellow")))
-    if result.state != "succeeded" and (command := resume_command(JobFolder(result.job_dir))):
-        table.add_row("to go on", Text(command, style="bold"))
-    for name, value in sorted(result.metrics.items()):
-        table.add_row(name, "NaN" if value is None else f"{value:.4f}")
-    if result.ledger.get("total"):
-        table.add_row("training records", ledger_text(result.ledger))
-    elif result.records:
-        table.add_row("records", f"{result.records:,}")
-    if result.left_out.get("minibatches"):
-        left_out = result.left_out
-        text = f"{left_out['minibatches']:,} minibatches, {left_out['records']:,} records"
-        table.add_row("not finite", Text(f"{text}; the last: {left_out['last']}", style="bold red"))
-    if result.bad_records:
-        table.add_row("bad records", Text(bad_records_text(result.bad_records), style="bold red"))
-    table.add_row("seconds", f"{result.seconds:.1f}")
-    if result.samples_per_second:
-        table.add_row("samples/s", f"{result.samples_per_second:,.0f}")
-    if stages := stages_text(result.stage_seconds):
-        table.add_row("time by stage", stages)
-    if result.ledger.get("total") and result.staleness:
-        table.add_row("mean staleness", f"{result.staleness.get('mean', 0.0):.2f} pushes")
-    if result.workers.get("deaths"):
-        table.add_row(
-            "worker starts", f"{result.workers['starts']} ({result.workers['deaths']} died)"
-        )
-    if result.servers.get("deaths"):
-        table.add_row(
-            "server starts", f"{result.servers['starts']} ({result.servers['deaths']} died)"
-        )
-        lost = result.servers["lost_pushes"]
-        table.add_row("updates lost", Text(f"{lost:,} pushes", style="bold red" if lost else ""))
-    if absent := result.log.get("unprotected", {}).get("times"):
-        seconds = result.log["unprotected"]["seconds"]
-        text = f"{absent} times, for {seconds:.1f} s in all: a death then would have lost updates"
-        table.add_row("no protection", Text(text, style="bold red"))
-    if text := checkpoints_text(result.checkpoints):
-        table.add_row("checkpoints", Text(text))
-    if result.output and result.state == "succeeded":
-        table.add_row("output", Text(shown_path(result.output)))
-    if result.job_dir.is_dir():  # not if the job ran in a cluster and was followed elsewhere
-        table.add_row("job folder", Text(f"{shown_path(result.job_dir)} (logs/, result.json)"))
-    return table
-
-
-def print_report(result: JobResult) -> None:
-    """The report on standard output, a failure with its traceback on standard error."""
-    console = Console()
-    if not console.is_terminal:
-        # Paths and sums stay whole lines for grep, however narrow rich thinks it is.
-        console = Console(width=200)
-    console.print(report(result))
-    if result.failure is not None:
-        if result.failure.get("kind") != "USER_ERROR" and result.failure.get("traceback"):
-            print(result.failure["traceback"].rstrip(), file=sys.stderr)
-        print(f"Error: {result.failure['message']}", file=sys.stderr)
+def _line(text: str, style: str) -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")

@@ -32,6 +32,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.result import JobResult
+from shoal.words import duration
 
 RUNNING = "Running"
 
@@ -104,7 +105,7 @@ def jobs_table(namespace: str, lines: list[JobLine]) -> Table:
         table.add_column(title)
     now = datetime.now(UTC)
     for line in lines:
-        age = _duration((now - line.started).total_seconds())
+        age = duration((now - line.started).total_seconds())
         table.add_row(line.name, line.state, str(line.workers), str(line.servers), age)
     return table
 
@@ -124,13 +125,6 @@ def _running(pods: list[client.V1Pod], role: str) -> int:
     return sum(
         pod.metadata.labels.get(ROLE_LABEL) == role and pod.status.phase == RUNNING for pod in pods
     )
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def result_of(handle: JobHandle) -> JobResult | None:
@@ -173,7 +167,8 @@ def pods_table(handle: JobHandle) -> Table:
     """The job's pods and what they wait for."""
     table = Table()
     for title in ("pod", "phase", "restart", "node", "note"):
-        table.add_column(title, overflow="fold")
+        # Names stay whole for grep.
+        table.add_column(title, overflow="fold", no_wrap=title in ("pod", "phase", "restart"))
     for pod in sorted(handle.pods(), key=lambda pod: str(pod.metadata.name)):
         labels, state = pod.metadata.labels, pod.status
         notes = [f"{state.reason}: {state.message}"] if state.reason else []

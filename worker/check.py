@@ -30,6 +30,7 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
+from shoal.tracebacks import own_lines
 
 SAMPLE_BYTES = 64_000_000
 """About how much is put into a store to measure what a row takes, index and header included:
@@ -328,7 +329,7 @@ def main(config: str) -> None:
     for fault, traceback in zip(report.faults, report.tracebacks, strict=True):
         click.echo(f"Error: {fault}", err=True)
         if traceback:
-            click.echo(traceback, err=True)
+            click.echo(own_lines(traceback), err=True)
     sys.exit(EXIT_USER_ERROR)
 
 

@@ -7,10 +7,21 @@ from rich.console import Console
 
 from shoal import display
 from shoal.config import JobConfig
-from shoal.display import LineDisplay, LiveDisplay, ledger_text, new_messages, status_text
+from shoal.course import Best, Course
+from shoal.display import LineDisplay, LiveDisplay, block, new_messages, status_text
 from shoal.job_folder import JobFolder
 from shoal.proto import shoal_pb2 as pb
+from shoal.report import (
+    COLUMNS,
+    bad_records_text,
+    ledger_text,
+    print_report,
+    report,
+    report_text,
+)
 from shoal.result import JobResult
+from shoal.stages import bottleneck, stages_text
+from shoal.words import counted
 
 
 def status(**fields):
@@ -34,19 +45,65 @@ def status(**fields):
     return pb.JobStatus(**(values | fields))
 
 
+def line(given):
+    course = Course()
+    course.update(given, 0.0)
+    return status_text(given, course)
+
+
 def test_a_training_status_in_one_line():
-    assert status_text(status()) == (
+    assert line(status()) == (
         "training: tasks 5/12, epoch 2/3, samples/s 12,346, loss 0.5123, workers 1/2, "
         "servers 2/2, staleness 0.50"
     )
 
 
 def test_a_prediction_counts_records():
-    text = status_text(
-        status(tasks_total=0, records_done=1000, records_total=2000, ledger=pb.Ledger())
+    given = status(
+        state="predicting",
+        tasks_total=0,
+        records_done=1000,
+        records_total=2000,
+        ledger=pb.Ledger(),
     )
-    assert text.startswith("training: records 1,000/2,000, samples/s")
+    text = line(given)
+    assert text.startswith("predicting: records 1,000/2,000, samples/s")
     assert "epoch" not in text
+
+
+def test_a_start_says_what_it_waits_for():
+    given = status(state="starting", tasks_done=0, tasks_total=1)
+    assert line(given) == "starting"
+    given.waits_for = "TensorFlow to start in worker-0"
+    assert line(given) == "starting: waiting for TensorFlow to start in worker-0"
+    assert "0/1" not in drawn(given)
+    assert "waiting for TensorFlow to start in worker-0" in drawn(given)
+
+
+@pytest.mark.parametrize("state", ["saving", "evaluating", "exporting", "succeeded"])
+def test_no_rate_is_told_once_training_is_over(state):
+    given = status(state=state, samples_per_second=0.0)
+    assert "samples/s" not in line(given)
+    assert "samples/s" not in drawn(given)
+
+
+def test_the_loss_stands_still_after_the_last_step():
+    course = Course()
+    for state, loss in (("training", 0.7), ("training", 0.5), ("saving", 0.4), ("succeeded", 0.3)):
+        given = status(state=state, loss=loss)
+        course.update(given, 0.0)
+    assert "loss 0.5000" in status_text(given, course)
+
+
+def test_the_time_that_is_left_follows_the_pace():
+    course, ledger = Course(), pb.Ledger(total=1000, pending=1000)
+    for now, pending in ((0.0, 1000), (1.0, 999), (100.0, 400)):
+        ledger.pending = pending
+        course.update(status(ledger=ledger), now)
+    assert course.time_left == "about 1 min"  # 600 records took 100 s, and 400 are left
+    assert "about 1 min left" in status_text(status(), course)
+    course.update(status(state="exporting", ledger=ledger), 101.0)
+    assert course.time_left == ""
 
 
 @pytest.mark.parametrize(
@@ -75,7 +132,7 @@ def test_lines_come_on_changes_and_then_every_few_seconds(monkeypatch):
         return [line[9:] for line in stream.getvalue().splitlines()[before:]]
 
     assert len(lines_of(status())) == 1
-    assert lines_of(status()) == []
+    assert lines_of(status(tasks_done=6)) == []
     assert lines_of(status(messages=["worker-0 died"])) == ["worker-0 died"]
     assert lines_of(status(messages=["worker-0 died"], state="evaluating"))[0][:10] == "evaluating"
     evaluation = pb.EvaluationResult(version=7, metrics={"b": 1, "a": 0.5}, records=1000)
@@ -84,7 +141,49 @@ def test_lines_come_on_changes_and_then_every_few_seconds(monkeypatch):
     assert lines_of(evaluated) == told
     assert lines_of(evaluated) == []
     clock[0] += display.LINE_SECONDS
+    evaluated.tasks_done += 1
     assert len(lines_of(evaluated)) == 1
+
+
+def test_a_log_has_no_equal_lines(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(display.time, "monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    shown = LineDisplay(stream)
+    waiting = status(state="starting", waits_for="worker-0 to start")
+    for _ in range(4 * 90):  # four looks a second
+        shown.update(waiting)
+        clock[0] += 0.25
+    shown.event("the API server is away")
+    shown.event("the API server is away")
+    lines = [each[9:] for each in stream.getvalue().splitlines()]
+    assert lines == [
+        "starting: waiting for worker-0 to start",
+        "starting: waiting for worker-0 to start (for 60 s)",
+        "the API server is away",
+    ]
+
+
+def test_why_a_job_failed_is_told_at_its_end_only():
+    stream = io.StringIO()
+    failure = pb.Failure(kind=pb.USER_ERROR, message="no such column")
+    messages = ["1.0 s: worker-0 died", "2.0 s: the job failed: no such column"]
+    LineDisplay(stream).update(status(state="failed", messages=messages, failure=failure))
+    assert "worker-0 died" in stream.getvalue()
+    assert "no such column" not in stream.getvalue()
+
+
+def test_the_best_evaluation_is_told_beside_the_last():
+    stream = io.StringIO()
+    shown = LineDisplay(stream)
+    for version, auc, loss in ((100, 0.75, 0.6), (200, 0.79, 0.5), (300, 0.78, 0.4)):
+        metrics = {"auc": auc, "loss": loss, "spread": auc}
+        shown.update(status(last_evaluation=pb.EvaluationResult(version=version, metrics=metrics)))
+    *_, last = stream.getvalue().splitlines()
+    told = "auc 0.7800 (best 0.7900 at version 200), loss 0.4000, spread 0.7800 (0 records)"
+    assert last.endswith(f"evaluation at version 300: {told}")
+    assert Best([(1, {"auc": 0.50001})]).better("auc", 0.5) == "", "nobody sees a difference"
+    assert Best([(1, {"auc": None, "out_auc": float("nan")})]).better("out_auc", 0.5) == ""
 
 
 def test_an_evaluation_without_training_has_no_version():
@@ -115,10 +214,10 @@ def test_a_report_names_the_job_folder_where_there_is_one(tmp_path):
     stream = io.StringIO()
     console = Console(file=stream, width=200)
     text = '{"job_name": "swim", "command": "train", "state": "stopped"}'
-    console.print(display.report(JobResult.from_json(text, tmp_path)))
+    console.print(report(JobResult.from_json(text, tmp_path)))
     assert str(tmp_path) in stream.getvalue()
     gone = JobResult("swim", "train", "stopped", tmp_path / "elsewhere")
-    console.print(display.report(gone))
+    console.print(report(gone))
     assert "elsewhere" not in stream.getvalue()
 
 
@@ -131,18 +230,140 @@ def test_the_report_of_a_job_with_progress_says_how_to_go_on(tmp_path, state):
     folder.journal.touch()
     stream = io.StringIO()
     result = JobResult("swim", "train", state, folder.path)
-    Console(file=stream, width=200).print(display.report(result))
+    Console(file=stream, width=200).print(report(result))
     assert f"shoal train --resume {folder.path}" in stream.getvalue()
 
 
-def test_the_stages_are_shown_with_the_largest_first(tmp_path):
-    seconds = {"read": 1.0, "step": 6.0, "pull": 4.0, "training": 10.0}
-    text = "step 60%, pull 40%, read 10%"
+def drawn(given, width=80):
     stream = io.StringIO()
-    console = Console(file=stream, width=120)
-    console.print(display.block(status(stage_seconds=seconds)))
-    result = JobResult("swim", "train", "succeeded", tmp_path, stage_seconds=seconds)
-    console.print(display.report(result))
-    assert stream.getvalue().count(text) == 2
-    assert display.stages_text({}) == ""
-    assert display.stages_text({"pull": 3.0, "ids": 1.0}) == "pull 75%, ids 25%"
+    Console(file=stream, width=width).print(block(given))
+    return stream.getvalue()
+
+
+STAGES = {
+    "wait for data": 1.0,
+    "read": 1.0,
+    "feed": 2.0,
+    "ids": 1.5,
+    "pull": 4.0,
+    "wait for pull": 3.0,
+    "step": 6.0,
+    "push": 2.0,
+    "wait for push": 1.0,
+    "training": 10.0,
+}
+
+
+def test_the_block_fits_a_narrow_terminal_and_its_lines_keep_their_places():
+    metrics = {f"{name}_auc": 0.5 for name in ("click", "buy", "follow", "share", "comment")}
+    evaluation = pb.EvaluationResult(version=1, metrics=metrics, records=1)
+    given = status(
+        job_name="a-job-with-a-rather-long-name-of-its-own",
+        stage_seconds=STAGES,
+        left_out=3,
+        bad_records=1,
+        last_evaluation=evaluation,
+        waits_for="ps-0, ps-1, ps-2 and 5 more to be started again",
+    )
+    text = drawn(given)
+    assert all(len(each) <= 80 for each in text.splitlines())
+    assert len(text.splitlines()) == 7
+    later = {name: seconds * (2 if name == "pull" else 1) for name, seconds in STAGES.items()}
+    given.stage_seconds.update(later)
+    assert len(drawn(given).splitlines()) == 7
+    assert "3 minibatches left out, 1 bad record" in text
+
+
+def test_the_stages_have_one_order_and_a_sentence_names_the_bottleneck(tmp_path):
+    text = (
+        "read 10%, feed 20%, wait for data 10%, ids 15%, pull 40%, wait for pull 30%, "
+        "step 60%, push 20%, wait for push 10%"
+    )
+    assert stages_text(STAGES) == text
+    sentence = "most of the workers' time goes into the model's step in TensorFlow (60%)"
+    assert bottleneck(STAGES) == sentence
+    slow = STAGES | {"feed": 9.0}
+    assert bottleneck(slow) == "most of the workers' time goes into reading and feed (100%)"
+    assert stages_text({}) == bottleneck({}) == ""
+    assert sentence in drawn(status(stage_seconds=STAGES))
+    result = JobResult("swim", "train", "succeeded", tmp_path, stage_seconds=STAGES)
+    stream = io.StringIO()
+    Console(file=stream, width=200).print(report(result))
+    assert text in stream.getvalue()
+    assert sentence in stream.getvalue()
+
+
+def test_a_report_that_is_redirected_has_short_lines_and_whole_paths(tmp_path):
+    place = tmp_path / ("long" * 30)
+    place.mkdir()
+    ledger = {"total": 10**12, "trained_once": 10**12, "repeated": 10**11, "failed": 10**10}
+    result = JobResult(
+        *("swim", "train", "succeeded", place),
+        ledger=ledger,
+        stage_seconds=STAGES,
+        output=str(place),
+        workers={"starts": 2, "deaths": 1},
+    )
+    text = report_text(result)
+    assert all(len(each) <= COLUMNS or str(place) in each for each in text.splitlines())
+    assert str(place) in text
+    assert "worker starts" in text
+
+
+def test_a_bad_record_is_told_in_a_line_or_two():
+    bad = {"data": "training", "source": "a.csv", "place": "row 2", "error": "wrong " * 100}
+    text = bad_records_text([bad])
+    assert len(text) < 300
+    assert text.endswith("...")
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/x/lib/python3.11/site-packages/shoal/worker/module.py", line 44, in user_code
+    yield
+  File "/home/me/model.py", line 9, in feed
+    return dataset.map(parse)
+           ^^^^^^^^^^^^^^^^^^
+  File "/x/lib/python3.11/site-packages/tensorflow/python/data/ops/dataset_ops.py", line 2, in map
+    return map_op._map_v2(
+           ^^^^^^^^^^^^^^^
+  File "/tmp/__autograph_generated_filerf8d6gdo.py", line 10, in tf__parse
+    label = ag__.converted_call(ag__.ld(helper), (ag__.ld(record),), None, fscope)
+AttributeError: in user code:
+
+    File "/home/me/model.py", line 7, in parse  *
+        label = helper(record)
+
+    AttributeError: no such thing
+"""
+
+
+def test_a_failure_is_told_once_with_the_user_s_lines_and_the_log(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    logs = tmp_path / "swim" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "worker-0.1.log").write_text("well")
+    (logs / "worker-1.1.log").write_text(TRACEBACK)
+    message = "feed() of model.py raised AttributeError: no such thing"
+    failure = {"kind": "USER_CODE", "message": message, "traceback": TRACEBACK}
+    print_report(JobResult("swim", "train", "failed", tmp_path / "swim", failure=failure))
+    assert capsys.readouterr().err.splitlines() == [
+        "Your code, the last call last:",
+        '  File "/home/me/model.py", line 9, in feed',
+        "    return dataset.map(parse)",
+        "    ... calls of libraries: 2",
+        '  File "/home/me/model.py", line 7, in parse',
+        "    label = helper(record)",
+        "The whole traceback: swim/logs/worker-1.1.log",
+        f"Error: {message}",
+    ]
+    ours = failure | {"kind": "INTERNAL"}
+    print_report(JobResult("swim", "train", "failed", tmp_path / "swim", failure=ours))
+    assert TRACEBACK in capsys.readouterr().err
+
+
+def test_one_of_a_kind_is_singular(tmp_path):
+    assert [counted(1, "server"), counted(2, "server")] == ["1 server", "2 servers"]
+    stream = io.StringIO()
+    config = JobConfig(model_def="m.f", training_data="/data", num_ps=1, num_workers=2).resolved()
+    LineDisplay(stream).started(config, JobFolder(tmp_path))
+    assert "1 server, 2 workers;" in stream.getvalue()

@@ -132,7 +132,13 @@ def test_an_error_in_the_user_s_code_is_shown_whole(broken, way, words, frame):
     ended = broken[way]
     assert ended.code == 1, ended.out + ended.err
     *trace, line = ended.err.splitlines()
-    assert trace[0].startswith("Traceback (most recent call last)")
+    if way == "loss":
+        assert trace[0] == "Your code, the last call last:"
+        assert trace[-1].startswith("The whole traceback: ")
+        assert not any("site-packages" in each for each in trace)
+    else:  # none of the calls is the user's
+        assert trace[0].startswith("Traceback (most recent call last)")
+    assert line.removeprefix("Error: ") not in ended.out
     assert any(frame in each for each in trace)
     for word in ("Error: ", *words):
         assert word in line

@@ -1,0 +1,52 @@
+"""What a job waits for, in words, for those who look at it. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.master.job import Job
+from shoal.master.membership import ProcessState, ServerSlot, WorkerSlot
+from shoal.master.phases import Phase
+
+SHOWN = 3
+"""So many processes are named."""
+
+
+def waits_for(job: Job) -> str:
+    """`TensorFlow to start in worker-0` and the like; empty while the job gets on."""
+    phase, members = job.flow.phase, job.members
+    if phase.ended:
+        return ""
+    servers = [each for each in members.servers.values() if each.state != ProcessState.ALIVE]
+    workers = list(members.workers.values())
+    if servers:
+        return _to_start(servers) or f"{_names(servers)} to be started again"
+    if not members.workers_alive:
+        if waiting := _to_start([each for each in workers if not each.running]):
+            return waiting
+        starting = [each for each in workers if each.state == ProcessState.STARTING]
+        return f"TensorFlow to start in {_names(starting)}" if starting else "a worker"
+    if phase == Phase.DESCRIBING:
+        return "a worker to build the model and to look at the data"
+    if phase == Phase.LOADING:
+        return "the rows of --restore-from"
+    if phase == Phase.TRAINING and job.record.loss.mean is None:
+        here, least = members.workers_alive, min(job.config.min_workers, members.workers_wanted)
+        if here < least:
+            return f"{least} workers (--min-workers), of which {here} are here"
+        return "the first training step, for which TensorFlow compiles the model"
+    return ""
+
+
+def _to_start(slots: Iterable[ServerSlot | WorkerSlot]) -> str:
+    """Those that are wanted or were started, and have not registered; empty if none."""
+    waiting = [
+        each for each in slots if each.state in (ProcessState.PLANNED, ProcessState.STARTING)
+    ]
+    return f"{_names(waiting)} to start" if waiting else ""
+
+
+def _names(slots: Iterable[ServerSlot | WorkerSlot]) -> str:
+    names = [str(each.id) for each in slots]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

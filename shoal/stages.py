@@ -1,0 +1,59 @@
+"""Where the workers' time goes, in words: the share of each stage, and the bottleneck.
+
+The names of the stages are the worker's; what a share means for the user is owned here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ORDER = (
+    *("read", "feed", "wait for data"),
+    *("ids", "pull", "wait for pull"),
+    "step",
+    *("push", "wait for push"),
+    *("wait for workers", "wait for update"),
+)
+"""The order of a training step, which is that in which stages are shown."""
+
+_GROUPS = {
+    "reading and feed": ("read", "feed"),
+    "pulling rows from the servers": ("ids", "pull"),
+    "the model's step in TensorFlow": ("step",),
+    "pushing gradients to the servers": ("push",),
+    "waiting for the slowest worker": ("wait for workers",),
+    "waiting for the other workers' gradients": ("wait for update",),
+}
+"""What may be the bottleneck -> its stages, which one thread does in turn."""
+
+
+def shares(stage_seconds: Mapping[str, float]) -> dict[str, float]:
+    """The share of each stage in the workers' time in training, in the order of a step.
+
+    Of the stages' sum where nothing was trained. Stages overlap, so shares may add up to
+    more than 1. Empty if no time was spent.
+    """
+    stages = dict(stage_seconds)
+    total = stages.pop("training", 0.0) or sum(stages.values())
+    if not total:
+        return {}
+    place = {name: number for number, name in enumerate(ORDER)}
+    names = sorted(stages, key=lambda name: (place.get(name, len(place)), name))
+    return {name: stages[name] / total for name in names}
+
+
+def stages_text(stage_seconds: Mapping[str, float]) -> str:
+    """The share of each stage, in the order of a step; empty if no time was spent."""
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares(stage_seconds).items())
+
+
+def bottleneck(stage_seconds: Mapping[str, float]) -> str:
+    """A sentence that names what takes most of the workers' time; empty if nothing does."""
+    found = shares(stage_seconds)
+    groups = {
+        words: sum(found.get(name, 0.0) for name in names) for words, names in _GROUPS.items()
+    }
+    words = max(groups, key=lambda each: groups[each])
+    if not groups[words]:
+        return ""
+    return f"most of the workers' time goes into {words} ({groups[words]:.0%})"
