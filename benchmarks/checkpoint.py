@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.server.parts import Server
+from shoal.checkpoints.folders import begin
 from shoal.checkpoints.storage import LocalStorage
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
@@ -140,10 +141,9 @@ def over_grpc(folder: Path, turns: int) -> None:
     def save(root: Path) -> None:
         nonlocal number
         number += 1
-        connection.call(methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(number=number))
-        request = pb.WriteShareRequest(number=number, root=str(root))
-        root.joinpath(f"checkpoint-{number:08d}").mkdir(parents=True)
-        connection.call(methods.WRITE_SHARE, request)
+        of = {"number": number, "nonce": begin(LocalStorage(root), number, "bench").nonce}
+        connection.call(methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
+        connection.call(methods.WRITE_SHARE, pb.WriteShareRequest(**of, root=str(root)))
 
     try:
         compare("pull", server.pull, save, folder, turns)
@@ -157,12 +157,12 @@ def in_process(folder: Path, turns: int, niceness: int) -> None:
     model = filled()
 
     def save(root: Path) -> None:
-        root.mkdir()
+        attempt = begin(LocalStorage(root), 1, "bench")
         if threading.current_thread() is not threading.main_thread():
             # Of this thread alone, on Linux.
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
         at = cut(model, PushRegister())
-        write_share(LocalStorage(root), 0, Routing.even(1), model, at)
+        write_share(attempt, 0, Routing.even(1), model, at)
 
     compare("lookup", lambda ids: model.tables[0].lookup(ids), save, folder, turns)
 

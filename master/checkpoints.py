@@ -28,12 +28,17 @@ RETRY_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Taken:
-    """A checkpoint that is complete. bytes: of all its files. seconds: it took."""
+    """A checkpoint that is complete.
+
+    bytes: of all its files. seconds: it took. nonce: of the attempt to take it, which tells
+    it from another of the same number.
+    """
 
     number: int
     version: int
     bytes: int
     seconds: float
+    nonce: str = ""
 
 
 class Checkpoints:

@@ -14,8 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.checkpoints import folders
-from shoal.checkpoints.folders import folder_name
+from shoal.checkpoints import folders, schema
 from shoal.checkpoints.storage import open_storage
 from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
@@ -59,18 +58,20 @@ def checkpoint_of_log(
     root = open_storage(config.checkpoint_dir)
     root.make()
     number = max(folders.numbers(root), default=0) + 1
+    attempt = folders.begin(root, number, config.job_id)
     command = [sys.executable, "-m", "shoal.ps.log_to_checkpoint", "--config", str(folder.config)]
     numbers = {"--servers": before.num_ps, "--base": base, "--number": number}
     command += [str(word) for pair in numbers.items() for word in pair]
+    command += ["--nonce", attempt.nonce]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         return FromLog(None, why="it could not be done again; see the master's log")
     made = json.loads(done.stdout)
-    replayed, why, shares = made["replayed"], made["why"], made["shares"]
+    replayed, why = made["replayed"], made["why"]
+    shares = [schema.checked(share, schema.ShareEntry) for share in made["shares"]]
     if not shares:
         return FromLog(None, why=why)
-    content = folders.complete(
-        root.child(folder_name(number)), number, config.token or config.job_name, shares, position
-    )
+    content = folders.complete(attempt, shares, position)
     logger.info("checkpoint %d has %d updates of the log; %s", number, replayed, why)
-    return FromLog(Taken(number, content["version"], content["bytes"], 0.0), replayed, why)
+    taken = Taken(number, content["version"], content["bytes"], 0.0, attempt.nonce)
+    return FromLog(taken, replayed, why)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,8 @@ def resume_job(
             root = open_storage(config.checkpoint_dir)
             # One that is whole may be unknown here: the master died before it wrote of it.
             there = numbers(root)
-            checkpoint, refused = newest_good(root, known)
+            nonces = {number: each.nonce for number, each in known.items()}
+            checkpoint, refused = newest_good(root, nonces)
         except OSError as error:
             raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
         for reason in refused:
@@ -251,7 +252,7 @@ def in_checkpoint(
     job: RecordedJob,
     events: Iterable[Event],
     moments: Moments,
-    shares: Sequence[dict[str, Any]],
+    shares: Sequence[Mapping[str, Any]],
     first: int = 0,
 ) -> list[Interval]:
     """What of the training records is in a checkpoint, as "trained" and "touched".
@@ -358,7 +359,7 @@ def _merged(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def _applied(
-    lease: _Lease, leases: Sequence[_Lease], server: int, share: dict[str, Any]
+    lease: _Lease, leases: Sequence[_Lease], server: int, share: Mapping[str, Any]
 ) -> AppliedPush | None:
     """The last push of a lease that a share holds."""
     task = lease.task

@@ -310,7 +310,7 @@ class Runner:
             if self._job.config.durability == "log":
                 # Not before whoever restores is told of it.
                 for server, address in self._addresses().items():
-                    self._servers.complete_checkpoint(server, address, taken.number)
+                    self._servers.complete_checkpoint(server, address, taken.number, taken.nonce)
 
     def _undisturbed(self, fix: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Call `fix` while no update of --sync is under way: all servers have the same ones."""

@@ -121,23 +121,25 @@ class ServerConnections:
             return None
         return AppliedPush(reply.sequence, reply.task, reply.records_done)
 
-    def begin_checkpoint(self, server: ServerId, address: str, number: int) -> None:
+    def begin_checkpoint(self, server: ServerId, address: str, number: int, nonce: str) -> None:
         """Have a server fix what it holds. Raises WireError, PeerUnavailableError."""
-        request = pb.BeginCheckpointRequest(number=number)
+        request = pb.BeginCheckpointRequest(number=number, nonce=nonce)
         self._call_once(server, address, methods.BEGIN_CHECKPOINT, request, BEGIN_DEADLINE)
 
-    def write_share(self, server: ServerId, address: str, number: int, root: str) -> str:
+    def write_share(
+        self, server: ServerId, address: str, number: int, nonce: str, root: str
+    ) -> str:
         """Have a server write what it fixed; returns JSON for the manifest.
 
         Raises WireError, PeerUnavailableError.
         """
-        request = pb.WriteShareRequest(number=number, root=root)
+        request = pb.WriteShareRequest(number=number, nonce=nonce, root=root)
         reply = self._call_once(server, address, methods.WRITE_SHARE, request, WRITE_DEADLINE)
         return reply.share
 
-    def complete_checkpoint(self, server: ServerId, address: str, number: int) -> None:
+    def complete_checkpoint(self, server: ServerId, address: str, number: int, nonce: str) -> None:
         """Tell a server that a checkpoint is complete; the next one's word will do as well."""
-        request = pb.CompleteCheckpointRequest(number=number)
+        request = pb.CompleteCheckpointRequest(number=number, nonce=nonce)
         try:
             self._call_once(
                 server, address, methods.COMPLETE_CHECKPOINT, request, COMPLETE_DEADLINE
@@ -145,9 +147,9 @@ class ServerConnections:
         except (PeerUnavailableError, WireError) as error:
             logger.debug("%s was not told of checkpoint %d: %s", server, number, error)
 
-    def drop_checkpoint(self, server: ServerId, address: str, number: int) -> None:
+    def drop_checkpoint(self, server: ServerId, address: str, number: int, nonce: str) -> None:
         """Have a server give a checkpoint up; one that does not answer does so by itself."""
-        request = pb.DropCheckpointRequest(number=number)
+        request = pb.DropCheckpointRequest(number=number, nonce=nonce)
         try:
             self._call_once(server, address, methods.DROP_CHECKPOINT, request, SHUTDOWN_DEADLINE)
         except (PeerUnavailableError, WireError) as error:

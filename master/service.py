@@ -94,10 +94,12 @@ class MasterService:
             del now
             # Not the first start since the job began or was resumed.
             replay = job.members.server_calls(server, request.incarnation).starts > 1
+            kept = job.checkpoints.kept[::-1] if again else ()
             return pb.RestoreReply(
                 again=again,
                 root=job.config.checkpoint_dir,
-                checkpoints=[c.number for c in job.checkpoints.kept[::-1]] if again else (),
+                checkpoints=[each.number for each in kept],
+                nonces=[each.nonce for each in kept],
                 replay=replay,
                 saved=job.config.restore_from if again else "",
                 holder=job.members.holder_of(server) if replay else "",

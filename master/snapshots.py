@@ -6,7 +6,6 @@ write it, and only then is the manifest written. When, and what follows, is chec
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from shoal.checkpoints import folders, manifests
-from shoal.checkpoints.folders import folder_name
+from shoal.checkpoints.folders import Attempt, folder_name
 from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.schema import Manifest, SchemaError, share_entry
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config import JobConfig
 from shoal.master.checkpoints import Taken
@@ -36,7 +36,7 @@ class CheckpointTaker:
 
     def __init__(self, config: JobConfig, servers: ServerConnections) -> None:
         self._root = config.checkpoint_dir
-        self._job = config.token or config.job_name
+        self._job = config.job_id
         self._servers = servers
         self._last = 0
 
@@ -45,16 +45,18 @@ class CheckpointTaker:
         found = []
         try:
             root = open_storage(self._root)
-            for number in folders.numbers(root):
-                try:
-                    checkpoint = folders.Checkpoint(root, number)
-                except CheckpointError as error:
-                    logger.warning("checkpoint %d is not counted: %s", number, error)
-                    continue
-                if checkpoint.job == self._job:
-                    found.append(Taken(number, checkpoint.version, checkpoint.bytes, 0.0))
+            there = folders.numbers(root)
         except OSError as error:
             logger.warning("looking for checkpoints: %s", error)
+            return []
+        for number in there:
+            try:
+                each = folders.Checkpoint(root, number)
+            except CheckpointError as error:
+                logger.warning("checkpoint %d is not counted: %s", number, error)
+                continue
+            if each.job == self._job:
+                found.append(Taken(number, each.version, each.bytes, 0.0, each.nonce))
         return found
 
     def take(
@@ -70,50 +72,55 @@ class CheckpointTaker:
         Raises TakingError; then nothing of it is left, as far as that can be removed.
         """
         began = time.monotonic()
-        folder = None
-        number = 0
+        attempt = None
         try:
             root = open_storage(self._root)
             root.make()
             number = self._last = max([self._last, *folders.numbers(root)]) + 1
-            folder = root.child(folder_name(number))
-            folder.make()
-            content = self._write(folder, number, addresses, ledger, undisturbed)
-        except (OSError, WireError, PeerUnavailableError) as error:
-            for server, address in addresses.items():
-                self._servers.drop_checkpoint(server, address, number)
-            if folder is not None:
-                self._remove(folder)
+            attempt = folders.begin(root, number, self._job)
+            content = self._write(attempt, addresses, ledger, undisturbed)
+        except (OSError, SchemaError, WireError, PeerUnavailableError) as error:
+            if attempt is not None:
+                for server, address in addresses.items():
+                    self._servers.drop_checkpoint(server, address, attempt.number, attempt.nonce)
+                self._remove(attempt.folder)
             raise TakingError(_reason(error, self._root)) from error
         seconds = time.monotonic() - began
-        return Taken(number, content["version"], content["bytes"], seconds)
+        self._remove_abandoned(root)
+        return Taken(number, content["version"], content["bytes"], seconds, attempt.nonce)
 
     def _write(
         self,
-        folder: Storage,
-        number: int,
+        attempt: Attempt,
         addresses: Mapping[ServerId, str],
         ledger: Callable[[], dict[str, Any]],
         undisturbed: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]],
-    ) -> dict[str, Any]:
+    ) -> Manifest:
+        number, nonce = attempt.number, attempt.nonce
+
         def of_all(call: Callable[[ServerId, str], Any]) -> list[Any]:
             return list(threads.map(call, addresses.keys(), addresses.values()))
 
         with ThreadPoolExecutor(len(addresses), thread_name_prefix="checkpoint") as threads:
 
             def fix() -> dict[str, Any]:
-                of_all(lambda server, at: self._servers.begin_checkpoint(server, at, number))
+                of_all(lambda server, at: self._servers.begin_checkpoint(server, at, number, nonce))
                 return ledger()
 
             position = undisturbed(fix)
             faults.point("checkpoint-begun")
             shares = of_all(
-                lambda server, at: self._servers.write_share(server, at, number, self._root)
+                lambda server, at: self._servers.write_share(server, at, number, nonce, self._root)
             )
         faults.point("checkpoint-written")
-        return folders.complete(
-            folder, number, self._job, [json.loads(share) for share in shares], position
-        )
+        return folders.complete(attempt, [share_entry(share) for share in shares], position)
+
+    def _remove_abandoned(self, root: Storage) -> None:
+        """Now that every server has let go of what an earlier master began."""
+        try:
+            folders.remove_abandoned(root, self._job)
+        except OSError as error:
+            logger.warning("looking for what was left of checkpoints: %s", error)
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove checkpoints that are not wanted any more; what cannot be removed stays."""

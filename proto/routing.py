@@ -1,11 +1,14 @@
 """The routing table as NumPy arrays: which server owns which of 16,384 slots.
 
-An id's slot is computed in native/ids. Owns the even, contiguous default and the
-conversion from and to the message; who issues a new table is the master's affair.
+An id's slot is computed in native/ids. Owns the even, contiguous default, the conversion
+from and to the message, and how flat vectors are cut; who issues a new table is the
+master's affair.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,3 +59,9 @@ class Routing:
 def slice_of(size: int, server: int, servers: int) -> slice:
     """The elements of a flat vector of `size` that server `server` of `servers` holds."""
     return slice(server * size // servers, (server + 1) * size // servers)
+
+
+def flat_size(variables: Sequence[pb.VariableSpec]) -> int:
+    """Elements of the flat vector that holds `variables`."""
+    sizes: list[int] = [math.prod(variable.shape) for variable in variables]
+    return sum(sizes)

@@ -441,10 +441,12 @@ class ServerStatus(_message.Message):
     def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[LostPushes, _Mapping]]] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
-    __slots__ = ("number",)
+    __slots__ = ("number", "nonce")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     number: int
-    def __init__(self, number: _Optional[int] = ...) -> None: ...
+    nonce: str
+    def __init__(self, number: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class BeginCheckpointReply(_message.Message):
     __slots__ = ("version",)
@@ -453,12 +455,14 @@ class BeginCheckpointReply(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class WriteShareRequest(_message.Message):
-    __slots__ = ("number", "root")
+    __slots__ = ("number", "root", "nonce")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     number: int
     root: str
-    def __init__(self, number: _Optional[int] = ..., root: _Optional[str] = ...) -> None: ...
+    nonce: str
+    def __init__(self, number: _Optional[int] = ..., root: _Optional[str] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class WriteShareReply(_message.Message):
     __slots__ = ("share",)
@@ -467,20 +471,24 @@ class WriteShareReply(_message.Message):
     def __init__(self, share: _Optional[str] = ...) -> None: ...
 
 class DropCheckpointRequest(_message.Message):
-    __slots__ = ("number",)
+    __slots__ = ("number", "nonce")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     number: int
-    def __init__(self, number: _Optional[int] = ...) -> None: ...
+    nonce: str
+    def __init__(self, number: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class DropCheckpointReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class CompleteCheckpointRequest(_message.Message):
-    __slots__ = ("number",)
+    __slots__ = ("number", "nonce")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     number: int
-    def __init__(self, number: _Optional[int] = ...) -> None: ...
+    nonce: str
+    def __init__(self, number: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class CompleteCheckpointReply(_message.Message):
     __slots__ = ()
@@ -601,20 +609,22 @@ class RestoreRequest(_message.Message):
     def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
-    __slots__ = ("again", "root", "checkpoints", "replay", "holder", "saved")
+    __slots__ = ("again", "root", "checkpoints", "nonces", "replay", "holder", "saved")
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    NONCES_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
     again: bool
     root: str
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
+    nonces: _containers.RepeatedScalarFieldContainer[str]
     replay: bool
     holder: str
     saved: str
-    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., replay: bool = ..., holder: _Optional[str] = ..., saved: _Optional[str] = ...) -> None: ...
+    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., saved: _Optional[str] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("server", "incarnation")

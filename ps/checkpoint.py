@@ -8,21 +8,24 @@ master's to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.checkpoints import arrow, folders, manifests
-from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.storage import Storage
+from shoal.checkpoints import arrow, contents, folders, manifests
+from shoal.checkpoints.contents import dense_slices, state_slice
+from shoal.checkpoints.folders import Attempt, Checkpoint
+from shoal.checkpoints.manifests import FORMAT
 from shoal.native import ids as native_ids
-from shoal.proto.routing import Routing, slice_of
-from shoal.ps.gradients import flat_size
+from shoal.proto.routing import Routing, flat_size, slice_of
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import FrozenDense, ServerModel
+
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import AppliedPush, PagedFile, Share, ShareEntry
 
 ROWS_PER_PIECE = 32768
 
@@ -55,23 +58,26 @@ def cut(
 
 
 def write_share(
-    folder: Storage,
+    attempt: Attempt,
     server: int,
     routing: Routing,
     model: ServerModel,
     at: Cut,
     between_pieces: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Write the share of a cut into `folder`, and thaw the model.
+) -> ShareEntry:
+    """Write the share of a cut into an attempt's folder, and thaw the model.
 
     between_pieces: called between two pieces of rows; what it raises ends the writing.
 
     Returns what the manifest of the whole says of it. Raises OSError if files cannot be
     written, MemoryError if rows changed meanwhile do not fit.
     """
-    files: list[dict[str, Any]] = []
+    from shoal.checkpoints import schema  # late: it takes the start of a process a while
+
+    files: list[PagedFile] = []
     rows: list[int] = []
-    prefix = f"server-{server:04d}"
+    prefix = schema.share_prefix(server, attempt.nonce)
+    *names, dense, state = schema.share_files(prefix, len(model.tables))
 
     def pieces(table: Any) -> Iterator[dict[str, Any]]:
         for piece in table.snapshot(ROWS_PER_PIECE):
@@ -80,27 +86,28 @@ def write_share(
             between_pieces()
 
     try:
-        for position, table in enumerate(model.tables):
+        for name, table in zip(names, model.tables, strict=True):
             rows.append(0)
-            name = f"{prefix}.table-{position:04d}.arrow"
-            files.append(arrow.write(folder, name, pieces(table)))
+            files.append(arrow.write(attempt.folder, name, pieces(table)))
     finally:
         model.thaw()
-    for name, vectors in (("dense", at.dense.trainable), ("state", {"values": at.dense.state})):
-        files.append(arrow.write_vectors(folder, f"{prefix}.{name}.arrow", vectors))
-    content = {
-        "format": folders.FORMAT,
+    for name, vectors in ((dense, at.dense.trainable), (state, {"values": at.dense.state})):
+        files.append(arrow.write_vectors(attempt.folder, name, vectors))
+    content: Share = {
+        "format": FORMAT,
+        "number": attempt.number,
+        "nonce": attempt.nonce,
         "server": server,
         "servers": routing.servers,
         "routing": folders.text(routing.to_message()),
         "model": folders.text(model.spec),
         "version": at.dense.version,
         "step": at.dense.step,
-        "pushes": at.applied,
+        "pushes": cast("list[AppliedPush]", at.applied),
         "rows": rows,
         "files": files,
     }
-    described = manifests.write(folder, f"{prefix}.json", content)
+    described = manifests.write(attempt.folder, f"{prefix}.json", content)
     size = described["bytes"] + sum(each["bytes"] for each in files)
     return {"manifest": described, "bytes": size, "version": at.dense.version}
 
@@ -113,14 +120,13 @@ def restore(
     With another number of servers no push is known as applied: the workers that sent them
     are gone. Raises CheckpointError naming a file that is not as written.
     """
-    spec = checkpoint.model
-    model = ServerModel(spec, server, routing.servers)
+    model = ServerModel(checkpoint.model, server, routing.servers)
     same = checkpoint.same_cut(routing)
     # A share of the same cut holds all that is ours.
-    shares = [checkpoint.shares[server]] if same else checkpoint.shares
+    shares = [server] if same else range(len(checkpoint.shares))
     for share in shares:
         for position, table in enumerate(model.tables):
-            for columns in arrow.read(checkpoint.folder, share["files"][position]):
+            for columns in contents.table_pieces(checkpoint, share, position):
                 ids = columns.pop("id")
                 ours = routing.owners[native_ids.slot_of(ids)] == server
                 rows = {name: np.ascontiguousarray(c[ours]) for name, c in columns.items()}
@@ -131,32 +137,39 @@ def restore(
                     use_counts=rows.pop("uses"),
                     slots={name.removeprefix(arrow.SLOT): rows[name] for name in rows},
                 )
-    dense = _vectors(checkpoint, shares, server, routing, -2, flat_size(spec.trainable))
-    state = _vectors(checkpoint, shares, server, routing, -1, flat_size(spec.non_trainable))
-    version = max(share["version"] for share in shares)
-    step = max(share.get("step", share["version"]) for share in shares)
+    spec = checkpoint.model
+    dense = _ours(checkpoint, shares, server, routing, flat_size(spec.trainable), dense_slices)
+    state = _ours(
+        checkpoint,
+        shares,
+        server,
+        routing,
+        flat_size(spec.non_trainable),
+        lambda *share: {"values": state_slice(*share)},
+    )
+    version = max(checkpoint.shares[share]["version"] for share in shares)
+    step = max(checkpoint.shares[share]["step"] for share in shares)
     model.restore(version, step, dense, state["values"])
     if same:
-        pushes.restore(shares[0]["pushes"])
+        pushes.restore([{**push} for push in checkpoint.shares[server]["pushes"]])
     return model
 
 
-def _vectors(
+def _ours(
     checkpoint: Checkpoint,
-    shares: list[dict[str, Any]],
+    shares: Iterable[int],
     server: int,
     routing: Routing,
-    file: int,
     size: int,
+    slices: Callable[[Checkpoint, int], dict[str, Float32]],
 ) -> dict[str, Float32]:
-    """The slice of the flat vectors in a file that this server is to hold."""
+    """What this server is to hold of flat vectors of `size`, of which shares have slices."""
     ours = slice_of(size, server, routing.servers)
     parts: dict[str, list[Float32]] = {}
     for share in shares:
-        theirs = slice_of(size, share["server"], share["servers"])
-        for columns in arrow.read(checkpoint.folder, share["files"][file]):
-            for name, column in columns.items():
-                start = max(0, ours.start - theirs.start)
-                part = column[start : max(start, ours.stop - theirs.start)]
-                parts.setdefault(name, []).append(part)
+        theirs = slice_of(size, share, len(checkpoint.shares))
+        for name, column in slices(checkpoint, share).items():
+            start = max(0, ours.start - theirs.start)
+            part = column[start : max(start, ours.stop - theirs.start)]
+            parts.setdefault(name, []).append(part)
     return {name: np.concatenate(each) for name, each in parts.items()}

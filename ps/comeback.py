@@ -31,9 +31,9 @@ def newest_share(
     None if there is none.
     """
     refused = []
-    for number in plan.checkpoints:
+    for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
         try:
-            checkpoint = Checkpoint(open_storage(plan.root), number)
+            checkpoint = Checkpoint(open_storage(plan.root), number, nonce)
             model = restore(checkpoint, server, routing, pushes)
         except (CheckpointError, OSError) as error:
             logger.error("checkpoint %d is refused: %s", number, error)

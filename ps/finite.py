@@ -14,8 +14,8 @@ import numpy as np
 from shoal.native.finite import first_not_finite
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import slice_of
-from shoal.ps.gradients import Gradients, flat_size
+from shoal.proto.routing import flat_size, slice_of
+from shoal.ps.gradients import Gradients
 
 SHOWN_IDS = 5
 """Most ids of a table in a message."""

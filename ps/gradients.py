@@ -5,7 +5,6 @@ Owns no values: applying a push is tables.py's, unpacking it unpack.py's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,16 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native import averaging
-from shoal.proto import shoal_pb2 as pb
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
-
-
-def flat_size(variables: Sequence[pb.VariableSpec]) -> int:
-    """Elements of the flat vector that holds `variables`."""
-    sizes: list[int] = [math.prod(variable.shape) for variable in variables]
-    return sum(sizes)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from shoal import log
-from shoal.checkpoints.folders import Checkpoint, folder_name
+from shoal.checkpoints.folders import Attempt, Checkpoint, folder_name
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config import JobConfig
@@ -38,28 +38,30 @@ from shoal.ps.tables import ServerModel
 @click.option("--servers", required=True, type=int, help="How many there were.")
 @click.option("--base", required=True, type=int, help="Checkpoint to start from; 0: none.")
 @click.option("--number", required=True, type=int, help="Of the checkpoint to be made.")
-def main(config: Path, servers: int, base: int, number: int) -> None:
+@click.option("--nonce", required=True, help="Of the attempt to make it.")
+def main(config: Path, servers: int, base: int, number: int, nonce: str) -> None:
     """Write the shares of checkpoint NUMBER: checkpoint BASE and the logs after it."""
     try:
         job = JobConfig.load(config)
         log.configure("log-to-checkpoint", job.log_level)
         keep_freed_memory()
         logs = JobFolder(config.parent).update_log
-        made = recovered(logs, job.checkpoint_dir, servers, base, number)
+        made = recovered(logs, job.checkpoint_dir, servers, base, number, nonce)
     except (UserError, CheckpointError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     click.echo(json.dumps(made))
 
 
-def recovered(logs: Path, root: str, servers: int, base: int, number: int) -> dict[str, object]:
+def recovered(
+    logs: Path, root: str, servers: int, base: int, number: int, nonce: str
+) -> dict[str, object]:
     """Make the shares; returns what is to be printed.
 
     Raises CheckpointError if checkpoint `base` is not good, OSError if files cannot be written.
     """
     storage, routing = open_storage(root), Routing.even(servers)
-    folder = storage.child(folder_name(number))
-    folder.make()
+    attempt = Attempt(storage.child(folder_name(number)), number, nonce)
     shares, replayed, why = [], 0, []
     for server in range(servers):
         pushes = PushRegister()
@@ -74,9 +76,9 @@ def recovered(logs: Path, root: str, servers: int, base: int, number: int) -> di
             why.append(f"ps-{server}: {done.why}")
         if done.model is not None:
             at = cut(done.model, pushes)
-            shares.append(write_share(folder, server, routing, done.model, at))
+            shares.append(write_share(attempt, server, routing, done.model, at))
     if not replayed or len(shares) < servers:
-        folder.remove()
+        attempt.folder.remove()
         shares = []
     return {"replayed": replayed, "why": "; ".join(why), "shares": shares}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shoal.checkpoints import manifests
-from shoal.checkpoints.folders import folder_name
+from shoal.checkpoints.folders import Attempt, folder_name
 from shoal.checkpoints.storage import open_storage
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
@@ -42,12 +42,17 @@ class _DroppedError(Exception):
 @dataclass
 class _UnderWay:
     number: int
+    nonce: str
     model: ServerModel
     at: Cut
     timer: threading.Timer
     writing: bool = False
     dropped: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
+
+    def is_of(self, number: int, nonce: str) -> bool:
+        """Whether this is that attempt. A number alone may have come before."""
+        return (self.number, self.nonce) == (number, nonce)
 
     def go_on(self) -> None:
         """Between two pieces of rows."""
@@ -78,22 +83,24 @@ class Shares:
         self._under_way: _UnderWay | None = None
 
     def begin(self, request: pb.BeginCheckpointRequest) -> pb.BeginCheckpointReply:
-        """Fix what is there now; a repeated call changes nothing, another number replaces."""
+        """Fix what is there now; a repeated call changes nothing, another attempt replaces."""
         with self._lock:
             under_way = self._under_way
-            if under_way is None or under_way.number != request.number:
+            if under_way is None or not under_way.is_of(request.number, request.nonce):
                 if under_way is not None:
                     self._drop(under_way)
                 model = self._model()
-                timer = threading.Timer(BEGUN_SECONDS, self._expire, (request.number,))
+                timer = threading.Timer(
+                    BEGUN_SECONDS, self._expire, (request.number, request.nonce)
+                )
                 timer.daemon = True
                 try:
-                    log, number = self.log, request.number
-                    noted = (lambda at: log.cut(number, at)) if log else (lambda _: None)
+                    log, number, nonce = self.log, request.number, request.nonce
+                    noted = (lambda at: log.cut(number, nonce, at)) if log else (lambda _: None)
                     at = cut(model, self._pushes, noted)
                 except MemoryError as error:
                     raise WireError(pb.CHECKPOINT_FAILED, "no memory for it") from error
-                under_way = _UnderWay(request.number, model, at, timer)
+                under_way = _UnderWay(number, nonce, model, at, timer)
                 timer.start()
                 self._under_way = under_way
             return pb.BeginCheckpointReply(version=under_way.at.dense.version)
@@ -102,7 +109,11 @@ class Shares:
         """Write what `begin` fixed. Raises WireError(CHECKPOINT_FAILED)."""
         with self._lock:
             under_way = self._under_way
-            if under_way is None or under_way.number != request.number or under_way.writing:
+            if (
+                under_way is None
+                or not under_way.is_of(request.number, request.nonce)
+                or under_way.writing
+            ):
                 raise WireError(
                     pb.CHECKPOINT_FAILED,
                     f"checkpoint {request.number} is not waiting to be written",
@@ -113,7 +124,7 @@ class Shares:
         try:
             folder = open_storage(request.root).child(folder_name(request.number))
             share = write_share(
-                folder,
+                Attempt(folder, request.number, request.nonce),
                 self._server,
                 self._ownership.routing,
                 under_way.model,
@@ -144,17 +155,17 @@ class Shares:
     def complete(self, request: pb.CompleteCheckpointRequest) -> pb.CompleteCheckpointReply:
         """A checkpoint is whole, and found by whoever restores."""
         if self.log is not None:
-            self.log.completed(request.number)
+            self.log.completed(request.number, request.nonce)
         return pb.CompleteCheckpointReply()
 
     def drop(self, request: pb.DropCheckpointRequest) -> pb.DropCheckpointReply:
         """Give up a checkpoint, if it is under way."""
-        self._expire(request.number)
+        self._expire(request.number, request.nonce)
         return pb.DropCheckpointReply()
 
-    def _expire(self, number: int) -> None:
+    def _expire(self, number: int, nonce: str) -> None:
         with self._lock:
-            if self._under_way is not None and self._under_way.number == number:
+            if self._under_way is not None and self._under_way.is_of(number, nonce):
                 self._drop(self._under_way)
 
     def _drop(self, under_way: _UnderWay) -> None:

@@ -22,8 +22,8 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
-from shoal.proto.routing import slice_of
-from shoal.ps.gradients import Gradients, Ticket, Update, flat_size
+from shoal.proto.routing import flat_size, slice_of
+from shoal.ps.gradients import Gradients, Ticket, Update
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]

@@ -46,8 +46,9 @@ NEAR = 0.5
 
 @dataclass(frozen=True)
 class _Noted:
-    """Where the log `name` was at a cut; as the sink's `drop` takes it."""
+    """Where the log `name` was at the cut of an attempt; as the sink's `drop` takes it."""
 
+    nonce: str
     name: str
     step: int
     applied: list[pb.PushIdentity]
@@ -181,7 +182,7 @@ class UpdateLog:
 
     # ------------------------------------------------------------ checkpoints
 
-    def cut(self, number: int, cut: Cut) -> None:
+    def cut(self, number: int, nonce: str, cut: Cut) -> None:
         """A checkpoint's share is fixed, and no push is under way."""
         with self._lock:
             name = self._name if self._on else ""
@@ -191,12 +192,14 @@ class UpdateLog:
             with self._losing(name):
                 mark = self._sink.mark(applied)
         with self._lock:
-            self._cuts[number] = _Noted(name, cut.dense.step, applied, mark)
+            self._cuts[number] = _Noted(nonce, name, cut.dense.step, applied, mark)
 
-    def completed(self, number: int) -> None:
+    def completed(self, number: int, nonce: str) -> None:
         """A checkpoint is complete and will be found: what is in it need not be in the log."""
         with self._lock:
             noted = self._cuts.get(number)
+            if noted is not None and noted.nonce != nonce:
+                return  # of an earlier master's attempt, whose number came again
             self._cuts = {n: each for n, each in self._cuts.items() if n > number}
             if noted is None:
                 return  # fixed by an earlier incarnation

@@ -213,15 +213,14 @@ def _newest(root: Storage, numbers: list[int]) -> Checkpoint:
 
 def _pieces(found: Checkpoint, table: str, server: int) -> Iterator[dict[str, Any]]:
     """What a server wrote of a table. Raises UserError if it is unknown or damaged."""
-    from shoal.checkpoints import arrow
+    from shoal.checkpoints import contents
     from shoal.checkpoints.manifests import CheckpointError
 
     names = [each.name for each in found.model.tables]
     if table not in names:
         known = ", ".join(names) or "none"
         raise UserError(f"checkpoint {found.number} has no table {table!r}; its tables: {known}")
-    described = found.shares[server]["files"][names.index(table)]
     try:
-        yield from arrow.read(found.folder, described)
+        yield from contents.table_pieces(found, server, names.index(table))
     except CheckpointError as error:
         raise UserError(str(error)) from error

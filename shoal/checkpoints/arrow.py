@@ -6,8 +6,8 @@ optimizer slot, `version` and `uses`; a vector's file a column for the values an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,13 @@ import pyarrow as pa
 from shoal.checkpoints import manifests
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage
+from shoal.native.optimizers import OptimizerSpec
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import File
+    from shoal.checkpoints.schema import PagedFile
+
+MAGIC = b"ARROW1\0\0"
+"""Before the schema, of which a reader of a stream knows nothing."""
 
 SLOT = "slot:"
 """Before an optimizer slot's name in a column's."""
@@ -40,8 +44,12 @@ def row_columns(
     return columns | {"version": pa.array(versions), "uses": pa.array(uses)}
 
 
-def write(storage: Storage, name: str, pieces: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Write pieces of one schema; no piece is an empty file. Returns its description."""
+def write(storage: Storage, name: str, pieces: Iterable[dict[str, Any]]) -> PagedFile:
+    """Write pieces of one schema; no piece is an empty file. Returns its description.
+
+    A page of the file is a piece, the first with the schema before it; the last is the end
+    of the file, which has no rows.
+    """
     with manifests.writing(storage, name) as file:
         writer = None
         for columns in pieces:
@@ -49,46 +57,77 @@ def write(storage: Storage, name: str, pieces: Iterable[dict[str, Any]]) -> dict
             if writer is None:
                 writer = pa.ipc.new_file(file, batch.schema)
             writer.write_batch(batch)
+            file.end_page()
         if writer is None:
             writer = pa.ipc.new_file(file, pa.schema([]))
         writer.close()
-    return {**file.described}
+        file.end_page()
+    return file.paged
 
 
-def write_vectors(storage: Storage, name: str, vectors: dict[str, Float32]) -> dict[str, Any]:
+def write_vectors(storage: Storage, name: str, vectors: dict[str, Float32]) -> PagedFile:
     """Write vectors of one length by name. Returns the file's description."""
     return write(storage, name, [{key: pa.array(each) for key, each in vectors.items()}])
 
 
-def read(storage: Storage, described: dict[str, Any]) -> Iterator[dict[str, Array]]:
-    """The pieces of a file, checked before: columns by name, lists as [n, length].
+def read(
+    storage: Storage, described: PagedFile, columns: Mapping[str, pa.DataType]
+) -> Iterator[dict[str, Array]]:
+    """The pieces of a file: columns by name, lists as [n, length]. Each byte is read once.
 
-    Raises CheckpointError naming the file if it is not as written.
+    columns: that it is to have, in this order. A piece is compared with its checksum before
+    it is given. Raises CheckpointError naming the file if it is not as written, or not of
+    these columns.
     """
-    name = manifests.check(storage, cast("File", described))
-    try:
-        path = storage.local_path(name)
-        if path is not None:
-            with pa.memory_map(str(path)) as source:
-                yield from _batches(source)
-        else:
-            with storage.read(name) as file:
-                yield from _batches(file)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise CheckpointError(f"{storage.path(name)}: {error}") from error
+    path = storage.path(described["name"])
+    schema = None
+    end = len(described["pages"]) - 1
+    for number, page in enumerate(manifests.pages(storage, described)):
+        if number == end:
+            continue  # for readers that go by the file's end
+        try:
+            # Of a file that is read from its beginning this is the form for streams.
+            if schema is None:
+                stream = pa.ipc.open_stream(pa.BufferReader(page[len(MAGIC) :]))
+                schema, batch = stream.schema, stream.read_next_batch()
+            else:
+                batch = pa.ipc.read_record_batch(pa.py_buffer(page), schema)
+            batch.validate(full=True)
+            wanted = pa.schema(columns)
+            if schema.names != wanted.names or schema.types != wanted.types:
+                found = " ".join(f"{field.name}:{field.type}" for field in schema)
+                raise CheckpointError(f"{path}: has other columns than its table: {found}")
+            if any(column.null_count for column in batch.columns):
+                raise CheckpointError(f"{path}: a value is missing")
+            piece = {name: _numbers(batch.column(name)) for name in columns}
+        except (OSError, ValueError, StopIteration, pa.ArrowException) as error:
+            raise CheckpointError(f"{path}: not a file of rows: {error}") from error
+        yield piece
 
 
-def _batches(source: Any) -> Iterator[dict[str, Array]]:
-    reader = pa.ipc.open_file(source)
-    for number in range(reader.num_record_batches):
-        batch = reader.get_batch(number)
-        columns = zip(batch.schema.names, batch.columns, strict=True)
-        yield {name: _numbers(column) for name, column in columns}
+def table_columns(dim: int, optimizer: OptimizerSpec) -> dict[str, pa.DataType]:
+    """Columns of a table's file."""
+    slots = dict.fromkeys(optimizer.slot_names, optimizer.slot_width(dim))
+    lists = {"values": dim} | {SLOT + name: width for name, width in slots.items()}
+    return {
+        "id": pa.int64(),
+        **{name: pa.list_(pa.float32(), width) for name, width in lists.items()},
+        "version": pa.uint32(),
+        "uses": pa.uint32(),
+    }
+
+
+def vector_columns(names: Iterable[str]) -> dict[str, pa.DataType]:
+    """Columns of a file of vectors."""
+    return dict.fromkeys(names, pa.float32())
 
 
 def _numbers(column: Any) -> Array:
     if pa.types.is_fixed_size_list(column.type):
-        flat: Array = column.flatten().to_numpy()
+        values = column.flatten()
+        if values.null_count:
+            raise ValueError("a value is missing")
+        flat: Array = values.to_numpy()
         return flat.reshape(len(column), column.type.list_size)
     numbers: Array = column.to_numpy()
     return numbers

@@ -7,26 +7,41 @@ the manifest of the whole says. Reads no rows (arrow.py).
 from __future__ import annotations
 
 import base64
+import logging
 import re
+import secrets
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.checkpoints import manifests
-from shoal.checkpoints.manifests import MANIFEST, CheckpointError
+from shoal.checkpoints.manifests import FORMAT, MANIFEST, CheckpointError
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 
-FORMAT = 2
-NAME = re.compile(r"checkpoint-(\d{8,})")
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import Manifest, Share, ShareEntry
+
+logger = logging.getLogger(__name__)
+
+
+NAME = re.compile(r"checkpoint-(\d{8,18})")
 """Of a checkpoint's folder; the group is its number."""
+
+BEGUN = "begun.json"
+"""In the folder of a checkpoint that is under way: whose it is. So nobody removes another
+job's, and on an object store, which has no folders, its number is taken."""
+
+OURS = re.compile(r"(server-\d{4,}\.[0-9a-f]{16}\..+|begun\.json|manifest\.json)(\.tmp)?")
+"""Names of files in the folder of a checkpoint that is not complete."""
 
 
 def folder_name(number: int) -> str:
-    """The folder of checkpoint `number`, counted from 1 and never used again."""
+    """The folder of checkpoint `number`, counted from 1."""
     return f"checkpoint-{number:08d}"
 
 
@@ -35,7 +50,9 @@ def numbers(root: Storage) -> list[int]:
 
     Raises OSError if the folder cannot be read.
     """
-    return sorted(int(match[1]) for each in root.names() if (match := NAME.fullmatch(each)))
+    found = ((each, int(match[1])) for each in root.names() if (match := NAME.fullmatch(each)))
+    # A folder with another number of zeros before its number is not ours.
+    return sorted(number for name, number in found if number and name == folder_name(number))
 
 
 def text(message: pb.ModelSpec | pb.RoutingTable) -> str:
@@ -43,70 +60,150 @@ def text(message: pb.ModelSpec | pb.RoutingTable) -> str:
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
 
 
-def complete(
-    folder: Storage, number: int, job: str, shares: Sequence[dict[str, Any]], ledger: dict[str, Any]
-) -> dict[str, Any]:
-    """Make the shares in `folder` a checkpoint: the last step of taking one.
+@dataclass(frozen=True)
+class Attempt:
+    """A checkpoint that is being taken.
 
-    job: whose it is. shares: what each server said of its own, by server: `manifest` (name,
-    size and checksum of its manifest), `bytes`, `version`. ledger: the master's position.
-    Returns the manifest.
+    nonce: of this attempt alone. Its number may come twice, where a master was killed before
+    anything of it was seen; the nonce tells one from the other. job: the id of the job that
+    takes it, for who completes it.
     """
-    content = {
+
+    folder: Storage
+    number: int
+    nonce: str
+    job: str = ""
+
+
+def begin(root: Storage, number: int, job: str) -> Attempt:
+    """Have the folder of a new checkpoint of `job` exist. Raises OSError."""
+    attempt = Attempt(root.child(folder_name(number)), number, secrets.token_hex(8), job)
+    attempt.folder.make()
+    content = {"format": FORMAT, "number": number, "nonce": attempt.nonce, "job": job}
+    manifests.write(attempt.folder, BEGUN, content)
+    return attempt
+
+
+def complete(attempt: Attempt, shares: Sequence[ShareEntry], ledger: dict[str, Any]) -> Manifest:
+    """Make the shares in an attempt's folder a checkpoint: the last step of taking one.
+
+    shares: what each server said of its own, by server. ledger: the master's position.
+    Returns the manifest. Raises OSError.
+    """
+    content: Manifest = {
         "format": FORMAT,
-        "number": number,
-        "job": job,
+        "number": attempt.number,
+        "nonce": attempt.nonce,
+        "job": attempt.job,
         "created": time.time(),
         "bytes": sum(share["bytes"] for share in shares),
         "version": max(share["version"] for share in shares),
         "shares": list(shares),
         "ledger": ledger,
     }
-    manifests.write(folder, MANIFEST, content)
+    manifests.write(attempt.folder, MANIFEST, content)
+    try:
+        attempt.folder.discard(BEGUN)
+    except OSError as error:
+        # It is a checkpoint all the same.
+        logger.warning("%s stays: %s", attempt.folder.path(BEGUN), error)
     return content
 
 
-def _dict(content: Any) -> dict[str, Any]:
-    return dict(content)
+def remove_abandoned(root: Storage, job: str, under_way: int = 0) -> None:
+    """Remove what killed processes of `job` left of checkpoints that they did not complete.
+
+    under_way: number of one that is not to be touched. Nothing that is not ours is removed:
+    a folder in which anything else is stays. Raises OSError.
+    """
+    from shoal.checkpoints import schema  # late: it takes the start of a process a while
+
+    for number in numbers(root):
+        folder = root.child(folder_name(number))
+        names = folder.names()
+        if number == under_way or MANIFEST in names or BEGUN not in names:
+            continue
+        try:
+            left = manifests.read(folder, BEGUN, FORMAT, schema.checked_begun)
+        except CheckpointError:
+            continue
+        if left["job"] == job and all(OURS.fullmatch(name) for name in names):
+            logger.info("removing %s, which was not completed", folder.location)
+            folder.remove()
 
 
 class Checkpoint:
     """A complete checkpoint, opened.
 
-    job: the name of the job that took it. created: seconds since 1970. version: the
-    highest of the servers'. ledger: the master's position. shares: what each server wrote,
-    by server: `version`, `pushes` (the last one applied of each worker), `files`, `rows`.
+    job: the id of the job that took it. created: seconds since 1970. version: the highest of
+    the servers'. ledger: the master's position. shares: what each server wrote, by server.
     """
 
-    def __init__(self, root: Storage, number: int) -> None:
-        """Read the manifests. Raises CheckpointError naming a file that is not right."""
+    def __init__(self, root: Storage, number: int, nonce: str = "") -> None:
+        """Read the manifests.
+
+        nonce: that it is to have; "" for any. Raises CheckpointError naming a file that is
+        not right.
+        """
+        from shoal.checkpoints import schema  # late: it takes the start of a process a while
+
         self.folder = root.child(folder_name(number))
         path = self.folder.path(MANIFEST)
-        manifest = manifests.read(self.folder, MANIFEST, FORMAT, _dict)
+        manifest = manifests.read(self.folder, MANIFEST, FORMAT, schema.checked_manifest)
         if manifest["number"] != number:
             raise CheckpointError(f"{path}: of checkpoint {manifest['number']}, not {number}")
+        if nonce not in ("", manifest["nonce"]):
+            raise CheckpointError(f"{path}: of another attempt than the job knows")
         self.number = number
+        self.nonce = manifest["nonce"]
         self.job: str = manifest["job"]
         self.created: float = manifest["created"]
         self.bytes: int = manifest["bytes"]
         self.version: int = manifest["version"]
         self.ledger: dict[str, Any] = manifest["ledger"]
-        self.shares = [
-            manifests.read(
-                self.folder, manifests.check(self.folder, each["manifest"]), FORMAT, _dict
+        self.shares: list[Share] = []
+        for server, entry in enumerate(manifest["shares"]):
+            share, model, routing = self._read_share(manifest, server, entry)
+            if not server:
+                self.model, self.routing = model, routing
+            self.shares.append(share)
+
+    def _read_share(
+        self, manifest: Manifest, server: int, entry: ShareEntry
+    ) -> tuple[Share, pb.ModelSpec, Routing]:
+        from shoal.checkpoints import schema
+
+        name = manifests.check(self.folder, entry["manifest"])
+        share, model, routing = manifests.read(self.folder, name, FORMAT, schema.checked_share)
+        first = self.shares[0] if server else share
+        size = entry["manifest"]["bytes"] + sum(file["bytes"] for file in share["files"])
+        wanted = {
+            "number": manifest["number"],
+            "nonce": manifest["nonce"],
+            "server": server,
+            "servers": len(manifest["shares"]),
+            "version": entry["version"],
+            "model": first["model"],
+            "routing": first["routing"],
+        }
+        for field, value in wanted.items():
+            if share[field] != value:  # type: ignore[literal-required]
+                raise CheckpointError(f"{self.folder.path(name)}: {field}: of another checkpoint")
+        if size != entry["bytes"]:
+            raise CheckpointError(
+                f"{self.folder.path(MANIFEST)}: shares[{server}].bytes: not {size}"
             )
-            for each in manifest["shares"]
-        ]
-        self.model = pb.ModelSpec.FromString(base64.b64decode(self.shares[0]["model"]))
-        self.routing = Routing.from_message(
-            pb.RoutingTable.FromString(base64.b64decode(self.shares[0]["routing"]))
-        )
+        return share, model, routing
 
     def verify(self) -> None:
-        """Read every file. Raises CheckpointError naming one that is not as written."""
-        for share in self.shares:
-            for described in share["files"]:
-                manifests.check(self.folder, described)
+        """Read every file as a server that restores it would, and restore nothing.
+
+        Raises CheckpointError naming one that is not as written.
+        """
+        # Late: it needs pyarrow, and most who open a checkpoint do not read its rows.
+        from shoal.checkpoints import contents
+
+        contents.verify(self)
 
     def same_cut(self, routing: Routing) -> bool:
         """Whether the servers of `routing` hold just what those that wrote it held."""
@@ -116,16 +213,18 @@ class Checkpoint:
 
 
 def newest_good(
-    root: Storage, candidates: Iterable[int] | None = None
+    root: Storage, candidates: Mapping[int, str] | None = None
 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
     """The newest checkpoint below `root` whose every file is right; why newer ones are not.
 
-    candidates: numbers to choose from; all by default. Raises OSError as `numbers`.
+    candidates: numbers to choose from, with their nonces; all by default. Raises OSError as
+    `numbers`.
     """
     refused: list[CheckpointError] = []
-    for number in sorted(numbers(root) if candidates is None else candidates, reverse=True):
+    known = dict.fromkeys(numbers(root), "") if candidates is None else candidates
+    for number in sorted(known, reverse=True):
         try:
-            checkpoint = Checkpoint(root, number)
+            checkpoint = Checkpoint(root, number, known[number])
             checkpoint.verify()
         except CheckpointError as error:
             refused.append(error)

@@ -2,8 +2,10 @@
 
 Owns what makes a file count as damaged. What is in the files is others'.
 
-    manifest.json       of the whole; written last, so without it there is no checkpoint
-    server-0000.json    of one server's share
+    manifest.json                     of the whole; written last: without it there is none
+    server-0000.NONCE.json            of one server's share
+
+What they hold is said in schema.py.
 """
 
 from __future__ import annotations
@@ -18,14 +20,19 @@ import xxhash
 from shoal.checkpoints.storage import Storage
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import File
+    from shoal.checkpoints.schema import File, Page, PagedFile
 
 Content = TypeVar("Content")
+
+FORMAT = 3
+"""Of a checkpoint's manifests."""
 
 MANIFEST = "manifest.json"
 READ_BYTES = 1 << 20
 MANIFEST_BYTES = 1 << 28
 """A manifest of more was not written by us; it is not read into memory."""
+
+DAMAGED = "damaged, or another file than was written"
 
 
 class CheckpointError(Exception):
@@ -41,12 +48,16 @@ class DescribedFile:
         self._name = name
         self._file = file
         self._digest = xxhash.xxh3_128()
+        self._page = xxhash.xxh3_64()
         self._bytes = 0
+        self._paged = 0
+        self._pages: list[Page] = []
 
     def write(self, data: bytes | memoryview) -> int:
         """Append `data`."""
         view = memoryview(data)
         self._digest.update(view)
+        self._page.update(view)
         self._file.write(view)
         self._bytes += view.nbytes
         return view.nbytes
@@ -62,10 +73,49 @@ class DescribedFile:
         """Bytes so far."""
         return self._bytes
 
+    def end_page(self) -> None:
+        """What was written since the last call is a page."""
+        size = self._bytes - self._paged
+        self._pages.append({"bytes": size, "xxh3_64": self._page.hexdigest()})
+        self._page.reset()
+        self._paged = self._bytes
+
     @property
     def described(self) -> File:
         """Name, size and checksum."""
         return {"name": self._name, "bytes": self._bytes, "xxh3_128": self._digest.hexdigest()}
+
+    @property
+    def paged(self) -> PagedFile:
+        """As `described`, with its pages, which are all of it."""
+        assert self._paged == self._bytes
+        return {**self.described, "pages": self._pages}
+
+
+def pages(storage: Storage, described: PagedFile) -> Iterator[bytes]:
+    """The pages of a file, each read once, and compared with its checksum before it is given.
+
+    Raises CheckpointError naming the file if it is not as it was written; its end is known to
+    be right only after the last page.
+    """
+    path = storage.path(described["name"])
+    try:
+        # Before reading it: a cut file is told from its size alone.
+        if storage.size(described["name"]) != described["bytes"]:
+            raise CheckpointError(f"{path}: {DAMAGED}")
+        digest = xxhash.xxh3_128()
+        with storage.read(described["name"]) as file:
+            for page in described["pages"]:
+                # Not mapped: an error of the disk must be one here, not the process's end.
+                data = file.read(page["bytes"])
+                if len(data) != page["bytes"] or xxhash.xxh3_64_hexdigest(data) != page["xxh3_64"]:
+                    raise CheckpointError(f"{path}: {DAMAGED}")
+                digest.update(data)
+                yield data
+        if digest.hexdigest() != described["xxh3_128"]:
+            raise CheckpointError(f"{path}: {DAMAGED}")
+    except OSError as error:
+        raise CheckpointError(f"{path}: {reason(error)}") from error
 
 
 @contextmanager
@@ -94,7 +144,7 @@ def check(storage: Storage, described: File) -> str:
             found = describe(storage, name)
             if found["bytes"] == described["bytes"] and found["xxh3_128"] == described["xxh3_128"]:
                 return name
-        problem = "damaged, or another file than was written"
+        problem = DAMAGED
     except OSError as error:
         problem = reason(error)
     raise CheckpointError(f"{storage.path(name)}: {problem}")

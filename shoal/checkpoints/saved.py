@@ -8,21 +8,21 @@ ps/checkpoint.py's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.checkpoints import arrow, manifests
+from shoal.checkpoints import manifests
+from shoal.checkpoints.contents import dense_slices, state_slice, table_pieces
 from shoal.checkpoints.folders import Checkpoint, checkpoint_at
 from shoal.checkpoints.manifests import MANIFEST, CheckpointError
 from shoal.checkpoints.storage import open_storage
 from shoal.errors import UserError
-from shoal.proto import shoal_pb2 as pb
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import ExportManifest
@@ -60,20 +60,17 @@ class SavedCheckpoint:
         self._checkpoint = checkpoint
 
     def dense(self) -> dict[str, Float32]:
-        """Dense values by variable name."""
-        model = self._checkpoint.model
-        return self._vector(-2, model.trainable) | self._vector(-1, model.non_trainable)
-
-    def _vector(self, file: int, variables: Iterable[pb.VariableSpec]) -> dict[str, Float32]:
-        """The values of variables, of which each server holds a slice, in their order."""
-        parts = [np.zeros(0, np.float32)]
-        for share in self._checkpoint.shares:
-            parts += [columns["values"] for columns in self._read(share["files"][file])]
-        flat = np.concatenate(parts)
+        """Dense values by variable name. Raises UserError if they cannot be read."""
+        model, shares = self._checkpoint.model, range(len(self._checkpoint.shares))
+        with _told():
+            trainable = [dense_slices(self._checkpoint, share)["values"] for share in shares]
+            state = [state_slice(self._checkpoint, share) for share in shares]
         values = {}
-        for each in variables:
-            shape = tuple(each.shape)
-            values[each.name] = flat[each.offset :][: math.prod(shape)].reshape(shape)
+        for variables, parts in ((model.trainable, trainable), (model.non_trainable, state)):
+            flat = np.concatenate(parts)
+            for each in variables:
+                shape = tuple(each.shape)
+                values[each.name] = flat[each.offset :][: math.prod(shape)].reshape(shape)
         return values
 
     def rows(self, table: str, dim: int) -> Iterator[tuple[Int64, Float32]]:
@@ -82,20 +79,12 @@ class SavedCheckpoint:
         Raises UserError if there is no such table, or it cannot be read.
         """
         saved = {t.name: (i, int(t.dim)) for i, t in enumerate(self._checkpoint.model.tables)}
-        file, found = saved.get(table, (0, None))
+        position, found = saved.get(table, (0, None))
         _check_table(table, dim, found, "checkpoint")
-        for share in self._checkpoint.shares:
-            for columns in self._read(share["files"][file]):
-                ids, rows = columns["id"], columns["values"].astype(np.float32, copy=False)
-                for start in range(0, ids.size, ROWS_PER_PIECE):
-                    end = start + ROWS_PER_PIECE
-                    yield ids[start:end], rows[start:end]
-
-    def _read(self, described: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        try:
-            yield from arrow.read(self._checkpoint.folder, described)
-        except CheckpointError as error:
-            raise UserError(f"--restore-from: {error}") from error
+        for share in range(len(self._checkpoint.shares)):
+            with _told():
+                for columns in table_pieces(self._checkpoint, share, position):
+                    yield columns["id"], columns["values"]
 
 
 def _check_table(name: str, dim: int, saved: int | None, where: str) -> None:

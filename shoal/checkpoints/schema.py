@@ -25,9 +25,6 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 
-FORMAT = 3
-"""Of checkpoints."""
-
 EXPORT_FORMAT = "shoal-export-2"
 
 MAX_DIM = 65536
@@ -119,7 +116,7 @@ class ShareEntry(TypedDict):
 
 @_exact
 class Manifest(TypedDict):
-    """A checkpoint. job: the token of the job that took it. ledger: the master's position."""
+    """A checkpoint. job: the id of the job that took it. ledger: the master's position."""
 
     format: int
     number: Annotated[int, Field(gt=0, lt=2**63)]
@@ -130,6 +127,16 @@ class Manifest(TypedDict):
     version: Count
     shares: Annotated[list[ShareEntry], Field(min_length=1, max_length=16384)]
     ledger: dict[str, Any]
+
+
+@_exact
+class Begun(TypedDict):
+    """Of a checkpoint that is under way, or was given up. job: as in the manifest."""
+
+    format: int
+    number: Annotated[int, Field(gt=0, lt=2**63)]
+    nonce: Nonce
+    job: str
 
 
 @_exact
@@ -258,6 +265,11 @@ def checked_manifest(content: object) -> Manifest:
         if manifest[field] != found:  # type: ignore[literal-required]
             raise SchemaError(f"{field}: not {found}, as its shares say")
     return manifest
+
+
+def checked_begun(content: object) -> Begun:
+    """The mark of a checkpoint that is under way. Raises SchemaError."""
+    return checked(content, Begun)
 
 
 def checked_export(content: object) -> ExportManifest:

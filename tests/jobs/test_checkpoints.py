@@ -1,13 +1,13 @@
 """Checkpoints of real jobs: what is in them, and that trouble with them stops no job."""
 
-import json
 import shutil
 
 import pytest
 
-from shoal.checkpoints import arrow
+from shoal.checkpoints import contents
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
 from shoal.checkpoints.storage import LocalStorage
+from shoal.config import JobConfig
 from tests.jobs.running import RunningJob, until
 from tests.jobs.test_exactly_once import SERIAL, applied
 
@@ -17,11 +17,10 @@ pytestmark = pytest.mark.job
 def counted(checkpoint):
     """(records by the dense weight, {id: times}) of a checkpoint of zoo/counting.py."""
     counts, total = {}, []
-    for share in checkpoint.shares:
-        for columns in arrow.read(checkpoint.folder, share["files"][0]):
+    for share in range(len(checkpoint.shares)):
+        for columns in contents.table_pieces(checkpoint, share, 0):
             counts.update(zip(columns["id"].tolist(), columns["values"][:, 0], strict=True))
-        for columns in arrow.read(checkpoint.folder, share["files"][-2]):
-            total += columns["values"].tolist()
+        total += contents.dense_slices(checkpoint, share)["values"].tolist()
     return total, counts
 
 
@@ -84,7 +83,7 @@ def test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnin
             return until("a checkpoint", lambda: newest_good(LocalStorage(folder))[0])
 
         first = taken("step-10")
-        assert first.job == json.loads(job.folder.config.read_text())["token"]
+        assert first.job == JobConfig.load(job.folder.config).job_id
         shutil.rmtree(folder)
         job.open("step-10")
         assert taken("step-20").number > first.number

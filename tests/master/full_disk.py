@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from shoal.checkpoints.folders import folder_name, newest_good
+from shoal.checkpoints.folders import begin, newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config import JobConfig
 from shoal.master import journal as journals
@@ -74,10 +74,10 @@ def checkpoint(folder: Path) -> None:
     group.save(folder, 1)
 
     def write(number: int) -> str:
-        (folder / folder_name(number)).mkdir()
-        shares.begin(pb.BeginCheckpointRequest(number=number))
+        nonce = begin(LocalStorage(folder), number, "job").nonce
+        shares.begin(pb.BeginCheckpointRequest(number=number, nonce=nonce))
         try:
-            shares.write(pb.WriteShareRequest(number=number, root=str(folder)))
+            shares.write(pb.WriteShareRequest(number=number, nonce=nonce, root=str(folder)))
         except WireError as error:
             return f"{pb.ErrorKind.Name(error.kind)} {error.message}"
         return "written"

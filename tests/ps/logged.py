@@ -9,7 +9,7 @@ import json
 
 import numpy as np
 
-from shoal.checkpoints.folders import complete, folder_name
+from shoal.checkpoints.folders import begin, complete
 from shoal.checkpoints.storage import LocalStorage
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
@@ -143,7 +143,10 @@ class World:
             )
             if self.incarnations[index]:
                 plan = pb.RestoreReply(
-                    again=True, root=str(self.root.location), checkpoints=self.kept[::-1]
+                    again=True,
+                    root=str(self.root.location),
+                    checkpoints=self.kept[::-1],
+                    nonces=["" for _ in self.kept],
                 )
                 plan.replay = replay
                 try:
@@ -169,25 +172,23 @@ class World:
     def checkpoint(self, until="told"):
         """Take a checkpoint; `until`: the step of it after which nothing more comes."""
         self.number += 1
-        folder = self.root.child(folder_name(self.number))
-        folder.make()
+        attempt = begin(self.root, self.number, "job")
         root, shares = str(self.root.location), []
+        self.attempt = of = {"number": attempt.number, "nonce": attempt.nonce}
         for index in range(len(self.servers)):
-            self.call(
-                index, methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(number=self.number)
-            )
+            self.call(index, methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
         if until == "begun":
             return
         for index in range(len(self.servers)):
-            request = pb.WriteShareRequest(number=self.number, root=root)
+            request = pb.WriteShareRequest(**of, root=root)
             shares.append(json.loads(self.call(index, methods.WRITE_SHARE, request).share))
         if until == "written":
             return
-        complete(folder, self.number, "job", shares, {})
+        complete(attempt, shares, {})
         self.kept.append(self.number)
         if until == "told":
             for index in range(len(self.servers)):
-                request = pb.CompleteCheckpointRequest(number=self.number)
+                request = pb.CompleteCheckpointRequest(**of)
                 self.call(index, methods.COMPLETE_CHECKPOINT, request)
 
     def look_after(self):

@@ -246,7 +246,7 @@ def test_a_checkpoint_that_is_complete_late_leaves_a_newer_log_as_it_is(world, m
 
     monkeypatch.setattr(logpeer.PeerSink, "drop", late)
     monkeypatch.setattr(faults, "point", job.faults.point)
-    job.call(0, methods.COMPLETE_CHECKPOINT, pb.CompleteCheckpointRequest(number=job.number))
+    job.call(0, methods.COMPLETE_CHECKPOINT, pb.CompleteCheckpointRequest(**job.attempt))
     pushed(job, 4)  # in the newer log
     job.kill(0)
     job.start(0)

@@ -1,0 +1,244 @@
+"""Attempts to take a checkpoint: of masters that are killed, on stores of every kind."""
+
+import os
+import subprocess
+import sys
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from shoal.checkpoints import contents, folders
+from shoal.checkpoints.folders import Checkpoint, begin, newest_good, numbers
+from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.storage import LocalStorage, open_storage
+from shoal.config import JobConfig
+from shoal.master.ids import ServerId
+from shoal.master.servers import ServerConnections
+from shoal.master.snapshots import CheckpointTaker, TakingError
+from shoal.proto import methods, serving
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.ps.ownership import Ownership
+from shoal.ps.shares import Shares
+from tests.ps.test_checkpoint import IDS, Group, restored
+
+
+class Objects(MemoryFileSystem):
+    """Keys and values: there is no folder, and nothing can be renamed."""
+
+    protocol = "objects"
+    store: dict = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    def makedirs(self, path, exist_ok=False):
+        pass
+
+    def mkdir(self, path, create_parents=True, **kwargs):
+        pass
+
+    def mv(self, *args, **kwargs):
+        raise NotImplementedError
+
+
+class Killed(BaseException):
+    """What SIGKILL is to a master: nothing after it is done."""
+
+
+@pytest.fixture
+def objects():
+    fsspec.register_implementation("objects", Objects, clobber=True)
+    yield "objects://bucket/saved"
+    Objects.store.clear()
+
+
+@pytest.fixture
+def job(request):
+    """(the servers' group, a function that makes a master's taker for a folder)."""
+    group = Group(2)
+    shares = [
+        Shares(i, lambda i=i: group.models[i], Ownership(i, group.routing), group.pushes[i])
+        for i in range(2)
+    ]
+    servers, addresses, masters = [], {}, []
+    for index, each in enumerate(shares):
+        handlers = {
+            methods.BEGIN_CHECKPOINT: each.begin,
+            methods.WRITE_SHARE: each.write,
+            methods.DROP_CHECKPOINT: each.drop,
+        }
+        server, port = serving.serve(handlers, "127.0.0.1:0", 4)
+        servers.append(server)
+        addresses[ServerId(index)] = f"127.0.0.1:{port}"
+
+    def take(root, ledger=dict, token="token"):
+        config = JobConfig("m.m", training_data="t", checkpoint_dir=str(root), token=token)
+        masters.append(ServerConnections(""))
+        return CheckpointTaker(config, masters[-1]).take(addresses, ledger)
+
+    yield group, take
+    for each in masters:
+        each.close()
+    for server in servers:
+        server.stop(None).wait()
+
+
+def killed():
+    raise Killed
+
+
+@pytest.mark.parametrize("store", ["folders", "objects"])
+def test_a_master_after_a_killed_one_gets_the_cut_that_it_asked_for(store, job, objects, tmp_path):
+    group, take = job
+    root = objects if store == "objects" else str(tmp_path)
+    group.push(1)
+    with pytest.raises(Killed):
+        take(root, killed)
+    group.push(2, IDS[:40].copy())
+    taken = take(root)
+    assert taken.version == 2
+    assert restored(root, taken.number, 2).content() == group.content()
+    # What was begun is gone; what is there is the checkpoint and nothing else.
+    assert numbers(open_storage(root)) == [taken.number]
+    assert folders.BEGUN not in open_storage(root).child(folders.folder_name(taken.number)).names()
+
+
+def test_a_number_that_comes_again_is_another_attempt():
+    group = Group(1)
+    shares = Shares(0, lambda: group.models[0], Ownership(0, group.routing), group.pushes[0])
+    group.push(1)
+    first, second = ({"number": 7, "nonce": nonce * 16} for nonce in "ab")
+    assert shares.begin(pb.BeginCheckpointRequest(**first)).version == 1
+    assert shares.begin(pb.BeginCheckpointRequest(**first)).version == 1
+    group.push(2)
+    assert shares.begin(pb.BeginCheckpointRequest(**first)).version == 1
+    assert shares.begin(pb.BeginCheckpointRequest(**second)).version == 2
+    shares.drop(pb.DropCheckpointRequest(**first))  # a late word of the first master
+    with pytest.raises(WireError, match="not waiting to be written"):
+        shares.write(pb.WriteShareRequest(**first, root="/nowhere"))
+    with pytest.raises(WireError, match="/nowhere"):
+        shares.write(pb.WriteShareRequest(**second, root="/nowhere"))
+
+
+def test_a_checkpoint_of_the_same_number_is_not_the_one_that_is_known(tmp_path):
+    group = Group(1)
+    group.save(tmp_path, 3)
+    root = LocalStorage(tmp_path)
+    nonce = Checkpoint(root, 3).nonce
+    assert Checkpoint(root, 3, nonce).number == 3
+    assert newest_good(root, {3: nonce})[0].number == 3
+    found, (error,) = newest_good(root, {3: "0" * 16})
+    assert found is None
+    assert f"{tmp_path}/checkpoint-00000003/manifest.json: of another attempt" in str(error)
+
+
+def test_only_what_killed_masters_of_the_same_job_left_is_removed(job, tmp_path):
+    group, take = job
+    root = LocalStorage(tmp_path)
+    group.push(1)
+    first = take(tmp_path)
+    ours = begin(root, 5, JobConfig("m.m", training_data="t", token="token").job_id)
+    with ours.folder.write(f"server-0000.{ours.nonce}.table-0000.arrow") as file:
+        file.write(b"half")
+    (tmp_path / "checkpoint-00000005" / f"server-0001.{ours.nonce}.dense.arrow.tmp").touch()
+    mixed = begin(root, 6, ours.job)
+    (tmp_path / "checkpoint-00000006" / "notes.txt").write_text("mine")
+    begin(root, 7, "another job")
+    (tmp_path / "checkpoint-00000008").mkdir()
+    last = take(tmp_path)
+    assert last.number == 9
+    assert numbers(root) == [first.number, mixed.number, 7, 8, last.number]
+    assert (tmp_path / "checkpoint-00000006" / "notes.txt").read_text() == "mine"
+    assert newest_good(root)[0].number == 9
+
+
+def test_a_share_that_is_no_share_is_a_checkpoint_that_could_not_be_taken(job, tmp_path):
+    group, take = job
+    group.push(1)
+    (tmp_path / "root").write_text("a file")
+    with pytest.raises(TakingError, match="root: "):
+        take(tmp_path / "root")
+
+
+def test_the_entries_of_new_folders_are_on_disk(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+
+    def fsync(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    begin(LocalStorage(tmp_path / "job" / "checkpoints"), 1, "job")
+    folder = tmp_path / "job" / "checkpoints"
+    wanted = {tmp_path, tmp_path / "job", folder, folder / "checkpoint-00000001"}
+    assert set(map(str, wanted)) <= set(synced)
+
+
+CUT_WHILE_READ = """
+import os, sys
+from shoal.checkpoints import contents
+from shoal.checkpoints.folders import Checkpoint
+from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.storage import LocalStorage
+found = Checkpoint(LocalStorage(sys.argv[1]), 1)
+pieces = contents.table_pieces(found, 0, 0)
+first = next(pieces)
+os.truncate(found.folder.path(found.shares[0]["files"][0]["name"]), 5000)
+try:
+    for piece in pieces:
+        print(piece["values"].sum())
+except CheckpointError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_ends_while_it_is_read_is_refused_and_not_the_end_of_the_process(tmp_path):
+    """What is mapped ends the reader with SIGBUS then, as it does on an error of the disk."""
+    group = Group(1)
+    for start in range(0, 100_000, 10_000):
+        group.push(start + 1, np.arange(start, start + 10_000))
+    group.save(tmp_path, 1)
+    done = subprocess.run(
+        [sys.executable, "-c", CUT_WHILE_READ, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done
+    assert "table-0000.arrow: damaged" in done.stdout
+
+
+def test_a_file_of_rows_is_read_once(tmp_path, monkeypatch):
+    group = Group(1)
+    group.push(1)
+    group.save(tmp_path, 1)
+    read = []
+    real = LocalStorage.read
+
+    def counted(self, name):
+        read.append(name)
+        return real(self, name)
+
+    monkeypatch.setattr(LocalStorage, "read", counted)
+    restored(tmp_path, 1, 1)
+    rows = [name for name in read if name.endswith(".arrow")]
+    assert len(rows) == len(set(rows)) == 4
+
+
+@pytest.mark.parametrize("field", ["files", "rows"])
+def test_a_share_that_does_not_fit_its_files_is_refused(tmp_path, field):
+    group = Group(2)
+    group.push(1)
+    group.save(tmp_path, 1)
+    checkpoint = Checkpoint(LocalStorage(tmp_path), 1)
+    if field == "rows":
+        checkpoint.shares[1]["rows"][0] += 1
+    else:
+        one, other = (share["files"][0] for share in checkpoint.shares)
+        for key in one:
+            one[key], other[key] = other[key], one[key]
+    with pytest.raises(CheckpointError, match=r"server-000[01]\..*\.table-0000\.arrow: "):
+        contents.verify(checkpoint)
