@@ -271,6 +271,8 @@ class Flow:
                 self._stop_training(stop if task.kind == pb.TRAIN else None, now)
             case outcomes.DataDescribed():
                 work.complete(task)
+                for note in outcome.notes:
+                    self._record.note(now, note)
                 if (failure := work.describe(outcome)) is not None:
                     self.fail(failure, now)
         self.advance(now)

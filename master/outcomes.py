@@ -39,12 +39,16 @@ NOTHING_TRAINED = Trained()
 
 @dataclass(frozen=True)
 class DataDescribed:
-    """DESCRIBE_DATA: what there is to read, and when training ends before it."""
+    """DESCRIBE_DATA: what there is to read, and when training ends before it.
+
+    notes: for the job's messages.
+    """
 
     training: tuple[Source, ...] = ()
     validation: tuple[Source, ...] = ()
     prediction: tuple[Source, ...] = ()
     rules: pb.TrainingRules = field(default_factory=pb.TrainingRules)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,10 @@ def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:
         case "data":
             found = (request.data.training, request.data.validation, request.data.prediction)
             sources = [tuple(Source(each.name, each.records) for each in kind) for kind in found]
-            return outcomes.DataDescribed(sources[0], sources[1], sources[2], request.data.rules)
+            notes = tuple(request.data.notes)
+            return outcomes.DataDescribed(
+                sources[0], sources[1], sources[2], request.data.rules, notes
+            )
         case "states":
             return outcomes.StatesComputed(request.states)
         case "metrics":

@@ -888,16 +888,18 @@ class TrainingRules(_message.Message):
     def __init__(self, max_steps: _Optional[int] = ..., early_stopping: _Optional[_Iterable[_Union[EarlyStoppingRule, _Mapping]]] = ..., checkpoint: _Optional[_Union[BestRule, _Mapping]] = ..., export: _Optional[_Union[BestRule, _Mapping]] = ..., plateau: _Optional[_Union[PlateauRule, _Mapping]] = ..., first_checkpoint: bool = ...) -> None: ...
 
 class DataDescription(_message.Message):
-    __slots__ = ("training", "validation", "prediction", "rules")
+    __slots__ = ("training", "validation", "prediction", "notes", "rules")
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     training: _containers.RepeatedCompositeFieldContainer[Source]
     validation: _containers.RepeatedCompositeFieldContainer[Source]
     prediction: _containers.RepeatedCompositeFieldContainer[Source]
+    notes: _containers.RepeatedScalarFieldContainer[str]
     rules: TrainingRules
-    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., rules: _Optional[_Union[TrainingRules, _Mapping]] = ...) -> None: ...
+    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., rules: _Optional[_Union[TrainingRules, _Mapping]] = ...) -> None: ...
 
 class MetricState(_message.Message):
     __slots__ = ("name", "variables")

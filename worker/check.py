@@ -69,6 +69,11 @@ class LocalServers:
         ]
         return Pulled(ids, rows, *self._dense, [0], [0.0], [0], [0])
 
+    def initial_rows(self, table: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The rows of a table, float32 [n, dim]; where there is none, the initial one."""
+        rows: npt.NDArray[np.float32] = self._tables[table].lookup(ids, missing="initial")
+        return rows
+
     def assign_rows(
         self, table: int, ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]
     ) -> None:
@@ -139,6 +144,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     from shoal.worker import specs
     from shoal.worker.data import JobData
     from shoal.worker.export import check
+    from shoal.worker.export_check import try_export
     from shoal.worker.heartbeat import Progress
     from shoal.worker.model import ServedModel
     from shoal.worker.module import user_code
@@ -182,9 +188,14 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
         f"\nNote: {each}." for each in rounded_features(model.model, features_spec, feed)
     ]
     with report.noting():
-        check(model)
+        lacking = check(model, config)
+        kinds = ", ".join(sorted(config.export_kinds)) or "tables and dense values only"
+        report.lines += ["", f"Export: {kinds}", *(f"  {each}" for each in lacking)]
     if pipeline is not None:
-        _try_batch(model, module, pipeline, data.first_range("training"), report)
+        batch = _try_batch(model, module, pipeline, data.first_range("training"), report)
+        if batch is not None and not report.faults:
+            with report.noting():
+                report.lines += try_export(model, config, servers, batch.features)
 
 
 def _spec_of_inputs(config: JobConfig, module: Any) -> Any:
@@ -260,9 +271,11 @@ def _bytes(count: float) -> str:
     return f"{count:,.1f} TB"
 
 
-def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Report) -> None:
-    """One training step and the metrics of one batch of the user's data."""
+def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Report) -> Any:
+    """One training step and the metrics of one batch of the user's data; returns the batch."""
     from shoal.worker.evaluation import Evaluator
+
+    batch = None
 
     with report.noting():
         batch = next(pipeline.batches(records), None)
@@ -289,6 +302,7 @@ def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Rep
             "  metrics of the batch: "
             + ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
         )
+    return batch
 
 
 def _import_quietly() -> None:

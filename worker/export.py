@@ -15,7 +15,8 @@ job's own predictions. The Parquet files are what `--restore-from` reads. A tabl
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from shoal.worker.export_tables import ExportedTable, file_names, write_parquet,
 from shoal.worker.keras_embeddings import tables_above
 from shoal.worker.model import ServedModel
 from shoal.worker.module import user_code
-from shoal.worker.plain import plain_model, rebuildable
+from shoal.worker.plain import obstacle, plain_model
 from shoal.worker.servers import ServerGroup
 
 logger = logging.getLogger(__name__)
@@ -67,12 +68,7 @@ def _write(model: ServedModel, servers: ServerGroup, config: JobConfig, place: P
     tables = write_tables(storage, servers, model.tables, max_bytes)
     described = [table.file for table in tables.values() if table.file]
     described.append(write_parquet(storage, "dense.parquet", [_dense(model)]))
-    keras_file, signature = None, dict[str, dict[str, str]]()
-    with _user_layers(f"exporting the model of {model.file}"):
-        if KERAS in kinds:
-            keras_file = _save_keras(model, tables, folder)
-        if SAVED_MODEL in kinds:
-            signature = saved_model.save(model, tables, folder / "saved_model")
+    keras_file, signature = write_models(model, tables, folder, kinds)
     known = {file["name"] for file in described}
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [path.relative_to(folder).as_posix() for path in paths]
@@ -105,13 +101,30 @@ def _write(model: ServedModel, servers: ServerGroup, config: JobConfig, place: P
     manifests.write(storage, MANIFEST, manifest)
 
 
-def check(model: ServedModel) -> None:
-    """Find out whether the model can be exported, before it is trained.
+def write_models(
+    model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path, kinds: Container[str]
+) -> tuple[str | None, dict[str, dict[str, str]]]:
+    """Save the model with its tables: the name of its Keras file, and what SavedModel.save gave.
 
-    Raises UserCodeError if Keras cannot make it anew from its layers' configurations.
+    kinds: of KERAS and SAVED_MODEL. Raises UserCodeError if it cannot be saved, and OSError.
     """
-    if not rebuildable(model.model):
-        return
+    keras_file, signature = None, dict[str, dict[str, str]]()
+    with _user_layers(f"exporting the model of {model.file}"):
+        if KERAS in kinds:
+            keras_file = _save_keras(model, tables, folder)
+        if SAVED_MODEL in kinds:
+            signature = saved_model.save(model, tables, folder / "saved_model")
+    return keras_file, signature
+
+
+def check(model: ServedModel, config: JobConfig) -> list[str]:
+    """Make an export of empty tables in a temporary folder, before the model is trained.
+
+    Returns what an export will lack, in words. Raises UserCodeError if Keras or TensorFlow
+    cannot save the model, and UserError for what shoal cannot.
+    """
+    if config.command == "train" and not config.output:
+        return []
     tables = {
         name: ExportedTable(
             np.zeros(0, np.int64),
@@ -120,12 +133,26 @@ def check(model: ServedModel) -> None:
         )
         for name, layer in model.tables.items()
     }
+    lacking = []
     # What became a table does so in the copy too, which then needs no memory.
     with (
+        tempfile.TemporaryDirectory(prefix="shoal-export-") as folder,
         tables_above(model.embedding_threshold),
         _user_layers(f"exporting the model of {model.file}, tried before training,"),
     ):
-        plain_model(model.model, tables).to_json()
+        if KERAS in config.export_kinds:
+            if why := obstacle(model.model):
+                lacking.append(_no_keras(why, config))
+            else:
+                plain_model(model.model, tables).to_json()
+        if SAVED_MODEL in config.export_kinds:
+            saved_model.save(model, tables, Path(folder, "saved_model"))
+    return lacking
+
+
+def _no_keras(why: str, config: JobConfig) -> str:
+    has = "the SavedModel" if SAVED_MODEL in config.export_kinds else "tables and dense values only"
+    return f"the export has {has}, and no model.keras: {why}"
 
 
 @contextmanager
@@ -166,8 +193,8 @@ def _save_keras(
             ", ".join(large),
         )
         return None
-    if not rebuildable(model.model):
-        logger.info("a model with tables in a class of its own is exported as a SavedModel only")
+    if why := obstacle(model.model):
+        logger.info("no model.keras: %s", why)
         return None
     plain_model(model.model, tables).save(folder / "model.keras")
     return "model.keras"

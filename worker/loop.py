@@ -198,14 +198,14 @@ class Worker:
         # Here, in a process of the kind that will write: the client may be elsewhere.
         check_output(config)
         try_output(config)
-        if config.command == "train" and config.output and export.KERAS in config.export_kinds:
-            export.check(self._model)
+        lacking = export.check(self._model, config) if config.command == "train" else []
         if config.command == "predict":
             begin_output(config)
         if config.command == "train":
             self._model.callbacks.check(config)
         given = self._restore is None and self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
+        report.data.notes.extend(lacking)
         if config.command == "train":
             report.data.rules.CopyFrom(self._model.callbacks.rules)
             report.data.rules.first_checkpoint = given

@@ -21,30 +21,47 @@ if TYPE_CHECKING:
 
 def rebuildable(model: Any) -> bool:
     """Whether Keras can make the model anew with layers of its own for the tables."""
+    return obstacle(model) is None
+
+
+def obstacle(model: Any) -> str | None:
+    """Why Keras cannot make the model anew with layers of its own for the tables, in words."""
     # Only a functional model knows its graph of operations. Tables within a layer of the
     # user's stay there, as what calls them is the user's code.
-    return (isinstance(model, keras.Sequential) or hasattr(model, "operations")) and all(
-        is_served(layer)
-        or (isinstance(layer, Embedding) and _has_plain_form(layer))
-        or rebuildable(layer)
-        or not any(_is_table(each) for each in layer._flatten_layers())
-        for layer in _layers(model)
-    )
+    if not (isinstance(model, keras.Sequential) or hasattr(model, "operations")):
+        return f"{type(model).__name__} {model.name!r} is a class of its own that holds tables"
+    for layer in _layers(model):
+        if is_served(layer) or not any(_is_table(each) for each in layer._flatten_layers()):
+            continue
+        if isinstance(layer, Embedding):
+            why = _without_plain_form(layer)
+        elif isinstance(layer, keras.Sequential) or hasattr(layer, "operations"):
+            why = obstacle(layer)
+        else:
+            why = f"layer {layer.name!r} ({type(layer).__name__}) holds tables in code of its own"
+        if why is not None:
+            return why
+    return None
 
 
 def _is_table(layer: Any) -> bool:
     return isinstance(layer, Embedding) or is_served(layer)
 
 
-def _has_plain_form(layer: Embedding) -> bool:
-    # Keras has no layer of its own for bags, nor for a mask of ids that a lookup replaces.
-    if layer.combiner is not None or layer.mask_zero:
-        return False
-    return not any(
-        getattr(ids, "ragged", False) or ids.dtype == "string"
-        for node in layer._inbound_nodes
-        for ids in node.input_tensors
-    )
+def _without_plain_form(layer: Embedding) -> str | None:
+    """What Keras has no layer of its own for, in words: bags, masks of ids, strings."""
+    what = f"embedding {layer.name!r}"
+    if layer.combiner is not None:
+        return f"{what} combines bags of ids (combiner={layer.combiner!r})"
+    if layer.mask_zero:
+        return f"{what} has mask_zero"
+    for node in layer._inbound_nodes:
+        for ids in node.input_tensors:
+            if getattr(ids, "ragged", False):
+                return f"{what} takes ragged ids"
+            if ids.dtype == "string":
+                return f"{what} takes strings as ids"
+    return None
 
 
 def plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:

@@ -55,6 +55,11 @@ def test_a_round_starts_while_there_is_something_left_to_train(left):
     assert take(job, w(0)).kind == pb.EVALUATE
 
 
+def test_what_an_export_will_lack_is_among_the_messages():
+    job = begun(DataDescribed((Source("t", 20),), notes=("no model.keras: bags",)))
+    assert any("no model.keras: bags" in text for text in job.record.messages)
+
+
 def reach(job: Job, kind: pb.TaskKind) -> None:
     """Let worker 0 do all tasks before the first one of this kind, which it then holds."""
     while (task := take(job, w(0))).kind != kind:

@@ -191,6 +191,39 @@ def test_the_report_says_what_lives_where(inspect):
     assert "metrics of the batch: loss 0.69" in text
 
 
+def test_the_export_is_tried_and_what_it_lacks_is_said(inspect):
+    text = "\n".join(inspect(GOOD).lines)
+    assert "Export: keras, savedmodel\n" in text
+    assert "tried: model.keras and saved_model predict this batch as the model does" in text
+    bags = GOOD.replace('Embedding(8, name="users")(ids["user"])', BAG)
+    text = "\n".join(inspect(bags).lines)
+    assert "no model.keras: embedding 'users' combines bags of ids (combiner='sum')" in text
+    assert "tried: saved_model predicts this batch as the model does" in text
+
+
+BAG = 'Embedding(8, combiner="sum", name="users")(ids["user"][:, None])'
+
+FORGETFUL = """
+class Forgetful(keras.layers.Layer):
+    scale = 1.0
+
+    def call(self, x):
+        return x * self.scale
+
+
+def custom_model():
+    forgetful = Forgetful()
+    forgetful.scale = 3.0
+"""
+
+
+def test_an_export_that_would_predict_otherwise_is_a_fault(inspect):
+    text = GOOD.replace("def custom_model():", FORGETFUL)
+    text = text.replace('"sigmoid")(hidden)[:, 0])', '"sigmoid")(forgetful(hidden))[:, 0])')
+    (fault,) = inspect(text).faults
+    assert "model.keras of the model in clicks.py predicts otherwise than the model" in fault
+
+
 def test_features_that_keras_would_round_are_noted(inspect):
     report = inspect(GOOD.replace('"item": row["item"]}', '"item": row["item"] / 2}'))
     assert report.faults == []

@@ -15,10 +15,9 @@ from shoal.checkpoints import manifests
 from shoal.checkpoints.saved import Export, open_saved
 from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import UserCodeError, UserError
-from shoal.worker.export import check
 from shoal.worker.export_tables import file_names, write_parquet
 from shoal.worker.restore import load_tables
-from tests.worker.exported import export_to
+from tests.worker.exported import export_to, tried
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
 
 UNSEEN = np.array([[999, 3, -5], [-7, -7, 12345678901]], np.int64)
@@ -295,7 +294,7 @@ def unsaveable():
 def test_a_model_that_keras_cannot_save_is_found_before_training(served, tmp_path):
     model = served(build=unsaveable)
     with pytest.raises(UserCodeError, match=r"tried before training, raised .*Unsaveable"):
-        check(model)
+        tried(model)
     with pytest.raises(UserCodeError, match="exporting the model of"):
         export_to(tmp_path / "export", model)
     assert list(tmp_path.glob("*export*")) == []
@@ -305,7 +304,7 @@ def test_a_model_that_keras_cannot_save_is_found_before_training(served, tmp_pat
 def test_trying_an_export_changes_nothing(served, build):
     model = served(build=build)
     before = [variable.numpy() for variable in model.model.variables]
-    check(model)
+    tried(model)
     for value, variable in zip(before, model.model.variables, strict=True):
         np.testing.assert_array_equal(value, variable.numpy())
 

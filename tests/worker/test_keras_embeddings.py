@@ -11,10 +11,9 @@ import shoal.layers
 from shoal.errors import UserError
 from shoal.native.initializers import variance_scaling
 from shoal.preprocessing import SparseEmbedding
-from shoal.worker.export import check
 from shoal.worker.initial_rows import initializer_spec
 from shoal.worker.pipeline import Batch
-from tests.worker.exported import export_to
+from tests.worker.exported import export_to, tried
 from tests.worker.networks import CONFIG
 
 SPEC = {"ids": tf.TensorSpec([None, 3], tf.int64)}
@@ -94,7 +93,7 @@ def test_it_trains_and_exports_as_in_keras(served, tmp_path, build, arguments):
         assert loss == pytest.approx(float(expected), rel=1e-5)
     trained = matrix_of(model)
     np.testing.assert_allclose(trained, embedding_of(twin).embeddings, rtol=1e-5, atol=1e-7)
-    check(model)
+    tried(model)
     folder = tmp_path / "export"
     export_to(folder, model)
     loaded = tf.saved_model.load(str(folder / "saved_model"))
