@@ -6,6 +6,7 @@ comparison. With it:
 - A process that comes to the point NAME removes the file NAME from the folder, or
   NAME@PROCESS, which is for it alone (NAME@ps-1), and kills itself with SIGKILL: so each
   file is one death.
+- One that comes to a point whose file holds the word "hang" goes on when the file is gone.
 - A process that connects to another one goes through the relay whose address is in the
   file PROCESS.OTHER (worker-0.ps-1), and says beside it where the other one is.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,9 @@ from pathlib import Path
 VARIABLE = "SHOAL_FAULTS"
 PROCESS_VARIABLE = "SHOAL_PROCESS"
 """Set by whoever starts a process to its name: master-0, ps-1, worker-0."""
+
+HANG = "hang"
+"""What the file of a point holds where a process is to hang, and not to die."""
 
 _FOLDER = os.environ.get(VARIABLE, "")
 _PROCESS = os.environ.get(PROCESS_VARIABLE, "")
@@ -46,6 +51,7 @@ POINTS = {
     "push-half-applied": Point("ps", "a table has its part of a push, others may not yet"),
     "push-applied": Point("ps", "a push is applied and not answered yet"),
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
+    "log-appending": Point("ps", "another server's push has come to its log, and is not in it yet"),
     "rows-assigned": Point("ps", "rows of --restore-from have come and are in their table"),
     "share-begun": Point("ps", "a share of a checkpoint is about to be written"),
     "share-half-written": Point("ps", "a part of a share is written"),
@@ -61,13 +67,18 @@ POINTS = {
 
 
 def point(name: str, first: Callable[[], object] = lambda: None) -> None:
-    """Die here, if that was asked for; then `first` is called first."""
+    """Die or hang here, if that was asked for; before a death `first` is called."""
     if not _FOLDER:
         return
     for armed in (name, f"{name}@{_PROCESS}"):
+        path = Path(_FOLDER) / armed
         try:
+            if path.read_text() == HANG:
+                while path.exists():
+                    time.sleep(0.05)
+                continue
             # Of several processes that come here one finds the file.
-            (Path(_FOLDER) / armed).unlink()
+            path.unlink()
         except FileNotFoundError:
             continue
         first()

@@ -7,13 +7,23 @@ further dependency (grpc.health.v1.HealthCheckResponse: field 1, status, 1 for S
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import grpc
 
 SERVICE = "grpc.health.v1.Health"
 SERVING = b"\x08\x01"
 
+POOL = "experimental_thread_pool"
+"""The attribute of a handler in which gRPC looks for the threads that are to handle it."""
 
-def health_handler() -> grpc.GenericRpcHandler:
-    """The handler of Check, whatever service is asked for."""
-    check = grpc.unary_unary_rpc_method_handler(lambda _request, _context: SERVING)
+
+def health_handler(pool: ThreadPoolExecutor) -> grpc.GenericRpcHandler:
+    """The handler of Check, whatever service is asked for. pool: the threads that answer."""
+
+    def serving(_request: bytes, _context: grpc.ServicerContext) -> bytes:
+        return SERVING
+
+    vars(serving)[POOL] = pool
+    check = grpc.unary_unary_rpc_method_handler(serving)
     return grpc.method_handlers_generic_handler(SERVICE, {"Check": check})

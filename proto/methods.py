@@ -8,6 +8,7 @@ shoal.proto.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,6 +20,25 @@ Request = TypeVar("Request", bound=Message | bytes)
 Reply = TypeVar("Reply", bound=Message | bytes)
 
 
+class Threads(enum.Enum):
+    """Which of a server's threads handle a call.
+
+    Those of DATA may all be busy, or wait: for parts of a request, or for the LOG that another
+    server keeps. So calls of logs have their own; so have questions for the STATE of a server,
+    whose handlers never wait, since who does not answer them is taken for dead; and so have the
+    other calls of the master, for CONTROL, which may wait for pushes.
+    """
+
+    DATA = "data"
+    LOG = "log"
+    STATE = "state"
+    CONTROL = "control"
+
+
+THREADS = {Threads.LOG: 2, Threads.STATE: 2, Threads.CONTROL: 8}
+"""How many there are, but for those of data: whoever serves says their number."""
+
+
 @dataclass(frozen=True)
 class Method(Generic[Request, Reply]):
     """One call: its service and name, and the types of request and reply.
@@ -26,7 +46,7 @@ class Method(Generic[Request, Reply]):
     streaming: the reply is a stream of `reply`, not a single one.
     label: of a request of bytes, a small message that travels beside them; the handler gets
         (label, bytes). So bytes that came from elsewhere are passed on as they are.
-    apart: handled by threads of its own, because handlers of other calls wait for it.
+    threads: which handle it.
     """
 
     service: str
@@ -35,7 +55,7 @@ class Method(Generic[Request, Reply]):
     reply: type[Reply]
     streaming: bool = False
     label: type[Message] | None = None
-    apart: bool = False
+    threads: Threads = Threads.DATA
 
     @property
     def path(self) -> str:
@@ -52,23 +72,47 @@ PULL = Method(SERVER, "Pull", bytes, bytes)
 PUSH = Method(SERVER, "Push", bytes, bytes)
 READ_TABLE = Method(SERVER, "ReadTable", pb.ReadTableRequest, bytes, streaming=True)
 ASSIGN_ROWS = Method(SERVER, "AssignRows", bytes, bytes)
-FENCE = Method(SERVER, "Fence", pb.FenceRequest, pb.FenceReply)
+FENCE = Method(SERVER, "Fence", pb.FenceRequest, pb.FenceReply, threads=Threads.CONTROL)
 BEGIN_CHECKPOINT = Method(
-    SERVER, "BeginCheckpoint", pb.BeginCheckpointRequest, pb.BeginCheckpointReply
+    SERVER,
+    "BeginCheckpoint",
+    pb.BeginCheckpointRequest,
+    pb.BeginCheckpointReply,
+    threads=Threads.CONTROL,
 )
-WRITE_SHARE = Method(SERVER, "WriteShare", pb.WriteShareRequest, pb.WriteShareReply)
-DROP_CHECKPOINT = Method(SERVER, "DropCheckpoint", pb.DropCheckpointRequest, pb.DropCheckpointReply)
+WRITE_SHARE = Method(
+    SERVER, "WriteShare", pb.WriteShareRequest, pb.WriteShareReply, threads=Threads.CONTROL
+)
+DROP_CHECKPOINT = Method(
+    SERVER,
+    "DropCheckpoint",
+    pb.DropCheckpointRequest,
+    pb.DropCheckpointReply,
+    threads=Threads.CONTROL,
+)
 COMPLETE_CHECKPOINT = Method(
-    SERVER, "CompleteCheckpoint", pb.CompleteCheckpointRequest, pb.CompleteCheckpointReply
+    SERVER,
+    "CompleteCheckpoint",
+    pb.CompleteCheckpointRequest,
+    pb.CompleteCheckpointReply,
+    threads=Threads.CONTROL,
 )
-BEGIN_LOG = Method(SERVER, "BeginLog", pb.BeginLogRequest, pb.BeginLogReply, apart=True)
-APPEND_LOG = Method(SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogEntry, apart=True)
-DROP_LOG = Method(SERVER, "DropLog", pb.DropLogRequest, pb.DropLogReply, apart=True)
-TAKE_LOG = Method(SERVER, "TakeLog", pb.TakeLogRequest, bytes, streaming=True)
-APPLY_UPDATE = Method(SERVER, "ApplyUpdate", pb.ApplyUpdateRequest, pb.ApplyUpdateReply)
-SET_ROUTING = Method(SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply)
-STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus)
-SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply)
+BEGIN_LOG = Method(SERVER, "BeginLog", pb.BeginLogRequest, pb.BeginLogReply, threads=Threads.LOG)
+APPEND_LOG = Method(
+    SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogEntry, threads=Threads.LOG
+)
+DROP_LOG = Method(SERVER, "DropLog", pb.DropLogRequest, pb.DropLogReply, threads=Threads.LOG)
+TAKE_LOG = Method(
+    SERVER, "TakeLog", pb.TakeLogRequest, bytes, streaming=True, threads=Threads.CONTROL
+)
+APPLY_UPDATE = Method(
+    SERVER, "ApplyUpdate", pb.ApplyUpdateRequest, pb.ApplyUpdateReply, threads=Threads.CONTROL
+)
+SET_ROUTING = Method(
+    SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply, threads=Threads.STATE
+)
+STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus, threads=Threads.STATE)
+SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply, threads=Threads.STATE)
 
 GET_RESTORE = Method(MASTER, "GetRestore", pb.RestoreRequest, pb.RestoreReply)
 REGISTER_SERVER = Method(MASTER, "RegisterServer", pb.RegisterServerRequest, pb.RegisterServerReply)

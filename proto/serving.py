@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError, Message
 from shoal.proto import parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import STATUS_CODES, WireError
-from shoal.proto.health import health_handler
-from shoal.proto.methods import Method
+from shoal.proto.health import POOL, health_handler
+from shoal.proto.methods import THREADS, Method, Threads
 from shoal.proto.transport import (
     ERROR_METADATA,
     LABEL_METADATA,
@@ -31,9 +31,6 @@ from shoal.proto.transport import (
 )
 
 logger = logging.getLogger(__name__)
-
-APART_THREADS = 2
-"""Of the methods that are handled apart, whose handlers never wait."""
 
 MAXIMUM_ERROR_BYTES = 1 << 10
 """Of an error's text on the wire. It travels twice, in metadata of which gRPC takes 8 KiB."""
@@ -135,7 +132,8 @@ def serve(
     handlers: method -> function of the request. A method of bytes gets and returns
         bytes. Raise `WireError` to refuse a call.
     address: "host:port"; port 0 takes a free one.
-    threads: calls handled at the same time; further ones wait.
+    threads: calls of data handled at the same time; further ones wait. Others have their
+        own (methods.THREADS).
     name: as `peer_name` gives it; calls meant for another are refused. "": none are.
 
     Raises OSError if the address cannot be bound.
@@ -143,11 +141,11 @@ def serve(
     services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
     guarded: Callable[..., Any]
     joined: Callable[..., Any]
-    apart: dict[str, ThreadPoolExecutor] = {}
-    if any(method.apart for method in handlers):
-        # gRPC looks for this name among the attributes of a handler.
-        pool = ThreadPoolExecutor(APART_THREADS, thread_name_prefix="rpc-apart")
-        apart = {"experimental_thread_pool": pool}
+    pools = {
+        kind: ThreadPoolExecutor(count, thread_name_prefix=f"rpc-{kind.value}")
+        for kind, count in THREADS.items()
+        if kind == Threads.STATE or any(method.threads == kind for method in handlers)
+    }
     for method, handler in handlers.items():
         make = (
             grpc.unary_stream_rpc_method_handler
@@ -157,9 +155,9 @@ def serve(
         own = services.setdefault(method.service, {})
         guarded = _guard(method, handler, name)
         joined = _joined(guarded)
-        if method.apart:
-            vars(guarded).update(apart)
-            vars(joined).update(apart)
+        if method.threads in pools:
+            for each in (guarded, joined):
+                vars(each)[POOL] = pools[method.threads]
         own[method.name] = make(
             guarded,
             request_deserializer=deserializer(method.request),
@@ -174,7 +172,7 @@ def serve(
     )
     for service, methods in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
-    server.add_generic_rpc_handlers((health_handler(),))
+    server.add_generic_rpc_handlers((health_handler(pools[Threads.STATE]),))
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:

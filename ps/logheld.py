@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -17,6 +18,7 @@ from shoal.proto.errors import WireError
 class _Held:
     base: pb.LogBase
     entries: dict[int, tuple[pb.LogEntry, bytes]] = field(default_factory=dict)
+    size: int = 0
 
 
 class HeldLogs:
@@ -29,7 +31,7 @@ class HeldLogs:
     def __len__(self) -> int:
         """Bytes of all pushes kept."""
         with self._lock:
-            return sum(len(f) for held in self._logs.values() for _, f in held.entries.values())
+            return sum(held.size for held in self._logs.values())
 
     def begin(self, request: pb.BeginLogRequest) -> pb.BeginLogReply:
         """Keep a new log in place of the server's old one. Raises WireError(FENCED)."""
@@ -44,8 +46,12 @@ class HeldLogs:
     def append(self, labelled: tuple[pb.LogEntry, bytes]) -> pb.AppendLogReply:
         """Keep a push; the same one again changes nothing. Raises WireError(NO_LOG, FENCED)."""
         entry, _ = labelled
+        faults.point("log-appending")
         with self._lock:
-            self._find(entry.server, entry.log, entry.incarnation).entries[entry.step] = labelled
+            held = self._find(entry.server, entry.log, entry.incarnation)
+            if entry.step not in held.entries:
+                held.entries[entry.step] = labelled
+                held.size += len(labelled[1])
         return pb.AppendLogReply()
 
     def drop(self, request: pb.DropLogRequest) -> pb.DropLogReply:
@@ -62,6 +68,7 @@ class HeldLogs:
                 held.entries = {
                     step: each for step, each in held.entries.items() if step > request.step
                 }
+                held.size = sum(len(frame) for _, frame in held.entries.values())
         return pb.DropLogReply()
 
     def take(self, request: pb.TakeLogRequest) -> Iterator[bytes]:

@@ -6,7 +6,9 @@ Owns the calls. What the other one does with them is logheld.py's.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from functools import partial
 
 from shoal.proto import methods
@@ -18,8 +20,11 @@ from shoal.ps.logs import Entries, LogLostError, LogTakenError, TakenLog
 
 logger = logging.getLogger(__name__)
 
-APPEND_DEADLINE = 60.0
-"""Seconds that a push may wait for a peer that is there and does not answer."""
+APPEND_SECONDS = 10.0
+"""Most that a push waits for a peer that is there and does not answer."""
+
+APPEND_SHARE = 0.25
+"""Of --server-timeout-seconds, if that is less: its worker is to be answered long before."""
 
 APPEND_PATIENCE = 0.5
 """Seconds to repeat what a broken connection may have lost. A peer that has died cannot be
@@ -34,7 +39,8 @@ class PeerSink:
 
     peer: its name, as `peer_name` gives it. locate: where that is. holder: the same for
         taking a log: "" if it is not there, as the master knows it. Either raises WireError,
-        PeerUnavailableError.
+        PeerUnavailableError. server_timeout_seconds: after which this server, if it answers
+        nothing, is taken for dead.
     """
 
     def __init__(
@@ -46,7 +52,12 @@ class PeerSink:
         locate: Callable[[], str],
         holder: Callable[[], str],
         retry_seconds: float,
+        server_timeout_seconds: float,
     ) -> None:
+        self._append_seconds = min(APPEND_SECONDS, APPEND_SHARE * server_timeout_seconds)
+        self._lock = threading.Lock()
+        # The log that each append under way is of.
+        self._under_way: dict[Future[pb.AppendLogReply], str] = {}
         self.retry_seconds = retry_seconds
         self._server = server
         self._incarnation = incarnation
@@ -78,24 +89,35 @@ class PeerSink:
         """See Sink."""
         connection = self._connection
         assert connection is not None, "no log was begun"
+        seconds = self._append_seconds
         try:
-            answer = connection.start(methods.APPEND_LOG, frame, APPEND_DEADLINE, entry)
+            answer = connection.start(methods.APPEND_LOG, frame, seconds, entry)
         except PeerUnavailableError as error:
             raise self._unreached(error) from error
+        with self._lock:
+            self._under_way[answer] = entry.log
         finish = partial(
-            connection.finish,
-            methods.APPEND_LOG,
-            frame,
-            answer,
-            APPEND_DEADLINE,
-            APPEND_PATIENCE,
-            entry,
+            connection.finish, methods.APPEND_LOG, frame, answer, seconds, APPEND_PATIENCE, entry
         )
 
         def wait() -> None:
-            self._translated(finish)
+            try:
+                self._translated(finish)
+            except LogLostError:
+                self._give_up(entry.log)
+                raise
+            finally:
+                with self._lock:
+                    self._under_way.pop(answer, None)
 
         return wait
+
+    def _give_up(self, log: str) -> None:
+        """A log is lost as a whole: the other pushes that wait for it need not wait longer."""
+        with self._lock:
+            others = [answer for answer, of in self._under_way.items() if of == log]
+        for answer in others:
+            answer.cancel()
 
     def mark(self, applied: Iterable[pb.PushIdentity]) -> None:
         """See Sink."""

@@ -43,4 +43,5 @@ def sink_of(job: JobConfig, index: int, incarnation: int, master: Connection) ->
         holder,
         # Workers wait for this server meanwhile.
         retry_seconds=job.server_patience_seconds / 2,
+        server_timeout_seconds=job.server_timeout_seconds,
     )

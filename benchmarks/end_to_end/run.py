@@ -2,14 +2,15 @@
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D ...]
         [--processes N] [--servers N] [--warm-steps N]
-        [--systems shoal log ceiling keras strategy]
+        [--systems shoal log-file log-peer ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
-worker, or with --processes N as many of each (then only against TensorFlow's strategy). `log`
-is shoal with --durability=log, where it is asked for; --servers says how many servers shoal
-then has. With several depths, each is a system; what is called "shoal" is of the first. The
-systems take turns, as this kind of machine's speed drifts; a ratio is of medians over the
-rounds.
+worker, or with --processes N as many of each (then only against TensorFlow's strategy).
+`shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=log and
+that --log-place, where they are asked for. --servers says how many servers shoal then has.
+With several depths, each is a system; what is called "shoal" is of the first. The systems take
+turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
+
 A round of shoal is a whole `shoal train` that reads Parquet files, observed from its second
 epoch on and then stopped: as the peers, which have their tables and some data in memory from
 the start, it then has a row for each id that comes. --warm-steps 20 observes it while it makes
@@ -50,8 +51,12 @@ OUTPUT = BENCH / "end_to_end.json"
 TF_KERAS = BENCH / "tf_keras"
 """Where `make bench-end-to-end` installs tf_keras, for the strategy alone."""
 SYSTEMS = ("shoal", "ceiling", "keras", "strategy")
-LOG = ("--durability", "log")
-"""The flags of the system `log`."""
+FLAGS = {
+    "shoal": ("--durability", "checkpoint"),
+    "log-file": ("--durability", "log", "--log-place", "file"),
+    "log-peer": ("--durability", "log", "--log-place", "peer"),
+}
+"""Of the systems that are shoal."""
 START_SECONDS = 120
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -234,7 +239,7 @@ def main() -> None:
         "--depth", type=int, nargs="+", default=[2], help="shoal's --pipeline-depth, one or more"
     )
     parser.add_argument("--processes", type=int, default=1, help="workers, and servers")
-    parser.add_argument("--systems", nargs="+", choices=(*SYSTEMS, "log"))
+    parser.add_argument("--systems", nargs="+", choices=(*SYSTEMS, "log-file", "log-peer"))
     parser.add_argument("--servers", type=int, default=0, help="0: as many as --processes")
     parser.add_argument("--warm-steps", type=int, help="of shoal, not observed; default: an epoch")
     parser.add_argument("--shoal", default="", help="more flags for shoal train, in one argument")
@@ -252,8 +257,8 @@ def main() -> None:
     count = str(options.processes)
     try:
         for kind in wanted:
-            if kind in ("shoal", "log"):
-                flags = [*options.shoal.split(), *(LOG if kind == "log" else ())]
+            if kind in FLAGS:
+                flags = [*options.shoal.split(), *FLAGS[kind]]
                 servers = options.servers or options.processes
                 for depth in options.depth:
                     name = kind if depth == options.depth[0] else f"{kind}, depth {depth}"

@@ -219,8 +219,8 @@ def test_a_label_travels_beside_the_bytes_and_a_large_request_in_parts(serve, co
         connection.call(methods.APPEND_LOG, b"x")
 
 
-def test_calls_handled_apart_are_answered_while_all_threads_wait_for_them(serve, connect):
-    """As servers do that hand their pushes to each other."""
+def test_calls_with_threads_of_their_own_are_answered_while_all_others_wait(serve, connect):
+    """As servers do that hand their pushes to each other, and are asked how they are."""
     waiting = threading.Semaphore(0)
     go_on = threading.Event()
 
@@ -233,10 +233,21 @@ def test_calls_handled_apart_are_answered_while_all_threads_wait_for_them(serve,
         go_on.set()
         return pb.AppendLogReply()
 
-    connection = connect(serve({methods.PUSH: push, methods.APPEND_LOG: append}))
+    status = pb.ServerStatus(version=7)
+    fenced = pb.FenceReply(sequence=3)
+    calls = {
+        methods.PUSH: push,
+        methods.APPEND_LOG: append,
+        methods.STATUS: lambda _: status,
+        methods.FENCE: lambda _: fenced,
+    }
+    connection = connect(serve(calls))
     answers = [connection.start(methods.PUSH, b"x") for _ in range(8)]
     for _ in range(4):  # as many threads as there are
         assert waiting.acquire(timeout=30)
+    assert connection.call(methods.STATUS, pb.ServerStatusRequest(), deadline=30) == status
+    assert connection.call(methods.FENCE, pb.FenceRequest(), deadline=30) == fenced
+    assert not go_on.is_set()
     label = pb.LogEntry()
     future = connection.start(methods.APPEND_LOG, b"y", label=label)
     connection.finish(methods.APPEND_LOG, b"y", future, label=label)

@@ -131,6 +131,7 @@ class World:
             locate,
             lambda: self.addresses[keeper],
             retry_seconds=10.0,
+            server_timeout_seconds=60.0,
         )
 
     def start(self, index, *, replay=True):

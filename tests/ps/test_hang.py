@@ -1,0 +1,194 @@
+"""A server whose neighbour hangs and answers pings: real processes, and a test as the master."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from shoal.config import JobConfig
+from shoal.native import ids as native_ids
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import faults, frames, methods, rpc, serving
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing, slice_of
+from tests.ps.logged import DIM, SIZE, STATE
+
+SGD = OptimizerSpec("sgd").to_json()
+SPEC = pb.ModelSpec(
+    # A row is minus the number of its updates.
+    tables=[
+        pb.TableSpec(
+            name="counts",
+            dim=DIM,
+            initializer=InitializerSpec("zeros").to_json(),
+            optimizer=SGD,
+            seed=1,
+        )
+    ],
+    trainable=[pb.VariableSpec(name="w", shape=[SIZE])],
+    non_trainable=[pb.VariableSpec(name="mean", shape=[STATE])],
+    dense_optimizer=SGD,
+)
+
+WORKERS = 12
+"""More than a server has threads for pushes."""
+
+SERVER_TIMEOUT = 12.0
+PATIENCE = 120.0
+
+
+class Servers:
+    """Two processes of a job, and what its master does: it asks how they are."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.routing = Routing.even(2)
+        self.addresses = {}
+        self.there = threading.Event()
+        self.master, port = serving.serve(
+            {
+                methods.GET_RESTORE: lambda _: pb.RestoreReply(),
+                methods.REGISTER_SERVER: self._registered,
+                methods.GET_ROUTING: self._located,
+            },
+            "127.0.0.1:0",
+            4,
+        )
+        job = JobConfig(
+            command="train",
+            job_name="hang",
+            job_dir=str(folder),
+            model_zoo=".",
+            model_def="none.custom_model",
+            training_data="none",
+            num_ps=2,
+            durability="log",
+            log_place="peer",
+            server_timeout_seconds=SERVER_TIMEOUT,
+        )
+        (folder / "job.json").write_text(job.to_json())
+        (folder / "faults").mkdir()
+        self.processes = [self._start(index, port) for index in range(2)]
+        assert self.there.wait(PATIENCE)
+        self.connections = [rpc.Connection(self.addresses[index]) for index in range(2)]
+
+    def _start(self, index, port):
+        command = [sys.executable, "-m", "shoal.ps", "--config", str(self.folder / "job.json")]
+        command += ["--index", str(index), "--master", f"127.0.0.1:{port}"]
+        named = {
+            faults.VARIABLE: str(self.folder / "faults"),
+            faults.PROCESS_VARIABLE: f"ps-{index}",
+        }
+        with (self.folder / f"ps-{index}.log").open("w") as log:
+            return subprocess.Popen(command, env=os.environ | named, stdout=log, stderr=log)
+
+    def _registered(self, request):
+        self.addresses[request.server] = request.address
+        if len(self.addresses) == 2:
+            self.there.set()
+        return pb.RegisterServerReply(routing=self.routing.to_message())
+
+    def _located(self, _):
+        if len(self.addresses) < 2:
+            raise WireError(pb.NOT_READY, "not all are there")
+        addresses = [self.addresses[index] for index in range(2)]
+        return pb.RegisterWorkerReply(routing=self.routing.to_message(), servers=addresses)
+
+    def status(self, index):
+        """As the master asks; without an answer in time the server would be killed."""
+        request = pb.ServerStatusRequest()
+        return self.connections[index].call(
+            methods.STATUS, request, deadline=SERVER_TIMEOUT, patience=0.0
+        )
+
+    def wait_for(self, index, condition):
+        end = time.monotonic() + PATIENCE
+        while not condition(status := self.status(index)):
+            assert time.monotonic() < end, status
+            time.sleep(0.05)
+        return status
+
+    def close(self):
+        for connection in self.connections:
+            connection.close()
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.master.stop(None).wait()
+
+
+@pytest.fixture
+def servers(tmp_path):
+    made = Servers(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_neighbour_that_hangs_costs_no_server_and_no_push(servers):
+    for index, connection in enumerate(servers.connections):
+        connection.call(methods.REGISTER, pb.RegisterRequest(model=SPEC))
+        parts = []
+        for size in (SIZE, STATE):
+            own = slice_of(size, index, 2)
+            parts.append(np.zeros(own.stop - own.start, np.float32))
+        frame = frames.encode(pb.InitializeDenseRequest(), parts)
+        connection.call(methods.INITIALIZE_DENSE, frame)
+    owners = servers.routing.owners
+    ids = np.arange(1, 200, dtype=np.int64)
+    ids = ids[owners[native_ids.slot_of(ids)] == 0]
+    acknowledged, expected = Counter(), Counter()
+    stop = threading.Event()
+
+    def work(worker):
+        draw, connection = random.Random(worker), rpc.Connection(servers.addresses[0])
+        while not stop.is_set():
+            sequence = acknowledged[worker] + 1
+            some = np.array(draw.sample(ids.tolist(), 4), np.int64)
+            header = pb.PushRequest(
+                identity=pb.PushIdentity(worker=worker, sequence=sequence),
+                routing_epoch=1,
+                tables=[0],
+                ids_of=[0],
+                learning_rate=1.0,
+            )
+            frame = frames.encode(header, [some, np.ones((4, DIM), np.float32)])
+            connection.call(methods.PUSH, frame, patience=PATIENCE)
+            acknowledged[worker] = sequence
+            with lock:
+                expected.update(some.tolist())
+        connection.close()
+
+    lock = threading.Lock()
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    servers.wait_for(0, lambda status: status.version > 50)
+    assert servers.status(0).unprotected == ""
+    hanging = servers.folder / "faults" / "log-appending@ps-1"
+    hanging.write_text(faults.HANG)
+    # It answers all the time, and says that nothing protects its updates before any worker is
+    # told that one is there.
+    status = servers.wait_for(0, lambda status: status.unprotected)
+    assert "ps-1, which keeps it, cannot be reached" in status.unprotected
+    servers.wait_for(0, lambda now: now.version > status.version + 50)
+    assert servers.status(1).unprotected == ""  # its own log is at ps-0
+    hanging.unlink()
+    servers.wait_for(0, lambda status: status.wants_checkpoint)  # another log has begun
+    stop.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert [process.poll() for process in servers.processes] == [None, None]
+    assert servers.status(0).version == sum(acknowledged.values())
+    counts = Counter()
+    for frame in servers.connections[0].stream(methods.READ_TABLE, pb.ReadTableRequest(table=0)):
+        _, (found, rows) = frames.decode(frame, pb.ReadTableReply)
+        counts.update(dict(zip(found.tolist(), (-rows[:, 0]).astype(int).tolist(), strict=True)))
+    assert counts == expected
