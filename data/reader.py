@@ -100,8 +100,11 @@ def check_range(source: Source, start: int, end: int) -> None:
         )
 
 
-def check_columns(schema: pa.Schema, names: Sequence[str], flag: str) -> None:
-    """Raises UserError if the data of `flag` lack one of the columns `names`."""
+def check_columns(schema: pa.Schema, names: Sequence[str], flag: str, source: str = "") -> None:
+    """Raises UserError if the data of `flag` lack one of the columns `names`.
+
+    source: a file of theirs, for the message.
+    """
     missing = [name for name in names if name not in schema.names]
     if not missing:
         return
@@ -110,7 +113,9 @@ def check_columns(schema: pa.Schema, names: Sequence[str], flag: str) -> None:
         near = difflib.get_close_matches(name, schema.names, n=1)
         hints.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
     raise UserError(
-        f"{flag}: there is no column {', '.join(hints)}; the columns are {', '.join(schema.names)}"
+        f"{flag}: there is no column {', '.join(hints)}"
+        + (f" in {source}" if source else "")
+        + f"; the columns are {', '.join(schema.names)}"
     )
 
 

@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import difflib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.config import JobConfig
@@ -180,15 +181,33 @@ def check_data(config: JobConfig) -> list[str]:
     from shoal.data.opening import open_reader
 
     doubts: list[str] = []
+    columns: dict[str, list[str]] = {}
     for name in DATA_FIELDS:
         if pattern := getattr(config, name):
             try:
                 reader = open_reader(pattern, flag(name))
                 # Not sources(), which reads whole CSV files; the workers count.
-                reader.schema()
+                columns[name] = reader.schema().names
                 doubts += [f"{flag(name)}: {each}" for each in reader.doubts()]
             except UserError as error:
                 if str(error).startswith(flag(name)):
                     raise
                 raise UserError(f"{flag(name)}: {error}") from error
-    return doubts
+    return doubts + _lacking(config, columns)
+
+
+def _lacking(config: JobConfig, columns: Mapping[str, list[str]]) -> list[str]:
+    """Columns of the training data that those of validation have not, in words.
+
+    feed may do without them; whether it does is seen by the first worker.
+    """
+    found = columns.get("validation_data", [])
+    missing = [name for name in columns.get("training_data", []) if name not in found]
+    if not found or not missing:
+        return []
+    names = ", ".join(f"{name!r}{_near(name, found)}" for name in missing)
+    noun = "column" if len(missing) == 1 else "columns"
+    return [
+        f"--validation-data: {config.validation_data} has no {noun} {names}, which "
+        "--training-data has"
+    ]

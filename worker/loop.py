@@ -20,7 +20,7 @@ from shoal.proto.errors import ServerAwayError, WireError
 from shoal.proto.rpc import Connection
 from shoal.worker import export, pipeline
 from shoal.worker.blame import blamed, blaming
-from shoal.worker.data import JobData
+from shoal.worker.data import FLAGS, JobData
 from shoal.worker.evaluation import Evaluator
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.model import ServedModel
@@ -203,6 +203,14 @@ class Worker:
             begin_output(config)
         if config.command == "train":
             self._model.callbacks.check(config)
+        if config.command == "train" and config.validation_data:
+            evaluated = self._data.pipeline(pipeline.EVALUATION)
+            self._model.check_features(
+                evaluated.features_spec,
+                f"{FLAGS[pipeline.EVALUATION]}, {evaluated.first_source}: "
+                f"{self._module.describe(self._module.feed_name)}",
+            )
+            self._evaluator_ready()
         given = self._restore is None and self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)

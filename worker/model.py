@@ -144,6 +144,17 @@ class ServedModel:
 
     # ------------------------------------------------------------ set-up
 
+    def check_features(self, features_spec: Any, feed: str) -> None:
+        """Other data give the features that the model takes.
+
+        features_spec: of a batch of them. feed: the function that gives them, and of which data.
+        Raises UserError, or UserCodeError where only calling the model tells.
+        """
+        check_features(self.model, features_spec, feed)
+        if isinstance(features_spec, dict) and features_spec.keys() != self.features_spec.keys():
+            with self._calling(f"{feed} gives other features than for training: calling the model"):
+                self._steps.trace_prediction(features_spec)
+
     def _reseed(self, worker: int) -> None:
         """Give each worker dropout masks of its own; worker 0 keeps the seed's."""
         for layer in self.model._flatten_layers():

@@ -102,7 +102,8 @@ class Pipeline:
             # The commonest mistake deserves better than a traceback through tf.data.
             missing = re.search(r"KeyError: ['\"](.+?)['\"]", error.traceback)
             if missing and missing[1] not in metadata.column_names:
-                check_columns(reader.schema(), [missing[1]], f"{self._feed}: {flag}")
+                what = f"{self._feed}: {flag}"
+                check_columns(reader.schema(), [missing[1]], what, self.first_source)
             raise
         self._spent = spent
         self._read_seconds = 0.0
@@ -117,6 +118,11 @@ class Pipeline:
                 chunks.element_spec,
             )
         self.features_spec, self.labels_spec = self._split(batched.element_spec)
+
+    @property
+    def first_source(self) -> str:
+        """The first source that holds a record, by name."""
+        return next(each.name for each in self._reader.sources() if each.records)
 
     def _fed(self, chunks: Any, metadata: Metadata) -> Any:
         """The dataset of batches that the user's function makes of chunks of columns.

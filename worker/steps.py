@@ -119,6 +119,10 @@ class CompiledSteps:
             self._predicted = True
         return self._predict(*arguments)
 
+    def trace_prediction(self, features_spec: Any) -> None:
+        """Trace `predict` for batches of another spec. Raises what the model raises."""
+        self._predict.get_concrete_function(features_spec, *self._inputs_spec())
+
     def _inputs_spec(self) -> tuple[Any, ...]:
         """The specs of StepInputs."""
         return (

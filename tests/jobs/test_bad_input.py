@@ -121,6 +121,36 @@ def test_a_user_s_mistake_that_a_worker_finds_is_one_line(broken, way, words):
     assert "Traceback" not in ended.out
 
 
+@pytest.mark.parametrize("model", ["small.custom_model", "passing.custom_model"])
+def test_a_column_missing_from_the_validation_data_is_told_before_training(tmp_path, clicks, model):
+    """By feed's own lookup, or where feed passes all columns on and the model lacks a feature."""
+    validation = tmp_path / "validation.csv"
+    validation.write_text("user,itme,label\n1,2,0.0\n")
+    (tmp_path / "passing.py").write_text(
+        (ZOO / "small.py").read_text()
+        + "\n\ndef feed(dataset, mode, metadata):\n"
+        + "    return dataset.map(lambda r: ({k: r[k] for k in r if k != 'label'}, r['label']))\n"
+    )
+    ended = run(
+        "train",
+        tmp_path,
+        "blind",
+        model_def=model,
+        model_zoo=ZOO if model.startswith("small") else tmp_path,
+        training_data=clicks,
+        validation_data=validation,
+        output=tmp_path / "out",
+    )
+    assert ended.code == 2, ended.out + ended.err
+    (line,) = ended.err.splitlines()
+    for word in ("--validation-data", str(validation), "'item' (did you mean 'itme'?)"):
+        assert word in line
+    assert "warning: --validation-data: " in ended.out
+    assert "has no column 'item' (did you mean itme?), which --training-data has" in ended.out
+    assert "training:" not in ended.out
+    assert not ended.ledger["trained_once"]
+
+
 @pytest.mark.parametrize(
     ("way", "words", "frame"),
     [
