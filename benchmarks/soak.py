@@ -102,7 +102,7 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
     anyone = draw.choice([draw.choice(workers), draw.choice(servers), master])
     if kind == JOB:
         damage = [(draw.choice((FLIP, FLIP, REMOVE)), draw.choice(list(FILES)))]
-        changes = [("num_ps", draw.randint(1, 3))]
+        changes = [("num_ps", draw.randint(1 + (config.log_place == "peer"), 3))]
         return Fault(
             KILL,
             (Party(JOB),),

@@ -218,6 +218,8 @@ def compare(
 
 def servers_of(each: Mapping[str, Any], courses: Sequence[Course]) -> list[int]:
     """How many servers the job may have had in the time of a range; usually one number."""
+    if "servers" in each:
+        return [each["servers"]]
     begin, end = (datetime.fromisoformat(each[name]).timestamp() for name in ("from", "upto"))
     ends = [course.since for course in courses[1:]] + [float("inf")]
     found = {

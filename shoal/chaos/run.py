@@ -140,6 +140,9 @@ def run_disturbed(
     anything is started.
     """
     config = config.resolved()
+    for fault in planned:
+        # Refused here, if the job could not be resumed with it.
+        dataclasses.replace(config, **dict[str, Any](fault.changes))
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as name, _in_folder(Path(name)):
         watcher = Watcher(config, list(planned), Path(name))
         course = _Courses(config, watcher, display, random.Random(f"damage {seed}"))

@@ -106,6 +106,16 @@ def test_thirteen_kills_leave_every_record_trained_once_and_no_update_lost(ids, 
         ({}, "nothing is to be done: give --kill, --pause, --fill, --cut or --random-kills"),
         ({"kill": "ps:7@step=1"}, "--kill ps:7@step=1: the job has no ps:7: --num-ps is 1"),
         (
+            {
+                "kill": "job@step=1,num-ps=1",
+                "num_ps": 2,
+                "durability": "log",
+                "log_place": "peer",
+                "undisturbed": "none",
+            },
+            "--log-place=peer: with --num-ps 1 there is no other server",
+        ),
+        (
             {"pause": "ps:0@step=1,seconds=1", "undisturbed": "nowhere"},
             "--undisturbed nowhere: neither run nor none",
         ),
