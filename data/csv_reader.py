@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -146,7 +147,7 @@ class CsvReader(FileReader):
         begin, end = place
         text = file.read_at(end - begin, begin).decode("utf-8")
         names = next(csv.reader([text.rstrip("\r\n")]))
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
         if twice:
             raise UserError(f"{path}: the header names column {twice[0]!r} twice")
         return names

@@ -3,13 +3,14 @@
 import csv
 import gzip
 import io
+import sys
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.data import CsvReader, Source, csv_index, open_reader
+from shoal.data import CsvReader, Source, csv_index, csv_reader, open_reader
 from shoal.errors import UserError
 from tests.data.strategies import RECORDS, ranges
 
@@ -199,3 +200,29 @@ def test_a_range_beyond_the_end_is_refused(tmp_path):
     write_csv(path, [(1, "a", 0.5)])
     with pytest.raises(UserError, match="it holds 1"):
         list(open_reader(str(path), FLAG).read(str(path), 0, 2))
+
+
+def test_reading_a_wide_header_makes_no_call_for_each_column(tmp_path):
+    """To look for each name among all of them took minutes for 10,000 columns."""
+    columns = 2000
+    path = tmp_path / "wide.csv"
+    names = [f"column_{i}" for i in range(columns)]
+    write_csv(path, [[str(i) for i in range(columns)]], names)
+    calls = []
+
+    def count(frame, event, argument):
+        if event == "c_call" and frame.f_code.co_filename == csv_reader.__file__:
+            calls.append(argument)
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        reader = CsvReader(str(path))
+        rows = read_rows(reader, str(path), 0, 1)
+    finally:
+        sys.setprofile(before)
+    assert rows == [tuple(range(columns))]
+    assert len(calls) < columns / 4
+    path.write_text(",".join([*names, "column_7", "column_3"]) + "\n1\n")
+    with pytest.raises(UserError, match="the header names column 'column_3' twice"):
+        read_all(open_reader(str(path), FLAG))
