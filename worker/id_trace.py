@@ -17,8 +17,9 @@ from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.worker import dependencies
 from shoal.worker.ids import TableIds
+from shoal.worker.integers import cast_features, not_kept
 from shoal.worker.keras_embeddings import out_of_range
-from shoal.worker.lookups import RecordLookup, Refusals, sharing_refused
+from shoal.worker.lookups import RecordLookup, Refusals, sharing_refused, wrapped
 
 Int64 = npt.NDArray[np.int64]
 
@@ -37,6 +38,7 @@ class IdTrace:
         self._model = model
         self._refusals = refusals
         self._file = file
+        self._cast = cast_features(model, features_spec)
         self._ids = tf.function(self._trace, input_signature=[features_spec])
         self.calls: list[str] = []
         self.tables: dict[str, Any] = {}
@@ -86,9 +88,16 @@ class IdTrace:
         Raises UserError for an id that a table cannot have.
         """
         by_name: dict[str, list[Int64]] = {name: [] for name in self.tables}
-        for name, ids in zip(self.calls, self._traced(features), strict=True):
+        if (reason := not_kept(features, self._cast)) is not None:
+            self._refusals.refuse(f"{self._file}: {reason}")
+        for name, ids, unsigned in zip(
+            self.calls, self._traced(features), self._record.unsigned, strict=True
+        ):
             numbers = np.asarray(ids)  # without numpy()'s copy
-            if (reason := out_of_range(self.tables[name], numbers)) is not None:
+            reason = out_of_range(self.tables[name], numbers)
+            if unsigned and reason is None:
+                reason = wrapped(self.tables[name], numbers)
+            if reason is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
             by_name[name].append(numbers)
         return list(by_name.values())

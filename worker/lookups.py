@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from shoal.errors import UserError
@@ -61,17 +63,33 @@ def sharing_refused(first: Any, second: Any) -> str | None:
     return None
 
 
+def wrapped(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:
+    """Which of the ids, which were uint64, does not fit int64, in words; None if all do."""
+    if not ids.size or ids.min() >= 0:
+        return None
+    wrong = ids[ids < 0].view(np.uint64)[0]
+    return (
+        f"embedding {layer.name!r} was given the id {wrong}: ids are int64, up to "
+        f"{np.iinfo(np.int64).max}; map larger ones in feed"
+    )
+
+
 @dataclass
 class RecordLookup:
-    """Notes which layer was called with which ids; the rows it gives are zeros."""
+    """Notes which layer was called with which ids; the rows it gives are zeros.
+
+    unsigned: of each call, whether its ids were uint64.
+    """
 
     refusals: Refusals
     layers: list[Any] = field(default_factory=list)
     ids: list[tf.Tensor] = field(default_factory=list)
     rows: list[tf.Tensor] = field(default_factory=list)
+    unsigned: list[bool] = field(default_factory=list)
 
     def __call__(self, layer: Any, ids: Any) -> tf.Tensor:
         """Note a call; zeros of the rows' shape."""
+        self.unsigned.append(tf.convert_to_tensor(ids).dtype == tf.uint64)
         ids = self.refusals.integer_ids(layer, ids)
         self.layers.append(layer)
         self.ids.append(tf.reshape(ids, [-1]))

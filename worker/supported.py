@@ -96,7 +96,8 @@ def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
         return []
     return [
         f"{feed} gives {spec.dtype.name} as feature {tensor.name!r}, and the model's input takes "
-        f"{tensor.dtype}: Keras casts it, which drops fractions, and digits of large ids"
+        f"{tensor.dtype}: Keras casts it: a fraction or NaN is refused at its "
+        "record, and large ids may have lost digits"
         for tensor in getattr(model, "inputs", None) or ()
         if (spec := features_spec.get(tensor.name)) is not None
         and hasattr(spec, "dtype")

@@ -76,3 +76,27 @@ def test_predictions_do_without_records_that_raise_or_end_the_process(
     # Three ends of the process at one record, of which --relaunch-limit counts the first.
     assert ended.result["workers"] == {"starts": 4, "deaths": 3}
     assert audited(job.folder)["bad_records"] == ended.result["bad_records"]
+
+
+def test_a_record_whose_id_is_no_integer_is_named(tmp_path, clicks):
+    lines = clicks.read_text().splitlines()
+    assert lines[138].startswith("137,")
+    lines[138] = lines[138].replace("137,", "137.5,", 1)
+    data = tmp_path / "broken.csv"
+    data.write_text("\n".join(lines) + "\n")
+    with RunningJob(
+        "train",
+        tmp_path,
+        "broken",
+        model_def="small.custom_model",
+        training_data=data,
+        minibatch_size=50,
+        num_minibatches_per_task=4,
+        max_bad_records=1,
+    ) as job:
+        ended = job.ended()
+    assert ended.code == 0, ended.out + ended.err
+    (bad,) = ended.result["bad_records"]
+    assert bad["record"] == 137
+    assert "feature 'user' is 137.5" in bad["error"]
+    assert ended.result["ledger"]["trained_once"] == 599
