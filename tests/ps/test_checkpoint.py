@@ -284,3 +284,21 @@ def test_what_cannot_be_opened_is_an_error_that_names_it(tmp_path):
         open_storage("nowhere://a")
     with pytest.raises(CheckpointError, match=r"checkpoint-00000007/manifest.json: No such file"):
         Checkpoint(open_storage(str(tmp_path)), 7)
+
+
+def test_pushes_go_on_beyond_32_bits_of_steps_and_after_a_restore(tmp_path):
+    """As after two days at 25,000 pushes a second. A row's own last version stops there."""
+    last = 2**32 - 1
+    group = Group(1)
+    model = group.models[0]
+    model._step = model._version = last - 2
+    for sequence in range(1, 5):
+        group.push(sequence)
+    assert model.version == model._step == last + 2
+    group.save(tmp_path, 1)
+    again = restored(tmp_path, 1, 1)
+    assert again.content() == group.content()
+    again.push(5)
+    assert again.models[0].version == again.models[0]._step == last + 3
+    rows, _, _ = again.content()
+    assert {row[-2:] for row in rows.values()} == {(last, 5)}
