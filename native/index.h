@@ -16,8 +16,8 @@
  * Not here: locks, rows and their memory (store.h), the order of work over a
  * batch (traffic.h). Changing the index needs the store's exclusive lock.
  *
- * Hash bits: 0..11 and up choose the directory's place, 36..44 the bucket, 50..63
- * route ids to servers and are not used. Entry, two words:
+ * Hash bits (shoal_hash_of): 0..11 and up choose the directory's place, 36..44 the
+ * bucket. Entry, two words:
  *   tag   hash bits 12..63 << 12 | row bits 19..29 << 1 | occupied
  *   meta  row bits 0..18 << 45 | use count << 33 | locked << 32 | last version
  * The first segments are 4,096, so a place gives hash bits 0..11 back, and the

@@ -1,9 +1,9 @@
 /* The one hash of the project: splitmix64, and its inverse.
  *
- * Bits 50..63 route an id to a server (16,384 slots), so inside one server they
- * may be nearly constant; the store therefore places rows by the low bits only:
- * stripe, then bucket, then segment (index.h). The function is a bijection,
- * which lets a bucket keep 56 bits of the hash instead of the id.
+ * Bits 50..63 route an id to a server (16,384 slots). A store places its rows by the hash
+ * of the id and a key of its own (store.h), which nobody outside the process knows: ids
+ * could be chosen to fall into one place otherwise. The function is a bijection, which
+ * lets a bucket keep 52 bits of the hash instead of the id.
  */
 #ifndef SHOAL_MIXING_H
 #define SHOAL_MIXING_H

@@ -8,6 +8,8 @@ removal and compaction). It knows nothing of tables, servers or routing.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+import secrets
+
 import numpy as np
 
 from shoal.native.arrays import require
@@ -44,7 +46,8 @@ cdef extern from "scan.h" nogil:
     uint64_t shoal_mix64(uint64_t)
     shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                     const float *slot_initial, shoal_initial initial,
-                                    float default_value, uint64_t noise_key)
+                                    float default_value, uint64_t noise_key,
+                                    uint64_t place_key)
     void shoal_store_destroy(shoal_store *)
     size_t shoal_store_memory(shoal_store *)
     int64_t shoal_store_count(shoal_store *)
@@ -65,6 +68,9 @@ VALUE_DTYPES = ("float32", "bfloat16", "float16")  # as enumerated in apply.h
 MAX_STEP = 2**32 - 1
 MAX_ROWS = 1 << SHOAL_ROW_BITS
 MANY_USES = SHOAL_MANY_USES  # where use counts stop
+
+cdef uint64_t PLACE_KEY = secrets.randbits(64)
+"""Of this process alone: ids that were chosen to share a place in the index do not."""
 
 
 cdef const float *floats(object array) noexcept:
@@ -143,6 +149,7 @@ cdef class RowStore:
         self._store = shoal_store_create(
             dim, VALUE_DTYPES.index(value_dtype), len(self.slot_names), self.slot_width,
             slot_initial, initial, initializer.default_value, shoal_mix64(~initial.key),
+            PLACE_KEY,
         )
         if self._store is NULL:
             raise MemoryError("no memory for an empty row store")

@@ -27,10 +27,10 @@ static int64_t shoal_remove(shoal_store *t, const int64_t *ids, int64_t n) {
     for (int64_t base = 0; base < n && ready; base += SHOAL_INSERTS) {
         pthread_rwlock_wrlock(&t->lock);
         for (int64_t i = base; i < n && i < base + SHOAL_INSERTS && ready; i++) {
-            shoal_entry e = shoal_find(&t->index, shoal_mix64((uint64_t)ids[i]));
+            const uint64_t hash = shoal_hash_of(t, ids[i]);
+            shoal_entry e = shoal_find(&t->index, hash);
             if (!e.bucket) continue;
-            shoal_preserve(t, &e.bucket->meta[e.lane], shoal_mix64((uint64_t)ids[i]),
-                           e.bucket->meta[e.lane]);
+            shoal_preserve(t, &e.bucket->meta[e.lane], hash, e.bucket->meta[e.lane]);
             ready = shoal_push_row(t, shoal_row_of(e.bucket->tag[e.lane], e.bucket->meta[e.lane]));
             if (!ready) break;
             shoal_index_drop(&t->index, e);
@@ -43,7 +43,7 @@ static int64_t shoal_remove(shoal_store *t, const int64_t *ids, int64_t n) {
 
 static int shoal_contains(shoal_store *t, int64_t id) {
     pthread_rwlock_rdlock(&t->lock);
-    int found = shoal_find(&t->index, shoal_mix64((uint64_t)id)).bucket != NULL;
+    int found = shoal_find(&t->index, shoal_hash_of(t, id)).bucket != NULL;
     pthread_rwlock_unlock(&t->lock);
     return found;
 }
@@ -61,7 +61,7 @@ typedef struct {
 static void shoal_export_record(const shoal_store *t, uint64_t hash, uint64_t header,
                                 const char *record, const shoal_rows *out, int64_t at) {
     const float *slots = (const float *)(record + t->slot_offset);
-    out->ids[at] = (int64_t)shoal_unmix64(hash);
+    out->ids[at] = shoal_id_of(t, hash);
     shoal_decode(record, out->values + at * t->dim, t->dim, t->format);
     for (int k = 0; k < t->slots; k++)
         memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,

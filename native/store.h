@@ -47,6 +47,7 @@ typedef struct {
     shoal_initial initial;
     float default_value;
     uint64_t noise_key;
+    uint64_t place_key;    /* of the hash that places rows */
     size_t value_bytes;    /* of a row */
     size_t slot_offset;    /* bytes from a record's start to its slots */
     size_t stride;         /* bytes from a record to the next one */
@@ -66,6 +67,15 @@ SHOAL_INLINE char *shoal_record(const shoal_store *t, uint32_t row) {
     return t->chunks[row >> t->chunk_shift] + within * t->stride;
 }
 
+/* The hash by which a store finds the row of an id, and the id of such a hash. */
+SHOAL_INLINE uint64_t shoal_hash_of(const shoal_store *t, int64_t id) {
+    return shoal_mix64((uint64_t)id ^ t->place_key);
+}
+
+SHOAL_INLINE int64_t shoal_id_of(const shoal_store *t, uint64_t hash) {
+    return (int64_t)(shoal_unmix64(hash) ^ t->place_key);
+}
+
 static size_t shoal_round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 static void shoal_store_destroy(shoal_store *t) {
@@ -81,10 +91,11 @@ static void shoal_store_destroy(shoal_store *t) {
     free(t);
 }
 
-/* dim >= 1: the caller has checked. NULL: no memory. */
+/* dim >= 1: the caller has checked. place_key: best one that nobody can know. NULL: no memory. */
 static shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                        const float *slot_initial, shoal_initial initial,
-                                       float default_value, uint64_t noise_key) {
+                                       float default_value, uint64_t noise_key,
+                                       uint64_t place_key) {
     shoal_store *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->dim = dim;
@@ -95,6 +106,7 @@ static shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64
     t->initial = initial;
     t->default_value = default_value;
     t->noise_key = noise_key;
+    t->place_key = place_key;
     t->value_bytes = (size_t)dim * (format == SHOAL_FLOAT32 ? 4 : 2);
     t->slot_offset = shoal_round_up(t->value_bytes, slots ? 4 : 2);
     t->stride = t->slot_offset + (size_t)slots * (size_t)slot_width * 4;
@@ -260,7 +272,7 @@ static shoal_entry shoal_insert(shoal_store *t, uint64_t hash, float *scratch) {
     uint32_t row = shoal_take_row(t);
     if (row == SHOAL_MAX_ROWS) return (shoal_entry){NULL, 0};
     shoal_entry e = shoal_index_add(&t->index, hash, row, 0, 0, &t->arena);
-    if (e.bucket) shoal_start_row(t, row, (int64_t)shoal_unmix64(hash), scratch);
+    if (e.bucket) shoal_start_row(t, row, shoal_id_of(t, hash), scratch);
     else shoal_push_row(t, row);
     return e;
 }

@@ -123,8 +123,9 @@ SHOAL_INLINE void shoal_resolve(const shoal_view *v, shoal_ring *ring, uint64_t 
     if (late) shoal_prefetch_row(v, ring->records[j % SHOAL_RING]);
 }
 
-SHOAL_CLONES static void shoal_hash_ids(const int64_t *ids, uint64_t *hashes, int64_t n) {
-    for (int64_t i = 0; i < n; i++) hashes[i] = shoal_mix64((uint64_t)ids[i]);
+SHOAL_CLONES static void shoal_hash_ids(const int64_t *ids, uint64_t *hashes, int64_t n,
+                                        const uint64_t key) {
+    for (int64_t i = 0; i < n; i++) hashes[i] = shoal_mix64((uint64_t)ids[i] ^ key);
 }
 
 /* ---- lookup ---- */
@@ -136,7 +137,7 @@ static void shoal_read_missing(const shoal_store *t, const shoal_batch *b, uint6
         for (int64_t c = 0; c < t->dim; c++) out[c] = t->default_value;
         return;
     }
-    shoal_fill_initial(&t->initial, (int64_t)shoal_unmix64(hash), out, t->dim);
+    shoal_fill_initial(&t->initial, shoal_id_of(t, hash), out, t->dim);
     if (t->format != SHOAL_FLOAT32) { /* as it would be stored */
         shoal_encode(out, scratch, t->dim, t->format);
         shoal_decode(scratch, out, t->dim, t->format);
@@ -163,7 +164,9 @@ static inline void shoal_update_group(shoal_store *t, const shoal_batch *b,
                   t->dim, t->dim, b->step);
         } else {
             for (uint64_t r = from; r < to; r++, g += t->dim) {
-                uint64_t noise = shoal_mix64(hashes[r] ^ t->noise_key) + (held[r] >> 33 & 0xFFFu);
+                /* By the id and not its place: the same in every process. */
+                const uint64_t own = (uint64_t)shoal_id_of(t, hashes[r]) ^ t->noise_key;
+                uint64_t noise = shoal_mix64(own) + (held[r] >> 33 & 0xFFFu);
                 shoal_apply_row(apply, records[r], t->slot_offset, g, t->dim, t->format,
                                 shoal_mix64(noise + ((uint64_t)b->version << 12)), b->step, scratch);
             }
@@ -297,7 +300,7 @@ static int shoal_run(shoal_store *t, const shoal_batch *b) {
     if (b->gradients) __atomic_add_fetch(&t->updating, 1, __ATOMIC_SEQ_CST);
     for (int64_t base = 0; base < b->n && result == SHOAL_OK; base += SHOAL_BLOCK) {
         int64_t n = b->n - base < SHOAL_BLOCK ? b->n - base : SHOAL_BLOCK, done = 0;
-        shoal_hash_ids(b->ids + base, hashes, n);
+        shoal_hash_ids(b->ids + base, hashes, n, t->place_key);
         for (int64_t j = 0; j < SHOAL_FARTHEST; j++) hashes[n + j] = hashes[n - 1];
         while (done < n && result == SHOAL_OK) {
             if (b->out || b->gradients) {

@@ -1,6 +1,8 @@
 """The row store against a dictionary, and what it refuses."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from shoal.native.ids import mix64
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import MANY_USES, MAX_STEP, RowStore
@@ -317,3 +320,47 @@ def test_bad_stores_are_refused(error, arguments, options):
     seed = options.pop("seed", 1)
     with pytest.raises(error):
         RowStore(*arguments, OptimizerSpec("sgd"), InitializerSpec("zeros"), seed, **options)
+
+
+def unmixed(x):
+    """The inverse of splitmix64, of whose results ids can be chosen."""
+    mask = 2**64 - 1
+    x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642B2D24D8EC3 & mask
+    x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96DE1B173F119089 & mask
+    return ((x ^ (x >> 30) ^ (x >> 60)) - 0x9E3779B97F4A7C15) & mask
+
+
+def test_ids_chosen_by_their_hash_cost_no_more_memory_than_others():
+    """The index once doubled its directory until all the equal bits were used: with 32 of
+    them, up to 56 GB. 23 show it in memory that a test may have."""
+    chosen = np.array([unmixed(high << 23 | 5) for high in range(2000)], np.uint64).view(np.int64)
+    assert len(set((mix64(chosen) & np.uint64(2**23 - 1)).tolist())) == 1
+    others = np.arange(2000, dtype=np.int64)
+    sizes = []
+    for ids in (others, chosen):
+        table = RowStore(1, OptimizerSpec("sgd"), InitializerSpec("zeros"), 0)
+        table.insert(ids)
+        assert len(table) == 2000
+        assert set(np.concatenate([batch[0] for batch in table.export()])) == set(ids)
+        sizes.append(table.memory_bytes())
+    assert sizes[1] < 4 * sizes[0]
+
+
+def test_the_noise_of_16_bit_rows_is_the_same_in_every_process():
+    """It is of the seed, the id and the step; where a row lies differs by the process."""
+    script = (
+        "import numpy as np, hashlib\n"
+        "from shoal.native.rowstore import RowStore\n"
+        "from shoal.native.optimizers import OptimizerSpec\n"
+        "from shoal.native.initializers import InitializerSpec\n"
+        "table = RowStore(3, OptimizerSpec('sgd'), InitializerSpec('uniform'), 7,"
+        " value_dtype='bfloat16')\n"
+        "ids = np.arange(500, dtype=np.int64)\n"
+        "for step in range(1, 9):\n"
+        "    gradients = np.full((500, 3), 0.001, np.float32)\n"
+        "    table.update(ids, gradients, learning_rate=0.1, step=step)\n"
+        "print(hashlib.sha256(table.lookup(ids).tobytes()).hexdigest())\n"
+    )
+    command = [sys.executable, "-c", script]
+    runs = [subprocess.run(command, capture_output=True, check=True).stdout for _ in range(2)]
+    assert runs[0] == runs[1]
