@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 
 # From malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -20,6 +21,9 @@ _M_MMAP_THRESHOLD = -3
 
 KEPT_BYTES = 1 << 30
 """Allocations below this come from the heap, and so much free heap is kept."""
+
+MOST_MMAP_BYTES = 32 << 20
+"""The same, where the C library takes no more."""
 
 GROWTH_BYTES = 64 << 20
 """The heap grows by this at a time."""
@@ -30,19 +34,25 @@ def keep_freed_memory() -> bool:
 
     By default glibc maps every message of megabytes afresh, and the kernel clears its
     pages anew each time. For the mains of servers and workers, whose messages are alike
-    from one step to the next. Returns whether the C library has the setting.
+    from one step to the next. Returns whether the C library took all settings.
     """
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # musl
         return False
-    settings = (
-        (_M_MMAP_THRESHOLD, KEPT_BYTES),
-        (_M_TRIM_THRESHOLD, KEPT_BYTES),
-        (_M_TOP_PAD, GROWTH_BYTES),
-    )
-    return all(mallopt(name, value) == 1 for name, value in settings)
+    return _keep_with(mallopt)
+
+
+def _keep_with(mallopt: Callable[[int, int], int]) -> bool:
+    """Give the C library's mallopt every setting, also where it refuses one of them."""
+    # A C library may have a limit for the first (glibc: half a heap of a thread).
+    kept = mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES) == 1
+    if not kept:
+        mallopt(_M_MMAP_THRESHOLD, MOST_MMAP_BYTES)
+    trimmed = mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES) == 1
+    padded = mallopt(_M_TOP_PAD, GROWTH_BYTES) == 1
+    return kept and trimmed and padded
 
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.proto import memory
 from shoal.proto.memory import keep_freed_memory, unfilled_bytes
 
 
@@ -32,3 +33,20 @@ def test_a_view_keeps_its_bytes_alive():
 
 def test_the_setting_is_known_here():
     assert keep_freed_memory()
+
+
+@given(st.sets(st.sampled_from([-1, -2, -3])))
+def test_a_setting_that_a_c_library_refuses_keeps_none_of_the_others_back(refused):
+    """As a glibc whose threshold for mappings has a limit."""
+    given_to = {}
+
+    def mallopt(name, value):
+        if name in refused and value > memory.MOST_MMAP_BYTES:
+            return 0
+        given_to[name] = value
+        return 1
+
+    assert memory._keep_with(mallopt) == (not refused)
+    threshold = memory.MOST_MMAP_BYTES if -3 in refused else memory.KEPT_BYTES
+    assert given_to[-3] == threshold
+    assert {-1, -2} - given_to.keys() == refused - {-3}
