@@ -295,10 +295,10 @@ class ParameterServer:
             staleness, age = model.distributions()
             status.staleness.CopyFrom(staleness)
             status.age.CopyFrom(age)
-            for spec, store in zip(model.spec.tables, model.tables, strict=True):
-                status.tables.add(
-                    name=spec.name, rows=len(store), memory_bytes=store.memory_bytes()
-                )
+            for spec, store, memory in zip(
+                model.spec.tables, model.tables, model.memory, strict=True
+            ):
+                status.tables.add(name=spec.name, rows=len(store), memory_bytes=memory.value())
         return status
 
     def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:

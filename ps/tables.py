@@ -24,6 +24,7 @@ from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
 from shoal.proto.routing import flat_size, slice_of
 from shoal.ps.gradients import Gradients, Ticket, Update
+from shoal.ps.measured import Measured
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -85,6 +86,7 @@ class ServerModel:
             self._optimizers = {self._dense_optimizer, *(each.optimizer for each in self.tables)}
         except (ValueError, TypeError) as error:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
+        self.memory = [Measured(table.memory_bytes) for table in self.tables]
         size = slice_of(flat_size(spec.trainable), server, servers)
         state_size = slice_of(flat_size(spec.non_trainable), server, servers)
         self._dense_elements: int = size.stop - size.start
