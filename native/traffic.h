@@ -157,6 +157,10 @@ static inline void shoal_update_group(shoal_store *t, const shoal_batch *b,
     for (uint64_t from = 0, to; from < count; from = to) {
         shoal_lock_row(metas[from], &held[from]);
         for (to = from + 1; to < count && shoal_try_lock_row(metas[to], &held[to]);) to++;
+        /* The locks are seen before what follows: taking one orders what comes after it
+         * with the reading of the header only, so that on AArch64 a row's new values could
+         * be seen before its lock, and by a reader as one whole row with the old ones. */
+        __atomic_thread_fence(__ATOMIC_RELEASE);
         for (uint64_t r = from; r < to; r++) shoal_preserve(t, metas[r], hashes[r], held[r]);
         const float *g = gradients + from * (uint64_t)t->dim;
         if (SHOAL_LIKELY(plain)) {
