@@ -71,6 +71,7 @@ class Checkpoints:
         # The rows of --restore-from are in no checkpoint until the first one.
         self._needs_first = self._wanted = bool(config.restore_from)
         self._under_way = False
+        self._begun = False  # the one under way was, as the journal has it
         self._version: int | None = None
         self._time = 0.0
         self._final_failures = 0
@@ -96,7 +97,8 @@ class Checkpoints:
 
     def master_restarted(self) -> None:
         """What was under way is not any more, and the time since the last is not known."""
-        self._under_way = False
+        self._follow_evaluations()
+        self._under_way = self._begun = False
         self.hand_overs = HandOvers()  # who still waits asks again
         first = self._needs_first or self._flow.work.rules.first_checkpoint
         self._wanted = self._mark or (first and not self.count)
@@ -109,13 +111,19 @@ class Checkpoints:
         not this job's any more.
         """
         self._given_up.update(given_up)
-        self._under_way = False
+        self._under_way = self._begun = False
         self.hand_overs = HandOvers()
         self._version = None
         self._final_failures = 0
         newest = restored.number if restored is not None else 0
         self.found([each for each in self.kept if each.number <= newest])
         self.best = self.best if self.best <= newest else 0
+
+    def begun(self) -> None:
+        """The checkpoint under way has what was trained until now."""
+        self._follow_evaluations()
+        self._begun = True
+        self._wanted = False
 
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""
@@ -130,9 +138,12 @@ class Checkpoints:
         self._instructions.append(TakeCheckpoint(final=self._flow.phase == Phase.SAVING))
 
     def _follow_evaluations(self) -> None:
-        """Take up what the evaluations led to."""
+        """Take up what the evaluations led to.
+
+        At any time between two events of the journal it leads to the same: `tick` is none.
+        """
         follow = self._flow.work.follow_ups
-        if self._under_way:
+        if self._begun:
             return  # what is under way may have begun before the evaluation's values
         if follow.checkpoint_wanted:
             self._wanted, self._mark = True, follow.best_checkpoint
@@ -177,7 +188,7 @@ class Checkpoints:
 
     def taken(self, taken: Taken, final: bool, now: float) -> None:
         """A checkpoint is complete; the surplus of older ones goes."""
-        self._under_way = False
+        self._under_way = self._begun = False
         for slot in self._members.servers.values():
             slot.wants_checkpoint = False  # until it says so again
         self.count += 1
@@ -204,7 +215,7 @@ class Checkpoints:
 
     def failed(self, reason: str, final: bool, now: float) -> None:
         """The checkpoint under way could not be taken; the job goes on without it."""
-        self._under_way = False
+        self._under_way = self._begun = False
         self._asked_after = now + RETRY_SECONDS
         self.failures += 1
         self._final_failures += final

@@ -161,7 +161,9 @@ class Job:
         self.flow.stop(reason, now)
 
     def checkpoint_begun(self, now: float) -> None:
-        """The servers are about to be asked to fix what they hold. Told for the journal."""
+        """The servers are about to be asked to fix what they hold."""
+        del now
+        self.checkpoints.begun()
 
     def checkpoint_fixed(self, now: float) -> None:
         """All servers have fixed what they hold. Told for the journal."""

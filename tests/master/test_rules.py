@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.master.checkpoints import Taken
 from shoal.master.evaluation import EvaluationResult
+from shoal.master.events import RecordedJob
 from shoal.master.instructions import RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job import Wait
 from shoal.master.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
@@ -18,7 +19,7 @@ from shoal.master.phases import Phase
 from shoal.master.rules import Best, EarlyStopping, Plateau, UnknownMetricError
 from shoal.master.work import Source, Task
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, take, w
+from tests.master.strategies import begun, config, register, take, w
 
 
 def results(*values, epochs=None):
@@ -305,6 +306,46 @@ def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
     assert removed == [1]
     assert job.checkpoints.best == 2
     assert [each.number for each in job.checkpoints.kept] == [2, 3]  # and that of the end
+
+
+@pytest.mark.parametrize("ends", ["before it", "before it begins", "while it is under way"])
+def test_a_new_master_knows_the_checkpoint_of_the_best_evaluation(ends):
+    """1. a checkpoint is asked for, begun and taken; 2. an evaluation ends at some time of
+    this, 3. another one is taken, of that evaluation if the first was begun too early."""
+    fields = {"validation_data": "v", "num_epochs": 9, "checkpoint_steps": 1}
+    events, orders = [], []
+    job = RecordedJob(config(**fields), events.append)
+    register(job, described(checkpoint=BEST))
+
+    def tick(version):
+        job.version_seen(version, 1.0)
+        job.tick(1.0)
+        orders.extend(each for each in job.take_instructions() if isinstance(each, TakeCheckpoint))
+
+    while (task := take(job, w(0))).kind != pb.FINISH_EVALUATION:
+        outcome = StatesComputed(pb.MetricStates()) if task.kind == pb.EVALUATE else Done()
+        job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+
+    def evaluation_ends(moment):
+        if ends == moment:
+            job.task_reported(w(0), 0, task.id, MetricsComputed({"auc": 0.9}), 0, 1.0)
+
+    evaluation_ends("before it")
+    tick(1)
+    evaluation_ends("before it begins")
+    job.checkpoint_begun(1.0)
+    evaluation_ends("while it is under way")
+    job.checkpoint_taken(Taken(1, 1, 1, 0.1), False, 1.0)
+    tick(2)
+    job.checkpoint_begun(1.0)
+    job.checkpoint_taken(Taken(2, 2, 1, 0.1), False, 1.0)
+    assert len(orders) == 2
+    assert job.checkpoints.best == (2 if ends == "while it is under way" else 1)
+    again = RecordedJob(config(**fields), events.append)
+    again.replay(list(events))
+    assert again.checkpoints.best == job.checkpoints.best
+    again.master_restarted(2.0)
+    assert again.checkpoints.best == job.checkpoints.best
 
 
 def test_rows_that_the_module_gave_are_in_a_checkpoint_from_the_start():
