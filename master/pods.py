@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.cluster.manifests import INCARNATION_LABEL, INDEX_LABEL, ROLE_LABEL
+from shoal.cluster.manifests import (
+    GROWTH_LABEL,
+    INCARNATION_LABEL,
+    INDEX_LABEL,
+    ROLE_LABEL,
+)
 from shoal.master.ids import ProcessId, ServerId, Start, WorkerId
 from shoal.master.launcher import Exited, Started, Waiting
 
@@ -62,7 +67,8 @@ class PodView:
     message: more on it. code: the container's exit code, once it has ended, and ended_by
     the reason.
     waiting: why it does not start, as (reason, message).
-    disrupted: by what the cluster says that it took the pod away.
+    disrupted: by what the cluster says that it took the pod away. growth: how often its memory
+    had been raised.
     """
 
     start: Start
@@ -74,6 +80,7 @@ class PodView:
     waiting: tuple[str, str] = ("", "")
     disrupted: str = ""
     message: str = ""
+    growth: int = 0
 
     @property
     def refused(self) -> bool:
@@ -90,6 +97,7 @@ class PodView:
         kind = _KINDS.get(labels.get(ROLE_LABEL, ""))
         try:
             index, incarnation = int(labels[INDEX_LABEL]), int(labels[INCARNATION_LABEL])
+            growth = int(labels.get(GROWTH_LABEL, 0))
         except (KeyError, ValueError):
             return None
         if kind is None:
@@ -116,6 +124,7 @@ class PodView:
             (reason, message),
             disrupted,
             status.get("message") or "",
+            growth,
         )
 
 
@@ -241,7 +250,9 @@ class Pods:
 
     def seen(self, view: PodView) -> list[Action]:
         """The cluster shows a pod."""
-        self._there[view.start.process] = view
+        process = view.start.process
+        self._there[process] = view
+        self._growth[process] = max(self._growth[process], view.growth)
         tracked = self._tracked.get(view.start)
         if tracked is None:
             return []

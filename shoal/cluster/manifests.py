@@ -26,6 +26,8 @@ RESULT_FILE, AUDIT_FILE = "result.json", "audit.json"
 
 JOB_LABEL, ROLE_LABEL = "shoal/job", "shoal/role"
 INDEX_LABEL, INCARNATION_LABEL = "shoal/index", "shoal/incarnation"
+GROWTH_LABEL = "shoal/memory-growth"
+"""How often a pod's memory was raised: the master that comes next reads it from there."""
 
 MOST_MEMORY = 4.0
 """A pod that runs out of memory gets at most so many times what it asked for at first."""
@@ -164,7 +166,11 @@ def process_pod(
         if "memory" in end:
             end["memory"] = grown(end["memory"], config.oom_memory_factor, growth)
     metadata["name"] = name
-    metadata["labels"] |= {INDEX_LABEL: str(index), INCARNATION_LABEL: str(incarnation)}
+    metadata["labels"] |= {
+        INDEX_LABEL: str(index),
+        INCARNATION_LABEL: str(incarnation),
+        GROWTH_LABEL: str(growth),
+    }
     metadata["ownerReferences"] = owner(config.job_name, uid)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 

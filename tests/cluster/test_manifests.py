@@ -145,6 +145,7 @@ def test_memory_grows_up_to_four_times():
         "oom_memory_factor": 1.5,
     }
     steps = manifests.memory_steps(1.5)
+    assert pod(growth=1, **changes)["metadata"]["labels"]["shoal/memory-growth"] == "1"
     sizes = [container(pod(growth=n, **changes))["resources"] for n in (0, 1, steps)]
     assert [size["requests"]["memory"] for size in sizes] == ["1Gi", "1536Mi", "4096Mi"]
     assert [size["limits"]["memory"] for size in sizes] == ["2G", "2862Mi", "7630Mi"]

@@ -10,8 +10,8 @@ FIRST = Start(WorkerId(0), 0)
 SECOND = Start(WorkerId(0), 1)
 
 
-def pod(start=FIRST, phase="Running", container=None, **status):
-    """A pod as the API shows it."""
+def pod(start=FIRST, phase="Running", container=None, growth=None, **status):
+    """A pod as the API shows it. growth: of its label; None: it has none."""
     metadata = {
         "labels": {
             "shoal/role": start.process.role,
@@ -19,6 +19,8 @@ def pod(start=FIRST, phase="Running", container=None, **status):
             "shoal/incarnation": str(start.incarnation),
         }
     }
+    if growth is not None:
+        metadata["labels"]["shoal/memory-growth"] = str(growth)
     if status.pop("deleting", False):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     if container is not None:
@@ -143,6 +145,21 @@ def test_one_that_runs_out_of_memory_gets_more_until_the_cap(pods):
         pods.created(start)
     report = exit_of(pods.seen(pod(Start(WorkerId(0), 2), "Failed", killed)))
     assert report.exited.counted
+    assert "not to be given more" in report.exited.cause
+
+
+def test_a_new_master_knows_how_much_memory_the_pods_were_given():
+    pods = Pods(memory_steps=2)
+    pods.listed([pod(growth=1)])
+    pods.adopt(FIRST)
+    killed = ended(137, "OOMKilled")
+    report = exit_of(pods.seen(pod(phase="Failed", container=killed, growth=1)))
+    assert "is given more" in report.exited.cause
+    pods.start(SECOND)
+    assert CreatePod(SECOND, 2) in pods.gone(FIRST)
+    # The growth that is known is not taken back by a pod of before.
+    pods.seen(pod(SECOND, growth=0))
+    report = exit_of(pods.seen(pod(SECOND, phase="Failed", container=killed, growth=2)))
     assert "not to be given more" in report.exited.cause
 
 
