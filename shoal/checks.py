@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.flags import flag
-from shoal.user_module import MODULE_FUNCTIONS, missing_functions
+from shoal.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
 
 MANIFEST = "manifest.json"
 """Of an export."""
@@ -104,6 +105,7 @@ def check_model(config: JobConfig) -> set[str] | None:
             + (f": line {line}: {error.args[0]}" if line else f": {error}")
             + (f": {text}" if text else "")
         ) from error
+    _check_imports(tree, path)
     names = _top_level_names(tree)
     if names is not None and name not in names:
         raise UserError(f"--model-def: {path} defines no {name}{_near(name, sorted(names))}")
@@ -114,6 +116,19 @@ def check_model(config: JobConfig) -> set[str] | None:
         )
     _check_optimizer(tree, path)
     return names
+
+
+def _check_imports(tree: ast.Module, path: Path) -> None:
+    """Refuse an import of ElasticDL's packages at the top level, where they are not installed."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for module in modules:
+            instead = instead_of_elasticdl(module)
+            if instead and importlib.util.find_spec(module.partition(".")[0]) is None:
+                raise UserError(f"--model-def: {path}, line {node.lineno}: {instead}")
 
 
 def _check_optimizer(tree: ast.Module, path: Path) -> None:

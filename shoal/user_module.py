@@ -11,6 +11,37 @@ MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
 """What the user's module must define beside the model."""
 
 
+_ELASTICDL = ("elasticdl", "elasticdl_client", "elasticdl_preprocessing")
+
+_IN_PLACE = {
+    "elasticdl.python.common.constants": "modes are the strings 'training', 'evaluation' and "
+    "'prediction'",
+    "elasticdl.python.elasticdl.layers.embedding": "from shoal.layers import Embedding",
+    "elasticdl.python.elasticdl.callbacks": "from shoal.callbacks import LearningRateScheduler, "
+    "MaxSteps",
+    "elasticdl_preprocessing.layers": "from shoal.preprocessing import ...",
+    "elasticdl_preprocessing.utils": "shoal.preprocessing.Statistics, for what shoal analyze found",
+    "elasticdl_preprocessing.feature_column": "layers of shoal.preprocessing and shoal.layers",
+    "elasticdl.python.data": "a custom_data_reader, or shoal.data.RecordIOWriter to write files",
+}
+"""Packages of ElasticDL -> what there is in shoal."""
+
+
+def instead_of_elasticdl(module: str) -> str | None:
+    """What to do about an import of ElasticDL's; None for any other module.
+
+    module: as the import statement has it.
+    """
+    if module.partition(".")[0] not in _ELASTICDL:
+        return None
+    found = [name for name in _IN_PLACE if f"{module}.".startswith(f"{name}.")]
+    instead = _IN_PLACE[max(found, key=len)] if found else "most need no import"
+    return (
+        f"{module} is a module of ElasticDL, which is not installed and not needed: {instead}; see "
+        "docs/guide/moving-from-elasticdl.md"
+    )
+
+
 def missing_functions(defined: Container[str]) -> list[str]:
     """Those of `MODULE_FUNCTIONS` that are not `defined`; feed_batch serves in place of feed."""
     return [

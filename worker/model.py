@@ -38,7 +38,7 @@ from shoal.worker.pulling import Pulled
 from shoal.worker.pushing import Push
 from shoal.worker.servers import ServerGroup
 from shoal.worker.steps import CompiledSteps, StepInputs
-from shoal.worker.supported import check_features, check_model, check_variables
+from shoal.worker.supported import check_features, check_model, check_variables, with_named_input
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ class ServedModel:
         with tables_above(config.embedding_threshold), lookup_with(RecordLookup(self._refusals)):
             self.model = module.build_model()
         check_model(self.model, self.file)
+        self.model = with_named_input(self.model, features_spec)
         check_features(self.model, features_spec, module.describe(module.feed_name))
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()

@@ -21,7 +21,7 @@ from typing import Any
 import keras
 
 from shoal.errors import UserCodeError, UserError
-from shoal.user_module import MODULE_FUNCTIONS, missing_functions
+from shoal.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
 
 logger = logging.getLogger(__name__)
 
@@ -169,6 +169,10 @@ def _import(path: Path, name: str, model_zoo: str) -> ModuleType:
         with user_code(f"importing {path}"):
             spec.loader.exec_module(module)
     except UserCodeError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError) and (
+            instead := instead_of_elasticdl(error.__cause__.name or "")
+        ):
+            raise UserError(f"{path}: {instead}") from error
         if isinstance(error.__cause__, SyntaxError) and error.__cause__.filename == str(path):
             cause = error.__cause__
             raise UserError(

@@ -7,12 +7,16 @@ Optimizers and initializers are specs.py's, lookups lookups.py's.
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from shoal.errors import UserError
+
+_UNNAMED = re.compile(r"keras_tensor(_\d+)?")
+"""The names that Keras gives to inputs by itself."""
 
 OWN_STEPS = ("train_step", "compute_loss")
 
@@ -38,6 +42,28 @@ def check_model(model: Any, file: str) -> None:
                 "(mixed_float16), which needs a scaled loss: shoal has none; use "
                 "mixed_bfloat16, which needs none"
             )
+
+
+def with_named_input(model: Any, features_spec: Any) -> Any:
+    """The model with its only input called as the only feature, if it was given no name.
+
+    Keras 2, and ElasticDL with it, took features by order; Keras 3 wants names that fit.
+    """
+    if (
+        not isinstance(features_spec, dict)
+        or len(features_spec) != 1
+        or not type(model).__module__.startswith("keras.")
+        or len(getattr(model, "inputs", None) or ()) != 1
+        or isinstance(getattr(model, "_inputs_struct", None), dict)
+        or not _UNNAMED.fullmatch(model.inputs[0].name)
+    ):
+        return model
+    (feature,) = features_spec
+    outputs = getattr(model, "_outputs_struct", None)
+    if outputs is None:
+        (outputs,) = model.outputs
+    model.inputs[0].name = feature
+    return keras.Model({feature: model.inputs[0]}, outputs, name=model.name)
 
 
 def check_variables(model: Any, file: str) -> None:
@@ -71,6 +97,12 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
         for name in wanted
         if name not in features_spec and not getattr(wanted[name], "optional", False)
     ]
+    if missing and inputs and all(_UNNAMED.fullmatch(tensor.name) for tensor in inputs):
+        raise UserError(
+            f"{feed} gives the features {', '.join(map(str, features_spec))}, and the model has "
+            f"{len(inputs)} inputs without names: call them as the features, with "
+            "keras.Input(..., name=...)"
+        )
     if missing and inputs:
         given = [str(name) for name in features_spec]
         near = difflib.get_close_matches(str(missing[0]), given, n=1)

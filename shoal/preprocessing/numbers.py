@@ -22,7 +22,8 @@ class Discretization(ElementwiseLayer):
 
     bin_boundaries: finite and ascending. Bin 0 lies below the first, bin i from boundary
         i - 1 (included) to boundary i (excluded), the last bin above all; as
-        numpy.digitize has it. NaN is in the last bin.
+        numpy.digitize has it. The bin between two equal boundaries stays empty. NaN is in
+        the last bin.
 
     Input: numbers of any shape, dense or ragged. Output: int64 in
     [0, len(bin_boundaries)].
@@ -36,10 +37,8 @@ class Discretization(ElementwiseLayer):
         for position, boundary in enumerate(self.bin_boundaries):
             if not math.isfinite(boundary):
                 raise ValueError(f"bin_boundaries[{position}] is {boundary}, not finite")
-            if position and boundary <= self.bin_boundaries[position - 1]:
-                raise ValueError(
-                    f"bin_boundaries[{position}] is {boundary}, not above the one before it"
-                )
+            if position and boundary < self.bin_boundaries[position - 1]:
+                raise ValueError(f"bin_boundaries[{position}] is {boundary}, below the one before")
 
     def transform(self, values: Any) -> Any:
         """The bin of each number."""

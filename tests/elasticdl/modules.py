@@ -1,4 +1,4 @@
-"""Modules in the form that ElasticDL's users write, in pieces put together four ways."""
+"""Modules in the form that ElasticDL's users write, in pieces put together several ways."""
 
 HEAD = """
 import tensorflow as tf
@@ -147,10 +147,81 @@ class CustomModel(tf.keras.Model):
         return {"logits": logits, "probs": tf.sigmoid(logits)}
 """
 
+BACKEND_CLICKS = """
+from tensorflow.keras import backend as K
+
+
+def custom_model():
+    inputs = tf.keras.Input(shape=(10,), dtype="int64")
+    vectors = Embedding(output_dim=8, mask_zero=True, input_length=10, name="factors")(inputs)
+    weights = Embedding(output_dim=1, mask_zero=True, input_length=10, name="weights")(inputs)
+    total = K.square(K.sum(vectors, axis=1))
+    squares = K.sum(K.square(vectors), axis=1)
+    pairs = 0.5 * K.sum(total - squares, axis=1, keepdims=True)
+    logits = K.sum(weights, axis=1) + pairs
+    probabilities = K.reshape(K.sigmoid(logits), (-1, 1))
+    return tf.keras.Model(inputs, {"logits": logits, "probs": probabilities})
+"""
+
+BINNED_CLICKS = """
+from elasticdl_preprocessing.layers import ConcatenateWithOffset, Discretization, Hashing
+
+
+def custom_model():
+    ids = tf.keras.Input(shape=(10,), dtype="int64", name="feature")
+    bins = Discretization(bins=[0, 10**12, 10**12, 2 * 10**13])(ids)
+    hashed = Hashing(num_bins=100)(ids)
+    fields = ConcatenateWithOffset(offsets=[0, 5], axis=1)([bins, hashed])
+    vectors = Embedding(output_dim=8, name="fields")(fields)
+    logits = tf.keras.layers.Dense(1)(tf.keras.layers.Flatten()(vectors))
+    probabilities = tf.keras.layers.Activation("sigmoid")(logits)
+    return tf.keras.Model({"feature": ids}, {"logits": logits, "probs": probabilities})
+"""
+
+HASHED_CLICKS = """
+
+def custom_model():
+    names = ["first", "second", "third"]
+    inputs = {name: tf.keras.Input(shape=(1,), dtype="string", name=name) for name in names}
+    joined = dense_features(inputs, dict.fromkeys(names, 64), 16)
+    logits = tf.keras.layers.Dense(1)(joined)
+    probabilities = tf.keras.layers.Activation("sigmoid")(logits)
+    return tf.keras.Model(inputs, {"logits": logits, "probs": probabilities})
+
+
+numbers_of = feed
+
+
+def feed(dataset, mode, metadata):
+    def named(features):
+        text = tf.strings.as_string(features["feature"])
+        return {"first": text[:1], "second": text[1:2], "third": text[2:3]}
+
+    if mode == Mode.PREDICTION:
+        return numbers_of(dataset, mode, metadata).map(named)
+    return numbers_of(dataset, mode, metadata).map(lambda x, label: (named(x), label))
+"""
+
+TABLE_CLICKS = """
+
+def feed(dataset, mode, metadata):
+    def parse(record):
+        record = vector_of(record)
+        features = tf.strings.to_number(record[1:], tf.int64)
+        label = tf.strings.to_number(record[:1], tf.int64)
+        return {"feature": features} if mode == Mode.PREDICTION else ({"feature": features}, label)
+
+    return dataset.map(parse)
+"""
+
 MODULES = {
     "functional_images": (HEAD + FUNCTIONAL_IMAGES + IMAGES, "custom_model"),
     "subclassed_images": (HEAD + SUBCLASSED_IMAGES + IMAGES, "CustomModel"),
     "functional_clicks": (HEAD + FUNCTIONAL_CLICKS + CLICKS, "custom_model"),
     "subclassed_clicks": (HEAD + SUBCLASSED_CLICKS + CLICKS, "CustomModel"),
+    "backend_clicks": (HEAD + BACKEND_CLICKS + CLICKS, "custom_model"),
+    "binned_clicks": (HEAD + BINNED_CLICKS + CLICKS, "custom_model"),
+    "hashed_clicks": (HEAD + CLICKS + HASHED_CLICKS, "custom_model"),
+    "odps_table": (HEAD + FUNCTIONAL_CLICKS + CLICKS + TABLE_CLICKS, "custom_model"),
 }
 """Name of the file -> its text and the model in it."""

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from shoal.checks import check_model
 from shoal.config import JobConfig
 from shoal.data import RecordIOWriter
+from shoal.errors import UserError
 from shoal.worker import check
+from shoal.worker.module import load_module
 from tests.elasticdl.modules import MODULES
 from tests.jobs.running import run
+
+DATA = {"images": "images.recordio", "clicks": "clicks.recordio", "table": "table.csv"}
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "moving-from-elasticdl.md"
 
@@ -23,6 +28,14 @@ def edits():
     rows = re.findall(r"^\| `(.*)` \| (?:`(.*)` )?\|$", section, re.MULTILINE)
     assert len(rows) >= 8
     return rows
+
+
+def recipes():
+    """The functions of the section "Recipes"."""
+    section = GUIDE.read_text().partition("## Recipes")[2].partition("## The commands")[0]
+    found = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(found) == 2
+    return "\n\n".join(found)
 
 
 def edited(text):
@@ -54,11 +67,17 @@ def prepared(tmp_path_factory):
     """A folder with the edited modules, and RecordIO files of both kinds."""
     folder = tmp_path_factory.mktemp("elasticdl")
     for name, (text, _) in MODULES.items():
-        (folder / f"{name}.py").write_text(edited(text))
+        recipe = recipes() if name in ("hashed_clicks", "odps_table") else ""
+        (folder / f"{name}.py").write_text(recipe + edited(text))
     for kind in ("images", "clicks"):
         with RecordIOWriter(str(folder / f"{kind}.recordio")) as file:
             for record in examples(kind):
                 file.write(record)
+    # As a table of ODPS, whose reader gives columns: the label and ten ids.
+    names = ["label", *(f"id_{i}" for i in range(10))]
+    rows = [",".join(str(i * 10**12 + row) for i in range(1, 11)) for row in range(96)]
+    lines = [f"{row % 2},{ids}" for row, ids in enumerate(rows)]
+    (folder / "table.csv").write_text("\n".join([",".join(names), *lines, ""]))
     return folder
 
 
@@ -70,12 +89,52 @@ def test_each_module_reads_trains_and_is_evaluated(prepared, name):
             model_def=f"{name}.{MODULES[name][1]}",
             model_zoo=str(prepared),
             job_dir=str(prepared),
-            training_data=str(prepared / f"{name.rpartition('_')[2]}.recordio"),
+            training_data=str(prepared / DATA[name.rpartition("_")[2]]),
             minibatch_size=32,
         )
     )
     assert report.faults == []
     assert any("metrics of the batch" in line and "accuracy" in line for line in report.lines)
+
+
+def test_an_import_of_elasticdl_s_says_what_there_is_instead(tmp_path):
+    for line, word in (
+        ("from elasticdl.python.common.constants import Mode", "'training'"),
+        ("from elasticdl_preprocessing.layers import Hashing", "from shoal.preprocessing"),
+        ("import elasticdl.python.data.reader.odps_reader", "custom_data_reader"),
+        ("from elasticdl.python.common.log_utils import default_logger", "not needed"),
+    ):
+        (tmp_path / "old.py").write_text(f"import os\n{line}\n\ndef custom_model(): ...\n")
+        config = JobConfig(command="check", model_def="old.custom_model", model_zoo=str(tmp_path))
+        with pytest.raises(UserError, match=r"old.py, line 2: elasticdl.*moving-from") as caught:
+            check_model(config)
+        assert word in str(caught.value)
+        with pytest.raises(UserError, match="module of ElasticDL, which is not installed"):
+            load_module(str(tmp_path), "old.custom_model")
+    # One that the module can do without is not refused.
+    (tmp_path / "old.py").write_text(
+        "try:\n    import elasticdl\nexcept ImportError:\n    elasticdl = None\n"
+        "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\n"
+        "def feed(d, m, x): ...\n"
+    )
+    assert check_model(config)
+    load_module(str(tmp_path), "old.custom_model")
+
+
+def test_several_inputs_without_names_are_told_to_be_named(prepared, tmp_path):
+    text = (prepared / "backend_clicks.py").read_text()
+    text = text.replace("Model(inputs, ", "Model([inputs, tf.keras.Input((1,))], ")
+    (tmp_path / "unnamed_clicks.py").write_text(text)
+    report = check.inspect(
+        JobConfig(
+            command="check",
+            model_def="unnamed_clicks.custom_model",
+            model_zoo=str(tmp_path),
+            job_dir=str(tmp_path),
+            training_data=str(prepared / "clicks.recordio"),
+        )
+    )
+    assert "2 inputs without names: call them as the features" in report.faults[0]
 
 
 @pytest.mark.job

@@ -281,7 +281,7 @@ def test_bad_vocabulary_files(tmp_path, content, token_type, message):
         (lambda: Hashing(0), "num_bins must be a positive integer, not 0"),
         (lambda: Hashing(salt=-1), "salt must be a non-negative integer"),
         (lambda: Hashing()(tf.constant([1.0])), "can be hashed, not float32"),
-        (lambda: Discretization([1, 1]), r"bin_boundaries\[1\] is 1.0, not above"),
+        (lambda: Discretization([1, 0.5]), r"bin_boundaries\[1\] is 0.5, below the one"),
         (lambda: Discretization([math.nan]), r"bin_boundaries\[0\] is nan, not finite"),
         (lambda: LogRound(4, base=1), "base must be above 1"),
         (lambda: RoundIdentity(3, default_value=3), r"default_value must be in \[0, num_bins\)"),
