@@ -45,6 +45,11 @@ class FunctionMetric(keras.metrics.Mean):
         # One value a record: further axes are averaged within the record.
         return super().update_state(tf.reduce_mean(tf.reshape(values, [size, -1]), axis=1))
 
+    def add_to_each(self, value: Any, predictions: Any) -> None:
+        """Add a number to that of each record of a batch that was added."""
+        size = tf.shape(tf.nest.flatten(predictions)[0])[0]
+        self.total.assign_add(value * tf.cast(size, tf.float32))
+
 
 def _is_known(metric: Any) -> bool:
     # Ours have additive states too, but may look at a batch as a whole.
@@ -62,7 +67,8 @@ class Evaluator:
         """Raises UserError if eval_metrics_fn() gives no metrics."""
         self._model = model
         self._module = module
-        self._metrics: list[Any] = [FunctionMetric(model.loss, LOSS)]
+        self._loss = FunctionMetric(model.loss, LOSS)
+        self._metrics: list[Any] = [self._loss]
         # The output that a metric is about, by the metric's name; none: all of them.
         self._outputs: dict[str, Any] = {}
         self._metrics += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
@@ -115,9 +121,10 @@ class Evaluator:
         """The names of the metrics; one of several numbers has them numbered in a report."""
         return [metric.name for metric in self._metrics]
 
-    def _update_all(self, labels: Any, predictions: Any) -> None:
+    def _update_all(self, labels: Any, predictions: Any, of_layers: Any) -> None:
         for metric in self._metrics:
             self._update_one(metric, labels, predictions)
+        self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
 
     def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
         key = self._outputs.get(metric.name)
@@ -180,7 +187,7 @@ class Evaluator:
             return
         predictions_spec = self._model.predictions_spec()
         with user_code(f"the metrics of {self._module.path.name}"):
-            self._update.get_concrete_function(labels_spec, predictions_spec)
+            self._update.get_concrete_function(labels_spec, predictions_spec, tf.TensorSpec([]))
 
     def reset(self) -> None:
         """Begin a task."""
@@ -189,15 +196,15 @@ class Evaluator:
 
     def add(self, batch: Batch) -> None:
         """Evaluate a batch with the servers' present values."""
-        predictions = self._model.predict_batch(batch.features)
+        predictions, of_layers = self._model.evaluate_batch(batch.features)
         with user_code(f"the metrics of {self._module.path.name}"):
             with blaming(None):
                 self._check_outputs(predictions)
                 if not self._traced:
-                    self._update.get_concrete_function(batch.labels, predictions)
+                    self._update.get_concrete_function(batch.labels, predictions, of_layers)
                     self._traced = True
             self._prove_additive(batch.labels, predictions)
-            self._update(batch.labels, predictions)
+            self._update(batch.labels, predictions, of_layers)
 
     def states(self) -> pb.MetricStates:
         """The states since `reset`."""

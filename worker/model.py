@@ -313,6 +313,10 @@ class ServedModel:
 
     def predict_batch(self, features: Any) -> Any:
         """The model's outputs for `features`, with the servers' present values."""
+        return self.evaluate_batch(features)[0]
+
+    def evaluate_batch(self, features: Any) -> tuple[Any, tf.Tensor]:
+        """As `predict_batch`, and what the model's layers add to the loss, a float32 number."""
         pulled = self.pull(features, training=False)
         with self._calling(f"calling the model of {self._module.path.name}"):
             return self._steps.predict(features, *self._inputs(pulled))

@@ -111,13 +111,18 @@ class CompiledSteps:
             raise UserError(reason)
         return traced
 
-    def predict(self, *arguments: Any) -> Any:
-        """Of features and `StepInputs`: the model's outputs; traced at the first call."""
+    def predict(self, *arguments: Any) -> tuple[Any, tf.Tensor]:
+        """Of features and `StepInputs`: the model's outputs, and the losses of its layers.
+
+        The losses are one float32 number, which a model's regularizers add up to. Traced at
+        the first call.
+        """
         if not self._predicted:
             with blaming(None):
                 self._predict.get_concrete_function(*arguments)
             self._predicted = True
-        return self._predict(*arguments)
+        outputs: tuple[Any, tf.Tensor] = self._predict(*arguments)
+        return outputs
 
     def trace_prediction(self, features_spec: Any) -> None:
         """Trace `predict` for batches of another spec. Raises what the model raises."""
@@ -133,9 +138,9 @@ class CompiledSteps:
         )
 
     def predictions_spec(self) -> Any:
-        """The spec of what `predict` gives."""
+        """The spec of the outputs that `predict` gives."""
         traced = self._predict.get_concrete_function(self._features_spec, *self._inputs_spec())
-        return tf.nest.map_structure(tf.type_spec_from_value, traced.structured_outputs)
+        return tf.nest.map_structure(tf.type_spec_from_value, traced.structured_outputs[0])
 
     def _lookup(self, rows: Sequence[tf.Tensor], inverses: Sequence[tf.Tensor]) -> RowsLookup:
         return RowsLookup(self._refusals, self._positions, rows, inverses, self._calls)
@@ -159,8 +164,7 @@ class CompiledSteps:
             with lookup_with(self._lookups[-1]):
                 predictions = self._model(features, training=True)
             loss = self._loss(labels, predictions)
-            if self._model.losses:
-                loss += tf.add_n([tf.cast(each, tf.float32) for each in self._model.losses])
+            loss += self._of_layers()
         gradients = tape.gradient(loss, variables + list(rows))
         count = len(variables)
         tables = [
@@ -186,11 +190,16 @@ class CompiledSteps:
         state: tf.Tensor,
         rows: Sequence[tf.Tensor],
         inverses: Sequence[tf.Tensor],
-    ) -> Any:
+    ) -> tuple[Any, tf.Tensor]:
         self._trainable.assign(trainable)
         self._state.assign(state)
         with lookup_with(self._lookup(rows, inverses)):
-            return self._model(features, training=False)
+            return self._model(features, training=False), self._of_layers()
+
+    def _of_layers(self) -> tf.Tensor:
+        """What the layers of the model have added to the loss in its last call, as regularizers."""
+        losses = [tf.cast(each, tf.float32) for each in self._model.losses]
+        return tf.add_n(losses) if losses else tf.constant(0.0)
 
 
 def _summed(gradient: Any, rows: tf.Tensor) -> tf.Tensor:

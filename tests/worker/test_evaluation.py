@@ -7,19 +7,21 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shoal.layers
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.evaluation import Evaluator
 from shoal.worker.lookups import Refusals
 from shoal.worker.losses import Losses
 from shoal.worker.pipeline import Batch
+from tests.worker.networks import as_batch, batches
 
 
 class Passing:
     """A model whose predictions are its features."""
 
-    def predict_batch(self, features):
-        return features
+    def evaluate_batch(self, features):
+        return features, tf.constant(0.0)
 
     def predictions_spec(self):
         return tf.TensorSpec([None, 1])
@@ -212,3 +214,39 @@ def test_losses_that_do_not_fit_are_refused_by_name(loss, weights, words):
         Losses(loss, weights, "model.py", Refusals().refuse)(
             {"output": tf.zeros([1, 1])}, {"output": tf.zeros([1, 1])}
         )
+
+
+def test_the_loss_has_what_layers_add_to_it_as_in_keras(served, module):
+    """One regularizer of a weight, one of what a layer gives, over batches of two sizes."""
+
+    def build():
+        x = keras.Input((2,), name="x")
+        ids = keras.Input((3,), dtype="int64", name="ids")
+        dense = keras.layers.Dense(
+            1,
+            kernel_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(0.5),
+            activity_regularizer=keras.regularizers.L1(0.1),
+        )
+        rows = shoal.layers.Embedding(1, "zeros", name="items")(ids)
+        return keras.Model({"ids": ids, "x": x}, dense(x) + keras.ops.sum(rows, axis=1))
+
+    model = served(build=build, loss=keras.losses.mean_squared_error)
+    evaluator = Evaluator(model, module())
+    (whole,) = batches(1)
+    parts = [as_batch(*(each[cut] for each in whole)) for cut in (slice(3), slice(3, None))]
+    evaluator.reset()
+    for part in parts:
+        evaluator.add(part)
+    loss = evaluator.finish(evaluator.states())["loss"]
+
+    (dense,) = [each for each in model.model.layers if isinstance(each, keras.layers.Dense)]
+    plain = keras.Sequential([keras.Input((2,)), dense.from_config(dense.get_config())])
+    plain.compile(loss="mean_squared_error")
+    expected = [
+        plain.evaluate(part.features["x"], part.labels, batch_size=part.size, verbose=0)
+        for part in parts
+    ]
+    sizes = [part.size for part in parts]
+    assert loss == pytest.approx(np.average(expected, weights=sizes), rel=1e-5)
+    assert loss > 1.0
