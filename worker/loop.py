@@ -102,6 +102,7 @@ class Worker:
             described.labels_spec,
             worker,
             progress,
+            incarnation,
         )
         self._restore = open_saved(config.restore_from) if config.restore_from else None
         self._model.register(self._restore.dense() if self._restore else None)

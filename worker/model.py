@@ -7,6 +7,7 @@ computed steps.py's, which batches to run loop.py's affair.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,9 +70,11 @@ class ServedModel:
         labels_spec: Any,
         worker: int,
         progress: Progress,
+        incarnation: int = 0,
     ) -> None:
         """Build the model and trace which ids it looks up.
 
+        worker, incarnation: whose random numbers are drawn.
         features_spec, labels_spec: of a batch of what feed gives; labels_spec is None
             in prediction.
         progress: counts the seconds of each stage of a step.
@@ -107,7 +110,7 @@ class ServedModel:
         self.tables = self._ids.tables
         check_variables(self.model, self.file)
         self._ids.check()
-        self._reseed(worker)
+        self._reseed(config.seed, worker, incarnation)
         self.trainable = FlatVariables(self.model.trainable_variables)
         self.state = FlatVariables(
             [
@@ -156,13 +159,24 @@ class ServedModel:
             with self._calling(f"{feed} gives other features than for training: calling the model"):
                 self._steps.trace_prediction(features_spec)
 
-    def _reseed(self, worker: int) -> None:
-        """Give each worker dropout masks of its own; worker 0 keeps the seed's."""
+    def _reseed(self, seed: int, worker: int, incarnation: int) -> None:
+        """Give each start of each worker random numbers of its own, now that weights are made.
+
+        Those of dropout masks, and those that the user's code draws of Python, NumPy and
+        TensorFlow. The first start of worker 0 keeps the seed's.
+        """
+        if not (worker or incarnation):
+            return
+        stream = np.random.SeedSequence([seed, worker, incarnation]).generate_state(1)[0]
         for layer in self.model._flatten_layers():
             generator = getattr(layer, "seed_generator", None)
-            if generator is not None and worker:
+            if generator is not None:
                 state = generator.state.numpy()
-                generator.state.assign(state + np.array([worker, 0], state.dtype))
+                generator.state.assign(state + np.array([stream, 0]).astype(state.dtype))
+        # Not keras.utils.set_random_seed: it takes away a generator that the model may hold.
+        random.seed(int(stream))
+        np.random.seed(stream)
+        tf.random.set_seed(int(stream))
 
     def _model_spec(self, config: JobConfig) -> pb.ModelSpec:
         optimizer = self.optimizer.spec.to_json()

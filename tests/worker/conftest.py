@@ -97,6 +97,7 @@ def served(module, server_group):
         group=None,
         spec=SPEC,
         worker=0,
+        incarnation=0,
         labels_spec=LABELS_SPEC,
         config=CONFIG,
         loss=keras.losses.binary_crossentropy,
@@ -111,7 +112,9 @@ def served(module, server_group):
         object.__setattr__(loaded, "loss", loss)
         object.__setattr__(loaded, "loss_weights", loss_weights)
         group = group or server_group(servers=servers)
-        made = ServedModel(config, loaded, group, spec, labels_spec, worker, Progress())
+        made = ServedModel(
+            config, loaded, group, spec, labels_spec, worker, Progress(), incarnation
+        )
         made.register()
         made.group = group
         return made

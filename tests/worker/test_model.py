@@ -1,5 +1,6 @@
 """A model on servers trains as the same model in plain Keras does."""
 
+import random
 from dataclasses import replace
 
 import keras
@@ -275,3 +276,26 @@ def test_text_for_an_input_of_numbers_is_refused_by_name(served):
     spec = {"ids": tf.TensorSpec([None, 3], tf.string), "x": SPEC["x"]}
     with pytest.raises(UserError, match=r"gives text as feature 'ids', but .* takes int64"):
         served(spec=spec)
+
+
+def test_each_start_of_each_worker_draws_random_numbers_of_its_own(served):
+    """In dropout masks and in the user's code; the same start draws the same ones."""
+
+    def build():
+        ids = keras.Input((3,), dtype="int64", name="ids")
+        rows = keras.layers.Dropout(0.5)(shoal.layers.Embedding(2, name="items")(ids))
+        return keras.Model({"ids": ids}, keras.ops.sum(rows, axis=1))
+
+    def draws(worker, incarnation):
+        spec = {"ids": SPEC["ids"]}
+        model = served(build=build, spec=spec, worker=worker, incarnation=incarnation)
+        (dropout,) = [each for each in model.model.layers if hasattr(each, "seed_generator")]
+        state = tuple(dropout.seed_generator.state.numpy().tolist())
+        return state, random.random(), np.random.random(), float(tf.random.uniform([]))
+
+    starts = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    drawn = [draws(*start) for start in starts]
+    for kind in zip(*drawn, strict=True):
+        assert len(set(kind)) == len(starts)
+    assert draws(0, 0) == drawn[0]
+    assert draws(1, 1) == drawn[-1]
