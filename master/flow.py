@@ -232,7 +232,20 @@ class Flow:
         self._errors[task.kind, task.evaluation] += 1
         if (times := self._errors[task.kind, task.evaluation]) >= ATTEMPTS:
             message = f"{what} failed {times} times, the last time with {failure.message}"
-            self.fail(replace(failure, message=message), now)
+            self.fail(self._with_way_out(task, replace(failure, message=message)), now)
+
+    def _with_way_out(self, task: Task, failure: Failure) -> Failure:
+        """The failure of an export with the way to make one of the model that was trained."""
+        config = self._config
+        if task.kind != pb.EXPORT or not (config.checkpoint_steps or config.checkpoint_seconds):
+            return failure
+        here = not config.image
+        what = config.job_dir if here else f"{config.checkpoint_dir} --model-def {config.model_def}"
+        message = (
+            f"{failure.message}\nWhat was trained is in the job's newest checkpoint: "
+            f"shoal export {what} --output FOLDER"
+        )
+        return replace(failure, message=message)
 
     def task_failed(
         self, task: Task, trouble: Trouble, trained: outcomes.Trained, now: float
@@ -247,7 +260,7 @@ class Flow:
             return
         if task.kind == pb.TRAIN and self.work.board is not None:
             self.work.board.fail(task.id)
-        self.fail(failure, now)
+        self.fail(self._with_way_out(task, failure), now)
 
     def settle(self, task: Task, outcome: outcomes.Success, worker: str, now: float) -> None:
         """A leased task has succeeded with the outcome that its kind expects."""

@@ -68,7 +68,7 @@ def with_checkpoint(config: JobConfig) -> JobConfig:
         folder, name = os.path.split(config.restore_from)
         known = os.listdir(folder) if os.path.isdir(folder) else []
         raise UserError(
-            f"--restore-from: there is no folder {config.restore_from}{_near(name, known)}"
+            f"--restore-from: there is no folder {config.restore_from}{near(name, known)}"
         )
     if found is None:
         raise UserError(
@@ -93,7 +93,7 @@ def check_model(config: JobConfig) -> set[str] | None:
         known = sorted(
             ".".join(file.relative_to(zoo).with_suffix("").parts) for file in _modules(zoo)
         )
-        hint = _near(".".join(module), known)
+        hint = near(".".join(module), known)
         raise UserError(f"--model-def: there is no file {path}{hint}")
     try:
         tree = ast.parse(path.read_bytes(), str(path))
@@ -108,7 +108,7 @@ def check_model(config: JobConfig) -> set[str] | None:
     _check_imports(tree, path)
     names = _top_level_names(tree)
     if names is not None and name not in names:
-        raise UserError(f"--model-def: {path} defines no {name}{_near(name, sorted(names))}")
+        raise UserError(f"--model-def: {path} defines no {name}{near(name, sorted(names))}")
     if names is not None and (missing := missing_functions(names)):
         raise UserError(
             f"--model-def: {path} has no function {missing[0]}(): a model module needs "
@@ -166,9 +166,10 @@ def _modules(zoo: Path) -> list[Path]:
     return [file for depth in ("*.py", "*/*.py", "*/*/*.py") for file in zoo.glob(depth)]
 
 
-def _near(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=2)
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
+def near(name: str, known: list[str]) -> str:
+    """A question whether one of the names that are known was meant, or nothing."""
+    close = difflib.get_close_matches(name, known, n=2)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 def _top_level_names(tree: ast.Module) -> set[str] | None:
@@ -220,7 +221,7 @@ def _lacking(config: JobConfig, columns: Mapping[str, list[str]]) -> list[str]:
     missing = [name for name in columns.get("training_data", []) if name not in found]
     if not found or not missing:
         return []
-    names = ", ".join(f"{name!r}{_near(name, found)}" for name in missing)
+    names = ", ".join(f"{name!r}{near(name, found)}" for name in missing)
     noun = "column" if len(missing) == 1 else "columns"
     return [
         f"--validation-data: {config.validation_data} has no {noun} {names}, which "

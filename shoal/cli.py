@@ -23,7 +23,14 @@ from shoal.cli_chaos import chaos_options, counting
 from shoal.cli_chaos import run as run_chaos
 from shoal.cli_checkpoints import checkpoint
 from shoal.cli_data import DataCommand
-from shoal.config import CHECK_FLAGS, RESUMABLE, RESUMABLE_IMAGES, JobConfig, option_fields
+from shoal.config import (
+    CHECK_FLAGS,
+    EXPORT_FLAGS,
+    RESUMABLE,
+    RESUMABLE_IMAGES,
+    JobConfig,
+    option_fields,
+)
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.flags import flag
 from shoal.job_folder import JobFolder
@@ -69,10 +76,12 @@ def _options(
     return decorate
 
 
-def _option(field: dataclasses.Field[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _option(
+    field: dataclasses.Field[Any], *, required: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     help_text = field.metadata["help"]
     if field.default is dataclasses.MISSING:
-        return click.option(flag(field.name), field.name, required=True, help=help_text)
+        return click.option(flag(field.name), field.name, required=required, help=help_text)
     return click.option(
         flag(field.name),
         field.name,
@@ -248,6 +257,43 @@ def chaos(context: click.Context, /, **values: Any) -> None:
         config = JobConfig(command="train", **fields)
         run_chaos(config, limit_given="relaunch_limit" in given, **values)
     except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _export_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the flags of `shoal export`."""
+    fields = {field.name: field for field in option_fields()}
+    for name in reversed(EXPORT_FLAGS):
+        # --model-def is that of the job, where there is one.
+        function = _option(fields[name], required=False)(function)
+    return function
+
+
+@main.command()
+@click.argument("source")
+@click.option("--number", type=int, help="Which checkpoint; default: the newest that is whole.")
+@_export_options
+@click.pass_context
+def export(context: click.Context, /, source: str, number: int | None, **values: Any) -> None:
+    """Export the model in a checkpoint, as its job would have, without servers.
+
+    SOURCE is the folder of a job, which may have failed or been killed, of its checkpoints (also
+    a URL), or of one checkpoint. What is not given is as in the job. Of checkpoints that are not
+    in a job's folder, --model-def is needed, and --model-zoo and --embedding-threshold as in the
+    job; and --training-data, unless the model is a functional one.
+    """
+    command_line = click.core.ParameterSource.COMMANDLINE
+    given = {n: v for n, v in values.items() if context.get_parameter_source(n) == command_line}
+    try:
+        if "output" not in given:
+            raise UserError("--output is required by shoal export")
+        from shoal.exporting import run_export
+
+        sys.exit(run_export(source, number, given))
+    except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     except KeyboardInterrupt:

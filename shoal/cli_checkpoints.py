@@ -54,7 +54,7 @@ def list_(folder: str) -> None:
     from shoal.checkpoints.manifests import CheckpointError
     from shoal.report import wide_console
 
-    root, numbers = _find(folder)
+    root, numbers = find_checkpoints(folder)
     table = Table("number", "taken", "version", "servers", "rows", "MB", "state")
     for number in numbers:
         try:
@@ -81,7 +81,7 @@ def verify(folder: str, number: int | None) -> None:
     """Read every file and compare it with its checksum; exit 1 if one is not right."""
     from shoal.checkpoints.manifests import CheckpointError
 
-    root, numbers = _find(folder, number)
+    root, numbers = find_checkpoints(folder, number)
     damaged = False
     for each in numbers:
         try:
@@ -107,7 +107,7 @@ def show(folder: str, table: str, row: int, number: int | None) -> None:
 
     if not -(2**63) <= row < 2**63:
         raise UserError(f"--id: {row} is not a 64-bit integer")
-    found = _newest(*_find(folder, number))
+    found = newest_checkpoint(*find_checkpoints(folder, number))
     wanted = np.array([row], np.int64)
     server = int(found.routing.owners[native_ids.slot_of(wanted)][0])
     for columns in _pieces(found, table, server):
@@ -138,7 +138,7 @@ def export(folder: str, table: str, output: Path, number: int | None) -> None:
 
     if output.exists():
         raise UserError(f"{output} exists already; choose another name")
-    found = _newest(*_find(folder, number))
+    found = newest_checkpoint(*find_checkpoints(folder, number))
     rows, writer = 0, None
     with replacing(output) as temporary:
         for server in range(len(found.shares)):
@@ -167,7 +167,7 @@ def _list(column: Any) -> Any:
     return pa.FixedSizeListArray.from_arrays(pa.array(column.reshape(-1)), column.shape[1])
 
 
-def _find(folder: str, number: int | None = None) -> tuple[Storage, list[int]]:
+def find_checkpoints(folder: str, number: int | None = None) -> tuple[Storage, list[int]]:
     """The root of the checkpoints that `folder` means, and the numbers wanted there."""
     from shoal.checkpoints import folders
     from shoal.checkpoints.storage import open_storage
@@ -198,7 +198,7 @@ def _open(root: Storage, number: int) -> Checkpoint:
     return Checkpoint(root, number)
 
 
-def _newest(root: Storage, numbers: list[int]) -> Checkpoint:
+def newest_checkpoint(root: Storage, numbers: list[int]) -> Checkpoint:
     """The newest of some checkpoints that is whole by its manifests."""
     from shoal.checkpoints.manifests import CheckpointError
 

@@ -25,6 +25,12 @@ from shoal.errors import UserError
 from shoal.job_options import JobOptions
 from shoal.kubernetes_options import PATHS, KubernetesOptions
 
+EXPORT_FLAGS = (
+    *("output", "overwrite", "export", "export_max_table_mb"),
+    *("model_def", "model_zoo", "training_data", "embedding_threshold"),
+)
+"""Fields that `shoal export` has flags for; the others are those of the job."""
+
 CHECK_FLAGS = (
     "model_def",
     "model_zoo",

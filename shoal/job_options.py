@@ -58,8 +58,8 @@ class JobOptions(KubernetesOptions):
         commands="train",
     )
     export_max_table_mb: int = option(
-        "A table whose ids and rows take more than so many million bytes is not put into the "
-        "exported models: the SavedModel then takes its vectors as inputs.",
+        "The ids and rows of all tables in the exported models take at most so many million bytes. "
+        "Of a table that does not fit, in their order, the SavedModel takes the vectors as inputs.",
         512,
         commands="train",
         least=0,

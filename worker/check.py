@@ -2,9 +2,9 @@
 
     python -m shoal.worker.check --config job.json
 
-Owns the inspection and its report. No server runs: rows and dense values are held here
-by the code that servers run. The same classes as in a job do the rest, so what passes here
-passes there.
+Owns the inspection and its report. No server runs: rows and dense values are held in this
+process (local_servers.py) by the code that servers run. The same classes as in a job do the
+rest, so what passes here passes there.
 """
 
 from __future__ import annotations
@@ -15,80 +15,24 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 import numpy as np
-import numpy.typing as npt
 
 from shoal.config import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
 from shoal.tracebacks import own_lines
+from shoal.worker.local_servers import LocalServers, store_of
 
 SAMPLE_BYTES = 64_000_000
 """About how much is put into a store to measure what a row takes, index and header included:
 enough for the rounding up of its memory to count little."""
-
-
-class LocalServers:
-    """What a ServerGroup gives, of values held in this process."""
-
-    def __init__(self) -> None:
-        self.version = 0
-        self._routing = Routing.even(1)
-        self._tables: list[RowStore] = []
-        self._dense = (np.zeros(0, np.float32), np.zeros(0, np.float32))
-
-    def register(
-        self,
-        spec: pb.ModelSpec,
-        trainable: npt.NDArray[np.float32],
-        state: npt.NDArray[np.float32],
-    ) -> None:
-        """Hold the model's first values."""
-        self._tables = [store_of(table) for table in spec.tables]
-        self._dense = (trainable, state)
-
-    def pull(self, calls: Sequence[Sequence[npt.NDArray[np.int64]]], *, training: bool) -> Any:
-        """As ServerGroup.pull."""
-        from shoal.worker.ids import group_ids
-        from shoal.worker.pulling import Pulled
-
-        ids = [group_ids(each, self._routing) for each in calls]
-        missing = "initial" if training else "default"
-        rows = [
-            table.lookup(each.unique, missing=missing)
-            for table, each in zip(self._tables, ids, strict=True)
-        ]
-        return Pulled(ids, rows, *self._dense, [0], [0.0], [0], [0])
-
-    def initial_rows(self, table: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """The rows of a table, float32 [n, dim]; where there is none, the initial one."""
-        rows: npt.NDArray[np.float32] = self._tables[table].lookup(ids, missing="initial")
-        return rows
-
-    def assign_rows(
-        self, table: int, ids: npt.NDArray[np.int64], rows: npt.NDArray[np.float32]
-    ) -> None:
-        """As ServerGroup.assign_rows."""
-        self._tables[table].assign(ids, rows)
-
-
-def store_of(table: pb.TableSpec) -> RowStore:
-    """An empty store of a table."""
-    return RowStore(
-        table.dim,
-        OptimizerSpec.from_json(table.optimizer),
-        InitializerSpec.from_json(table.initializer),
-        table.seed,
-    )
 
 
 def row_bytes(table: pb.TableSpec) -> int:
@@ -171,13 +115,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     elif config.training_data:
         return
     else:
-        labels_spec = None
-        features_spec = _spec_of_inputs(config, module)
-        if features_spec is None:
-            raise UserError(
-                f"the model of {module.path.name} does not say what its inputs are, as a "
-                "functional model does: give --training-data"
-            )
+        features_spec = labels_spec = None
     servers: Any = LocalServers()
     model = ServedModel(config, module, servers, features_spec, labels_spec, 0, Progress())
     model.register()
@@ -185,7 +123,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     report.lines += _places(model, config)
     feed = module.describe(module.feed_name)
     report.lines += [
-        f"\nNote: {each}." for each in rounded_features(model.model, features_spec, feed)
+        f"\nNote: {each}." for each in rounded_features(model.model, model.features_spec, feed)
     ]
     with report.noting():
         lacking = check(model, config)
@@ -196,30 +134,6 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
         if batch is not None and not report.faults:
             with report.noting():
                 report.lines += try_export(model, config, servers, batch.features)
-
-
-def _spec_of_inputs(config: JobConfig, module: Any) -> Any:
-    """The specs of a functional model's inputs, of any number of records; or None."""
-    import tensorflow as tf
-
-    from shoal.layers import lookup_with
-    from shoal.worker.keras_embeddings import tables_above
-    from shoal.worker.lookups import RecordLookup, Refusals
-
-    with tables_above(config.embedding_threshold), lookup_with(RecordLookup(Refusals())):
-        model = module.build_model()
-    inputs = getattr(model, "_inputs_struct", None)
-    if inputs is None:
-        return None
-
-    def spec(tensor: Any) -> Any:
-        if getattr(tensor, "ragged", False):
-            return tf.RaggedTensorSpec(tensor.shape, tensor.dtype)
-        if getattr(tensor, "sparse", False):
-            return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
-        return tf.TensorSpec(tensor.shape, tensor.dtype)
-
-    return tf.nest.map_structure(spec, inputs)
 
 
 def _places(model: Any, config: JobConfig) -> list[str]:
@@ -305,7 +219,7 @@ def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Rep
     return batch
 
 
-def _import_quietly() -> None:
+def import_quietly(command: str) -> None:
     """Import TensorFlow, which tells of CPU features whatever its log level is."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
@@ -316,8 +230,8 @@ def _import_quietly() -> None:
         except ImportError as error:
             os.dup2(kept, 2)
             click.echo(
-                f"Error: shoal check needs TensorFlow 2.16 or newer ({error}); install it with: "
-                "pip install 'shoal[worker]'",
+                f"Error: shoal {command} needs TensorFlow 2.16 or newer ({error}); install it "
+                "with: pip install 'shoal[worker]'",
                 err=True,
             )
             sys.exit(EXIT_USER_ERROR)
@@ -332,7 +246,7 @@ def main(config: str) -> None:
     """Print the report of `shoal check`; exit 2 where there is a fault."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     warnings.simplefilter("ignore")
-    _import_quietly()
+    import_quietly("check")
     report = inspect(JobConfig.load(config))
     for line in report.lines:
         click.echo(line)

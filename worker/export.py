@@ -15,6 +15,7 @@ job's own predictions. The Parquet files are what `--restore-from` reads. A tabl
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +33,14 @@ from shoal.checkpoints.storage import LocalStorage
 from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.worker import saved_model
-from shoal.worker.export_tables import ExportedTable, file_names, write_parquet, write_tables
+from shoal.worker.export_tables import (
+    ExportedTable,
+    ServedTables,
+    TableSource,
+    file_names,
+    write_parquet,
+    write_tables,
+)
 from shoal.worker.keras_embeddings import tables_above
 from shoal.worker.model import ServedModel
 from shoal.worker.module import user_code
@@ -42,33 +50,57 @@ from shoal.worker.servers import ServerGroup
 logger = logging.getLogger(__name__)
 
 KERAS, SAVED_MODEL = "keras", "savedmodel"
+KERAS_FILE = "model.keras"
 
 
-def export(model: ServedModel, servers: ServerGroup, config: JobConfig) -> None:
+def export(
+    model: ServedModel,
+    servers: ServerGroup,
+    config: JobConfig,
+    source: TableSource | None = None,
+) -> None:
     """Write the export to --output, whole or not at all.
 
+    source: where the tables are read; by default from the servers.
     config: says where, which models beside tables and dense values (`export_kinds`), and
         the bytes of ids and rows of a table that is put into the models.
+
+    If the models cannot be written, and nothing is there that it would replace, tables and
+    dense values stay, with the reason in the manifest.
 
     Raises UserError if --output cannot be written, or must not be replaced; UserCodeError if
     Keras cannot save the model.
     """
+    source = source or ServedTables(servers, list(model.tables.values()))
     try:
         with replacing_output(config, MANIFEST) as place:
-            _write(model, servers, config, place)
+            failed = _write(model, servers.version, source, config, place)
+        if failed is not None:
+            raise failed
     except OSError as error:
         raise UserError(f"--output: cannot write {config.output}: {error}") from error
 
 
-def _write(model: ServedModel, servers: ServerGroup, config: JobConfig, place: Place) -> None:
+def _write(
+    model: ServedModel, version: int, source: TableSource, config: JobConfig, place: Place
+) -> Exception | None:
+    """Write all of an export. Returns why the models lack in one that is to stay without."""
     folder, kinds = place.begin(), config.export_kinds
     model.pull_dense()
     max_bytes = config.export_max_table_mb * 1_000_000
     storage = LocalStorage(folder)
-    tables = write_tables(storage, servers, model.tables, max_bytes)
+    tables = write_tables(storage, source, model.tables, max_bytes)
     described = [table.file for table in tables.values() if table.file]
     described.append(write_parquet(storage, "dense.parquet", [_dense(model)]))
-    keras_file, signature = write_models(model, tables, folder, kinds)
+    failed: Exception | None = None
+    try:
+        keras_file, signature = write_models(model, tables, folder, kinds)
+    except Exception as error:
+        if place.names():
+            raise
+        failed, kinds, keras_file, signature = error, frozenset(), None, {}
+        shutil.rmtree(folder / "saved_model", ignore_errors=True)
+        (folder / KERAS_FILE).unlink(missing_ok=True)
     known = {file["name"] for file in described}
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [path.relative_to(folder).as_posix() for path in paths]
@@ -77,7 +109,7 @@ def _write(model: ServedModel, servers: ServerGroup, config: JobConfig, place: P
         "format": EXPORT_FORMAT,
         "job_name": config.job_name,
         "job_id": config.job_id,
-        "version": servers.version,
+        "version": version,
         "keras": keras_file,
         "saved_model": "saved_model" if SAVED_MODEL in kinds else None,
         "dense": "dense.parquet",
@@ -97,8 +129,10 @@ def _write(model: ServedModel, servers: ServerGroup, config: JobConfig, place: P
             )
         ],
         "files": described,
+        **({"partial": str(failed).splitlines()[0]} if failed is not None else {}),
     }
     manifests.write(storage, MANIFEST, manifest)
+    return failed
 
 
 def write_models(
@@ -196,5 +230,5 @@ def _save_keras(
     if why := obstacle(model.model):
         logger.info("no model.keras: %s", why)
         return None
-    plain_model(model.model, tables).save(folder / "model.keras")
-    return "model.keras"
+    plain_model(model.model, tables).save(folder / KERAS_FILE)
+    return KERAS_FILE

@@ -24,7 +24,7 @@ from shoal.worker.model import ServedModel
 from shoal.worker.module import user_code
 
 if TYPE_CHECKING:
-    from shoal.worker.check import LocalServers
+    from shoal.worker.local_servers import LocalServers
 
 LARGEST_TABLE = 64_000_000
 """Bytes of a plain Keras embedding, all of whose rows are in an export."""

@@ -6,9 +6,11 @@ streamed to their file, being too large for that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +20,16 @@ import pyarrow.parquet as pq
 from shoal.checkpoints import manifests
 from shoal.checkpoints.storage import Storage
 from shoal.worker.initial_rows import initializer_spec
-from shoal.worker.keras_embeddings import matrix_pieces, vocabulary
+from shoal.worker.keras_embeddings import BYTES_PER_VALUE, matrix_pieces, vocabulary
 from shoal.worker.servers import ServerGroup
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import File
 
 ROWS_PER_PIECE = 65_536
+
+THREADS = 4
+"""Tables that are read and written at once, where their sizes are known before."""
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
@@ -76,20 +81,64 @@ def file_names(tables: Iterable[str]) -> list[str]:
     return names
 
 
-def write_tables(
-    folder: Storage, servers: ServerGroup, layers: Mapping[str, Any], max_bytes: float
-) -> dict[str, ExportedTable]:
-    """Write every table to its file; those of at most `max_bytes` are returned whole.
+class TableSource(Protocol):
+    """Where the tables of an export are read, by their positions in the model's order."""
 
-    folder: of the export. layers: of each table by name, in the order of the tables on the
-    servers. max_bytes: of ids and rows.
+    def counts(self) -> list[int] | None:
+        """Rows of each table; None where only reading tells. If known, threads read them."""
+
+    def pieces(self, position: int) -> Iterator[tuple[Int64, Float32]]:
+        """All rows of a table: ids int64 [n], rows float32 [n, dim]."""
+
+
+class ServedTables:
+    """The tables of the servers. layers: one a table."""
+
+    def __init__(self, servers: ServerGroup, layers: Sequence[Any]) -> None:
+        self._servers = servers
+        self._layers = layers
+
+    def counts(self) -> None:
+        """See TableSource."""
+
+    def pieces(self, position: int) -> Iterator[tuple[Int64, Float32]]:
+        """See TableSource."""
+        if vocabulary(self._layers[position]):
+            return matrix_pieces(self._servers, position, self._layers)
+        return self._servers.read_table(position)
+
+
+def write_tables(
+    folder: Storage, source: TableSource, layers: Mapping[str, Any], max_bytes: float
+) -> dict[str, ExportedTable]:
+    """Write every table to its file; those for the models are returned whole.
+
+    These are the first in their order that take at most `max_bytes` of ids and rows together.
+
+    folder: of the export. layers: of each table by name, in the order of the source.
     """
     folder.child("tables").make()
-    each = list(layers.values())
-    return {
-        name: _write(servers, position, each, folder, file, max_bytes)
-        for position, (name, file) in enumerate(zip(layers, file_names(layers), strict=True))
-    }
+    files = dict(zip(layers, file_names(layers), strict=True))
+    counts = source.counts()
+    left = max_bytes
+    if counts is None:
+        tables = {}
+        for position, (name, layer) in enumerate(layers.items()):
+            table = _write(source.pieces(position), layer, folder, files[name], left)
+            tables[name] = table
+            left -= 0 if table.external else table.ids.nbytes + table.rows.nbytes
+        return tables
+    limits = []
+    for count, layer in zip(counts, layers.values(), strict=True):
+        size = count * (np.dtype(np.int64).itemsize + layer.output_dim * BYTES_PER_VALUE)
+        limits.append(math.inf if size <= left else 0)
+        left -= size if size <= left else 0
+    with ThreadPoolExecutor(THREADS, "export") as pool:
+        writes = [
+            pool.submit(_write, source.pieces(i), layers[name], folder, file, limits[i])
+            for i, (name, file) in enumerate(files.items())
+        ]
+        return {name: each.result() for name, each in zip(files, writes, strict=True)}
 
 
 def write_parquet(folder: Storage, name: str, pieces: Iterable[pa.Table]) -> File:
@@ -109,20 +158,15 @@ def write_parquet(folder: Storage, name: str, pieces: Iterable[pa.Table]) -> Fil
 
 
 def _write(
-    servers: ServerGroup,
-    position: int,
-    layers: Sequence[Any],
+    pieces: Iterator[tuple[Int64, Float32]],
+    layer: Any,
     folder: Storage,
     name: str,
     max_bytes: float,
 ) -> ExportedTable:
-    layer = layers[position]
     default = np.zeros(layer.output_dim, np.float32)
-    if vocabulary(layer):
-        pieces = matrix_pieces(servers, position, layers)
-    else:
+    if not vocabulary(layer):
         default += np.float32(initializer_spec(layer).default_value)
-        pieces = servers.read_table(position)
     held_ids, held_rows = [np.zeros(0, np.int64)], [np.zeros((0, layer.output_dim), np.float32)]
     size = 0
     for ids, rows in pieces:

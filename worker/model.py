@@ -39,7 +39,13 @@ from shoal.worker.pulling import Pulled
 from shoal.worker.pushing import Push
 from shoal.worker.servers import ServerGroup
 from shoal.worker.steps import CompiledSteps, StepInputs
-from shoal.worker.supported import check_features, check_model, check_variables, with_named_input
+from shoal.worker.supported import (
+    check_features,
+    check_model,
+    check_variables,
+    spec_of_inputs,
+    with_named_input,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +82,7 @@ class ServedModel:
 
         worker, incarnation: whose random numbers are drawn.
         features_spec, labels_spec: of a batch of what feed gives; labels_spec is None
-            in prediction.
+            in prediction. features_spec may be None for a functional model, which tells.
         progress: counts the seconds of each stage of a step.
         Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
         """
@@ -85,7 +91,6 @@ class ServedModel:
         self._servers = servers
         self._stage = progress.stage
         self._modulate_rate = config.lr_staleness_modulation
-        self.features_spec = features_spec
         self.embedding_threshold = config.embedding_threshold
         self._refusals = Refusals()
         keras.utils.set_random_seed(config.seed)
@@ -93,6 +98,9 @@ class ServedModel:
         with tables_above(config.embedding_threshold), lookup_with(RecordLookup(self._refusals)):
             self.model = module.build_model()
         check_model(self.model, self.file)
+        if features_spec is None:
+            features_spec = spec_of_inputs(self.model, self.file)
+        self.features_spec = features_spec
         self.model = with_named_input(self.model, features_spec)
         check_features(self.model, features_spec, module.describe(module.feed_name))
         with user_code(module.describe("optimizer")):

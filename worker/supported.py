@@ -80,6 +80,28 @@ def check_variables(model: Any, file: str) -> None:
             )
 
 
+def spec_of_inputs(model: Any, file: str) -> Any:
+    """The specs of a functional model's inputs, of any number of records.
+
+    Raises UserError for a model that does not say what its inputs are.
+    """
+    inputs = getattr(model, "_inputs_struct", None)
+    if inputs is None:
+        raise UserError(
+            f"the model of {file} does not say what its inputs are, as a functional model does: "
+            "give --training-data"
+        )
+
+    def spec(tensor: Any) -> Any:
+        if getattr(tensor, "ragged", False):
+            return tf.RaggedTensorSpec(tensor.shape, tensor.dtype)
+        if getattr(tensor, "sparse", False):
+            return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
+        return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+    return tf.nest.map_structure(spec, inputs)
+
+
 def check_features(model: Any, features_spec: Any, feed: str) -> None:
     """Raises UserError if feed lacks a feature, or gives text where the model takes numbers.
 

@@ -157,10 +157,12 @@ class ExportManifest(TypedDict):
     """An export.
 
     job_id: of the job that may write it again. keras, saved_model: where they are, None if
-    they are not. files: all of it.
+    they are not. files: all of it. partial: why the models could not be written, where tables
+    and dense values were.
     """
 
     format: str
+    partial: NotRequired[str]
     job_name: str
     job_id: str
     version: Count

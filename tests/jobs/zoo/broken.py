@@ -31,6 +31,19 @@ def feed(dataset, mode, metadata):
     return dataset.map(prepare)
 
 
+class UnsaveableOnceTrained(keras.layers.Layer):
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(), initializer="ones")
+
+    def call(self, x):
+        return x * self.scale
+
+    def get_config(self):
+        if self.scale != 1.0:
+            raise ValueError("the scale is not 1")
+        return super().get_config()
+
+
 class Unsaveable(keras.layers.Layer):
     """Keras cannot make it anew: it takes an argument and has no get_config."""
 
@@ -47,6 +60,8 @@ def custom_model():
     output = Embedding(1, name="users")(user)[:, 0]
     if BREAK == "export":
         output = Unsaveable(2.0)(output)
+    if BREAK == "late export":
+        output = UnsaveableOnceTrained()(output)
     return keras.Model({"user": user}, output)
 
 

@@ -1,0 +1,81 @@
+"""`shoal export`: an export of a checkpoint's values, made without servers.
+
+    python -m shoal.worker.export_saved --config job.json --root FOLDER --number N
+
+Owns the process. The model is built as a worker builds it, and the export is export.py's, so
+that it is the one that a job would make of the same values.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+import click
+
+from shoal.config import JobConfig
+from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
+
+
+def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
+    """Export checkpoint `number` below the path or URL `root` to --output.
+
+    config: of the job, or as much of it as building the model takes.
+    Raises UserError if the model is not that of the checkpoint, the checkpoint is damaged or
+    --output cannot be written; UserCodeError for what the user's code raises.
+    """
+    from shoal.checkpoints.folders import Checkpoint
+    from shoal.checkpoints.manifests import CheckpointError
+    from shoal.checkpoints.storage import open_storage
+    from shoal.worker.data import JobData
+    from shoal.worker.export import export
+    from shoal.worker.heartbeat import Progress
+    from shoal.worker.local_servers import CheckpointServers
+    from shoal.worker.model import ServedModel
+    from shoal.worker.module import load_module
+
+    module = load_module(config.model_zoo, config.model_def)
+    try:
+        servers: Any = CheckpointServers(Checkpoint(open_storage(root), number))
+    except CheckpointError as error:
+        raise UserError(str(error)) from error
+    features = None  # as the model tells, if it does
+    if config.training_data:
+        features = JobData(config, module).pipeline("training").features_spec
+    model = ServedModel(config, module, servers, features, None, 0, Progress())
+    try:
+        model.register(servers.saved.dense())
+        export(model, servers, config, servers)
+    except UserError as error:
+        # Reading what was saved is also what --restore-from does.
+        raise UserError(str(error).removeprefix("--restore-from: ")) from error
+
+
+@click.command()
+@click.option("--config", required=True, help="A job.json.")
+@click.option("--root", required=True, help="Folder of checkpoints.")
+@click.option("--number", required=True, type=int, help="Which of them.")
+def main(config: str, root: str, number: int) -> None:
+    """Export a checkpoint; exit 2 if it cannot be."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    warnings.simplefilter("ignore")
+    from shoal.worker.check import import_quietly
+
+    import_quietly("export")
+    try:
+        job = JobConfig.load(config)
+        export_checkpoint(job, root, number)
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    except UserCodeError as error:
+        click.echo(f"Error: {error.message}", err=True)
+        click.echo(error.traceback, err=True)
+        sys.exit(EXIT_USER_ERROR)
+    click.echo(f"checkpoint {number} of {root} is exported to {job.output}")
+
+
+if __name__ == "__main__":
+    main()
