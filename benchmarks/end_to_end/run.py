@@ -229,6 +229,22 @@ def results(ids: int, processes: int, rounds: dict[str, list[Measured]]) -> list
     ]
 
 
+def paired(rounds: dict[str, list[Measured]]) -> dict[str, float]:
+    """Of each system, the median over the rounds of its samples/s by shoal's in the same round.
+
+    Beside other work, which comes and goes, this tells more than a ratio of medians.
+    """
+    rates = {
+        name: [each["samples"] / each["seconds"] for each in measured]
+        for name, measured in rounds.items()
+    }
+    return {
+        name: statistics.median(a / b for a, b in zip(own, rates["shoal"], strict=True))
+        for name, own in rates.items()
+        if name != "shoal"
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ids", type=int, default=1_000_000)
@@ -300,6 +316,9 @@ def main() -> None:
             cpu = str(line["cpu_seconds_per_million_samples"])
             table.add_row(line["name"], f"{line['value']:,}", cpu, ratios.get(line["name"], ""))
     Console(width=120).print(table)
+    if "shoal" in rounds:
+        for name, ratio in paired(rounds).items():
+            print(f"{name} against shoal, median over the rounds of each: {ratio:.2f}")
     if options.systems:
         return  # a part, which is not to replace a whole
     kept = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else []

@@ -1,5 +1,11 @@
 """Parameter servers really killed with --durability=log: no acknowledged update is lost."""
 
+import json
+import os
+import re
+import subprocess
+import sys
+
 import pytest
 
 from shoal.proto import faults
@@ -85,6 +91,41 @@ def test_a_log_in_files_outlives_all_servers_at_once(numbered, tmp_path):
     assert ended.result["servers"] == {"starts": 6, "deaths": 4, "lost_pushes": 0}
     assert ended.result["log"]["unprotected"]["times"] == 0
     assert audited(job.folder)["updates"]["lost"] == 0
+
+
+def test_damage_in_the_middle_of_a_log_is_told_by_file_place_and_cost(numbered, tmp_path):
+    """In the messages of the job and in its audit, whatever becomes of the updates."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "damaged",
+        environment={"GATES": "step-12"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=1,
+        num_minibatches_per_task=4,
+        durability="log",
+        checkpoint_steps=1000,
+        relaunch_limit=20,
+        **SERIAL,
+    ) as job:
+        job.at_gate("step-12")
+        (segment,) = job.folder.update_log.iterdir()
+        with segment.open("r+b") as file:
+            file.seek(segment.stat().st_size // 2)
+            (byte,) = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        job.kill("ps", 0)
+        job.open("step-12")
+        ended = job.ended()
+    place = rf"its log is damaged: {re.escape(str(segment))} at byte \d+; \d+ updates from there on"
+    (told,) = (each for each in ended.result["messages"] if "is back" in each)
+    assert re.search(place, told)
+    command = [sys.executable, "-m", "shoal", "audit", str(job.folder.path), "--json"]
+    audit = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert any(re.search(place, each) for each in json.loads(audit.stdout)["unprotected"])
+    assert json.loads(audit.stdout)["updates"]["lost"] > 0
 
 
 def test_rows_and_all_else_are_those_of_an_undisturbed_job(
