@@ -41,8 +41,10 @@ from shoal.master.result import result_of
 from shoal.master.resume import resume_job
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
+from shoal.master.witnesses import Witnesses, compare_files, told_before
 from shoal.proto import serving, transport
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.positions import position_json
 from shoal.proto.routing import Routing
 from shoal.wholefile import write_json
 
@@ -161,14 +163,17 @@ def run_job(
         losses = None
         if journal.config.step_losses:
             losses = stack.enter_context(closing(StepLosses(folder.losses)))
-        folder.result.unlink(missing_ok=True)
         job = journal.restore()
+        witnesses = Witnesses(journal, () if resume else told_before(job))
+        if journal.begun:
+            compare_files(witnesses, folder, config)
+        folder.result.unlink(missing_ok=True)
         clock = job_clock(journal.last if journal.begun else None)
         if resume and resume not in job.resumptions:
             # On Kubernetes a master has not the memory of a server, nor its log.
             logs = folder if make_launcher is None else None
             resume_job(job, config, journal, resume, clock(), logs)
-        runner = Runner(job, clock=clock, commit=journal.commit)
+        runner = Runner(job, clock=clock, commit=journal.commit, witnesses=witnesses)
         for number in stop_signals:
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
@@ -192,7 +197,8 @@ def run_job(
             else:
                 launcher = make_launcher(runner, address)
             runner.run(launcher, again=journal.begun)
-            write_json(folder.result, runner.look(result_of))
+            result = runner.look(result_of) | {"journal": position_json(runner.position())}
+            write_json(folder.result, result)
         finally:
             folder.master.unlink(missing_ok=True)
             server.stop(grace=1.0).wait()

@@ -13,6 +13,7 @@ import errno
 import itertools
 import logging
 import os
+import secrets
 import threading
 import time
 from collections import deque
@@ -44,8 +45,10 @@ SEGMENT_EVENTS = 10_000
 SEGMENT_BYTES = 16_000_000
 """Or after so many bytes."""
 
-_BEGINS = frozenset({"checkpoint_begun", "master_restarted", "resumed"})
-"""Events after which a segment begins: a resumption reads from the first of these on."""
+_BEGINS = frozenset({"checkpoint_begun", "resumed"})
+"""Events after which a segment begins: a resumption reads from the first of these on. Not where
+a master starts: if it then finds that the newest segment has lost its end, that alone is to be
+replaced."""
 
 
 class JournalError(OSError):
@@ -130,7 +133,9 @@ class Journal:
         remove_partial(self.path)
         found = segments.segments(self.path)
         if not found:
-            first = Header(config, 1, segments.beginning(config), 0.0, 0.0, "", "")
+            first = Header(
+                config, 1, segments.beginning(config, secrets.randbits(64)), 0.0, 0.0, "", ""
+            )
             return Segment(self._create(first))
         newest = Segment(found[-1])
         if newest.followed:
@@ -335,7 +340,7 @@ class Journal:
         Raises UserError if a segment that has to be read is damaged.
         """
         if number == 0:
-            return segments.beginning(self.config).checksum
+            return segments.beginning(self.config, self.position.journal).checksum
         for path in reversed(segments.segments(self.path)):
             segment = Segment(path)
             if number > segment.last.number:
@@ -380,7 +385,9 @@ def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
             segment = Segment(packed)
         if before is not None:
             segments.follows(segment, before)
-        elif index == 1 and segment.header.before != segments.beginning(segment.header.config):
+        elif index == 1 and segment.header.before != segments.beginning(
+            segment.header.config, segment.header.before.journal
+        ):
             raise UserError(f"{segment.path} is damaged: it does not begin the journal")
         yield segment
         before = segment

@@ -19,6 +19,8 @@ from shoal.checkpoints.storage import open_storage
 from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
 from shoal.master.checkpoints import Taken
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.positions import position_of
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +30,14 @@ class FromLog:
     """What came of a log.
 
     taken: the checkpoint that was made; None if none was. replayed: pushes done again for it.
-    why: the log could not be used, or not to its end; "" if all of it is there.
+    why: the log could not be used, or not to its end; "" if all of it is there. journal: how far
+    the journal was, as the log has it; None if it does not say.
     """
 
     taken: Taken | None
     replayed: int = 0
     why: str = ""
+    journal: pb.JournalPosition | None = None
 
 
 def checkpoint_of_log(
@@ -68,10 +72,11 @@ def checkpoint_of_log(
         return FromLog(None, why="it could not be done again; see the master's log")
     made = json.loads(done.stdout)
     replayed, why = made["replayed"], made["why"]
+    seen = position_of(made["journal"])
     shares = [schema.checked(share, schema.ShareEntry) for share in made["shares"]]
     if not shares:
-        return FromLog(None, why=why)
+        return FromLog(None, why=why, journal=seen)
     content = folders.complete(attempt, shares, position)
     logger.info("checkpoint %d has %d updates of the log; %s", number, replayed, why)
     taken = Taken(number, content["version"], content["bytes"], 0.0, attempt.nonce)
-    return FromLog(taken, replayed, why)
+    return FromLog(taken, replayed, why, seen)

@@ -35,6 +35,7 @@ from shoal.master.segments import Header
 from shoal.master.spans import Interval
 from shoal.master.status import position
 from shoal.master.updates import Gradient
+from shoal.master.witnesses import Witnesses
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb
 
@@ -210,6 +211,8 @@ def resume_job(
     log = FromLog(None)
     if job.config.durability == "log":
         log = _log_done_again(job, config, folder, newest, now)
+    if log.journal is not None:
+        Witnesses(journal).compare("the log of updates", log.journal)
     if log.taken is not None:
         job.checkpoint_recovered(log.taken, newest, log.replayed, now)
         restored = log.taken
@@ -271,6 +274,7 @@ def in_checkpoint(
     leases = _Leases(job, first)
     for at, event in enumerate(itertools.islice(events, moments.taken - first), first):
         leases.follow(at, event)
+    _refuse_unknown(job, shares)
     found = list(leases.base)
     for lease in leases.leases:
         if lease.began > moments.fixed:
@@ -282,6 +286,21 @@ def in_checkpoint(
             head, touched = applied_heads(lease.task, pushes, 0)
         found += _intervals(lease.task, head, touched)
     return _merged(found)
+
+
+def _refuse_unknown(job: RecordedJob, shares: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UserError if a share has a push of a task that the journal never gave out."""
+    board = job.flow.work.board
+    for push in (push for share in shares for push in share["pushes"]):
+        task, worker = push["task"], WorkerId(push["worker"])
+        slot = job.members.workers.get(worker)
+        later = slot is not None and push["incarnation"] > slot.incarnation
+        if later or (task and (board is None or board.waits(task))):
+            raise UserError(
+                f"the journal's end is missing: {worker}.{push['incarnation']} has pushed what it "
+                f"computed of task {task}, which the journal never gave out. It would be trained "
+                "again. Put back the undamaged files of the journal, or begin anew with --overwrite"
+            )
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
+from shoal.errors import UserError
 from shoal.master.applied import AppliedPush
 from shoal.master.checkpoints import Checkpoints
 from shoal.master.delayed import DelayedStarts
 from shoal.master.failures import Failure
-from shoal.master.ids import ServerId, WorkerId
+from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.instructions import (
     AdoptProcess,
     ApplyUpdate,
@@ -44,8 +45,10 @@ from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.master.status import position
 from shoal.master.update_thread import UpdateThread
 from shoal.master.updates import Update
+from shoal.master.witnesses import Witnesses
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.positions import position_json
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +102,17 @@ def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float
         job.updates_lost(server, lost, now)
 
 
+def _start_of(server: ServerId, job: Job, now: float) -> Start:
+    del now
+    return Start(server, job.members.servers[server].incarnation)
+
+
 def _fixed(job: Job, now: float) -> dict[str, Any]:
     job.checkpoint_fixed(now)
     return position(job, now)
+
+
+_NO_POSITION = pb.JournalPosition()
 
 
 class Runner:
@@ -111,6 +122,7 @@ class Runner:
     commit: returns once what has changed the job is written down, and waits so many seconds
         for it; None: without end. Called before anybody is answered, or anything is done,
         because of it; without the lock, so that many wait for the disk at once.
+    witnesses: of the journal that `commit` writes.
     """
 
     def __init__(
@@ -119,10 +131,12 @@ class Runner:
         *,
         clock: Callable[[], float] = time.monotonic,
         commit: Callable[[float | None], None] = lambda _: None,
+        witnesses: Witnesses | None = None,
     ) -> None:
         self._job = job
         self._clock = clock
         self._commit = commit
+        self._witnesses = witnesses
         self._lock = threading.Lock()
         self._delayed = DelayedStarts()
         self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
@@ -174,6 +188,30 @@ class Runner:
             self._inbox.put(Woken())
         return result
 
+    def position(self) -> pb.JournalPosition:
+        """How far the journal is, to be told."""
+        return self._witnesses.position() if self._witnesses is not None else _NO_POSITION
+
+    def hear(self, start: Start, seen: pb.JournalPosition) -> None:
+        """A process says how far it has seen the journal.
+
+        If the journal has gone back the job fails, and WireError is raised.
+        """
+        if self._witnesses is None:
+            return
+        try:
+            self._witnesses.hear(start, seen)
+        except UserError as error:
+            failure = Failure.of_user(str(error))
+            self.answer(lambda job, now: job.fail(failure, now))
+            raise WireError(pb.NOT_READY, str(error)) from error
+
+    @property
+    def all_heard(self) -> bool:
+        """Whether all have spoken who may have seen more of the journal than there is."""
+        witnesses = self._witnesses
+        return witnesses is None or self.look(lambda job, _: witnesses.all_heard(job))
+
     def run(self, launcher: Launcher, *, again: bool = False) -> None:
         """Run the job to its end, and end every process of it.
 
@@ -185,6 +223,8 @@ class Runner:
             if again and self.apply(lambda job, _: job.has_instructions):
                 pass  # just resumed
             elif again:
+                # First of all: those of them that know more of the journal end the job.
+                self._poll_once()
                 self.apply(lambda job, now: job.master_restarted(now))
             else:
                 self.apply(lambda job, now: job.begin(now))
@@ -296,9 +336,7 @@ class Runner:
     def _take_checkpoint(self, final: bool) -> None:
         try:
             self.apply(lambda job, now: job.checkpoint_begun(now))
-            taken = self._taker.take(
-                self._addresses(), lambda: self.apply(_fixed), self._undisturbed
-            )
+            taken = self._taker.take(self._addresses(), self._fixed, self._undisturbed)
         except Exception as error:
             if not isinstance(error, TakingError):
                 logger.exception("taking a checkpoint failed")
@@ -311,6 +349,9 @@ class Runner:
                 # Not before whoever restores is told of it.
                 for server, address in self._addresses().items():
                     self._servers.complete_checkpoint(server, address, taken.number, taken.nonce)
+
+    def _fixed(self) -> dict[str, Any]:
+        return self.apply(_fixed) | {"journal": position_json(self.position())}
 
     def _undisturbed(self, fix: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Call `fix` while no update of --sync is under way: all servers have the same ones."""
@@ -371,8 +412,11 @@ class Runner:
 
     def _poll_once(self) -> None:
         there = {server: address for server, address in self._addresses().items() if address}
-        for server, status in self._servers.statuses(there):
-            self.apply(partial(_note_status, server, status))
+        for server, status in self._servers.statuses(there, self.position()):
+            start = self.look(partial(_start_of, server))
+            with contextlib.suppress(WireError):  # then the job has failed
+                self.hear(start, status.journal)
+                self.apply(partial(_note_status, server, status))
 
     def _farewell(self, launcher: Launcher) -> None:
         """End the processes: workers before the servers that they may be calling."""

@@ -27,13 +27,14 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.master.events import Event
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.positions import position_json, position_of
 from shoal.wholefile import replacing
 
 MAGIC = b"SHOALJNL"
@@ -57,23 +58,22 @@ _PACK_LEVEL = 1
 class Position:
     """A place in a journal: the number of an event, from 1, and its checksum, 64 bits.
 
-    Number 0 is the beginning, and its checksum that of the job's configuration.
+    journal: which one; drawn when it was begun. Number 0 is the beginning, and its checksum that
+    of the job's configuration.
     """
 
+    journal: int
     number: int
     checksum: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As manifests and result.json have it; JSON's numbers have 53 bits only."""
-        return {"event": self.number, "checksum": f"{self.checksum:016x}"}
+    def message(self) -> pb.JournalPosition:
+        """The same for the wire."""
+        return pb.JournalPosition(journal=self.journal, number=self.number, checksum=self.checksum)
 
     @classmethod
-    def from_json(cls, content: Any) -> Position | None:
-        """What `to_json` gave; None if there is none, or not one."""
-        try:
-            return cls(int(content["event"]), int(content["checksum"], 16))
-        except (LookupError, TypeError, ValueError):
-            return None
+    def of(cls, message: pb.JournalPosition) -> Position:
+        """The same from the wire."""
+        return cls(message.journal, message.number, message.checksum)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Header:
         content = {
             "configuration": self.config.to_json(),
             "segment": self.index,
-            "before": self.before.to_json(),
+            "before": position_json(self.before.message()),
             "wall": self.wall,
             "time": self.time,
             "method": self.method,
@@ -118,9 +118,10 @@ class Header:
         return _HEADER.pack(MAGIC, FORMAT, len(body), xxhash.xxh3_64_intdigest(body)) + body
 
 
-def beginning(config: JobConfig) -> Position:
-    """The position of the journal of this job before its first event."""
-    return Position(0, xxhash.xxh3_64_intdigest(config.to_json().encode()))
+def beginning(config: JobConfig, journal: int) -> Position:
+    """The position of a journal of this job before its first event."""
+    checksum = xxhash.xxh3_64_intdigest(config.to_json().encode(), seed=journal)
+    return Position(journal, 0, checksum)
 
 
 def _chained(number: int, payload: bytes, before: int) -> int:
@@ -143,7 +144,7 @@ def record_of(entry: Entry, before: Position) -> tuple[bytes, Position]:
             content[name] = value
     payload = json.dumps(content, separators=(",", ":")).encode()
     number = before.number + 1
-    position = Position(number, _chained(number, payload, before.checksum))
+    position = Position(before.journal, number, _chained(number, payload, before.checksum))
     return _record(_EVENT, number, position.checksum, payload), position
 
 
@@ -248,10 +249,13 @@ class Segment:
             elif self.followed:
                 raise self._damaged(self.end, number, "it comes after the segment's end")
             else:
-                self.last = Position(number, checksum)
+                self.last = self._position(number, checksum)
             self.end += _HEAD + len(payload)
         if self.torn and (self.followed or path.suffix == PACKED):
             raise self._damaged(self.end, self.last.number + 1, "it is not whole")
+
+    def _position(self, number: int, checksum: int) -> Position:
+        return Position(self.header.before.journal, number, checksum)
 
     def _damaged(self, offset: int, number: int, why: str) -> UserError:
         return UserError(
@@ -278,8 +282,9 @@ class Segment:
             text_size, snapshot_size = _SIZES.unpack_from(body)
             at = _SIZES.size + text_size
             content = json.loads(bytes(body[_SIZES.size : at]))
-            before = Position.from_json(content["before"])
-            assert before is not None
+            message = position_of(content["before"])
+            assert message is not None
+            before = Position.of(message)
             header = Header(
                 JobConfig.from_json(content["configuration"]),
                 content["segment"],
@@ -316,7 +321,7 @@ class Segment:
                 self.torn = True
                 return
             if kind == _FOLLOWED:
-                if length or Position(is_number, checksum) != before:
+                if length or self._position(is_number, checksum) != before:
                     raise self._damaged(at, number, "the segment's end is another one's")
             elif kind != _EVENT or is_number != number:
                 raise self._damaged(at, number, f"event {is_number:,} stands in its place")
@@ -326,7 +331,7 @@ class Segment:
                     return
                 raise self._damaged(at, number, "it is not as it was written")
             else:
-                before = Position(number, checksum)
+                before = self._position(number, checksum)
             yield head, payload
             at += _HEAD + length
 
@@ -346,7 +351,7 @@ class Segment:
                     entry = _entry_of(bytes(payload))
                 except (ValueError, LookupError, TypeError) as error:
                     raise self._damaged(self._begin, number, "it is not an event") from error
-                yield Position(number, checksum), entry
+                yield self._position(number, checksum), entry
 
 
 def follows(segment: Segment, before: Segment) -> None:

@@ -93,14 +93,17 @@ class ServerConnections:
         return connection.call(method, request, deadline=deadline, patience=0.0)
 
     def statuses(
-        self, addresses: Mapping[ServerId, str]
+        self, addresses: Mapping[ServerId, str], journal: pb.JournalPosition
     ) -> Iterator[tuple[ServerId, pb.ServerStatus]]:
-        """What servers say of themselves, of those that answer; all are asked at once."""
+        """What servers say of themselves, of those that answer; all are asked at once.
+
+        journal: how far it is, which they are told.
+        """
         asked = []
         for server, address in addresses.items():
             connection = self._connection(server, address)
             with contextlib.suppress(PeerUnavailableError):  # closed, as the job ends
-                request = pb.ServerStatusRequest()
+                request = pb.ServerStatusRequest(journal=journal)
                 answer = connection.start(methods.STATUS, request, STATUS_DEADLINE)
                 asked.append((server, connection, answer))
         for server, connection, answer in asked:

@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.master import outcomes
+from shoal.master.assignments import WAIT_SECONDS
 from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.instructions import Finished, Wait
@@ -71,6 +72,7 @@ class MasterService:
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
         server = ServerId(request.server)
+        self._runner.hear(Start(server, request.incarnation), request.journal)
         self._runner.answer(
             lambda job, now: job.server_registered(
                 server,
@@ -116,6 +118,7 @@ class MasterService:
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         worker = WorkerId(request.worker)
+        self._runner.hear(Start(worker, request.incarnation), request.journal)
         addresses = self._runner.answer(
             lambda job, now: job.worker_registered(worker, request.incarnation, now)
         )
@@ -128,6 +131,12 @@ class MasterService:
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
         worker = WorkerId(request.worker)
+        self._runner.hear(Start(worker, request.incarnation), request.journal)
+        if not self._runner.all_heard:
+            # Somebody may know of events that are missing: then no task is to be given out.
+            if request.held:
+                return pb.GetTaskReply(finished=True)
+            return pb.GetTaskReply(wait_seconds=WAIT_SECONDS)
         answer, clock, reductions = self._runner.answer(
             lambda job, now: (
                 job.task_ahead_wanted(worker, request.incarnation, request.held, now)
@@ -144,7 +153,10 @@ class MasterService:
                 return pb.GetTaskReply(finished=True)
             case task:
                 return pb.GetTaskReply(
-                    task=task.to_message(), clock=clock, rate_reductions=reductions
+                    task=task.to_message(),
+                    clock=clock,
+                    rate_reductions=reductions,
+                    journal=self._runner.position(),
                 )
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
@@ -172,6 +184,7 @@ class MasterService:
 
     def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         worker = WorkerId(request.worker)
+        self._runner.hear(Start(worker, request.incarnation), request.journal)
         beat = outcomes.Heartbeat(
             request.task,
             request.records_done,
@@ -199,10 +212,13 @@ class MasterService:
                     now,
                 )
             )
-        return pb.HeartbeatReply(stop=answer.stop, abandon_task=answer.abandon_task)
+        return pb.HeartbeatReply(
+            stop=answer.stop, abandon_task=answer.abandon_task, journal=self._runner.position()
+        )
 
     def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:
         worker = WorkerId(request.worker)
+        self._runner.hear(Start(worker, request.incarnation), request.journal)
         outcome = _outcome(request)
         trained = outcomes.Trained()
         if isinstance(outcome, Failure):

@@ -358,11 +358,23 @@ class ApplyUpdateReply(_message.Message):
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
+class JournalPosition(_message.Message):
+    __slots__ = ("journal", "number", "checksum")
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    journal: int
+    number: int
+    checksum: int
+    def __init__(self, journal: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+
 class ServerStatusRequest(_message.Message):
-    __slots__ = ("onlooker",)
+    __slots__ = ("onlooker", "journal")
     ONLOOKER_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     onlooker: bool
-    def __init__(self, onlooker: bool = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, onlooker: bool = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class Distribution(_message.Message):
     __slots__ = ("buckets", "count", "sum", "maximum")
@@ -399,7 +411,7 @@ class LostPushes(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., after: _Optional[int] = ..., upto: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost", "held", "age", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "lost", "held", "age", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "journal")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -419,6 +431,7 @@ class ServerStatus(_message.Message):
     WANTS_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     HELD_LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
     routing_epoch: int
@@ -438,7 +451,8 @@ class ServerStatus(_message.Message):
     wants_checkpoint: bool
     log_bytes: int
     held_log_bytes: int
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[LostPushes, _Mapping]]] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[LostPushes, _Mapping]]] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -495,34 +509,38 @@ class CompleteCheckpointReply(_message.Message):
     def __init__(self) -> None: ...
 
 class LogBase(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial")
+    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     INITIAL_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
     applied: _containers.RepeatedCompositeFieldContainer[PushIdentity]
     model: ModelSpec
     initial: bytes
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class LogEntry(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "step", "staleness")
+    __slots__ = ("log", "server", "incarnation", "step", "staleness", "journal")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
     step: int
     staleness: int
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class BeginLogRequest(_message.Message):
     __slots__ = ("base",)
@@ -579,18 +597,20 @@ class ShutdownReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterServerRequest(_message.Message):
-    __slots__ = ("server", "incarnation", "address", "restored", "replayed")
+    __slots__ = ("server", "incarnation", "address", "restored", "replayed", "journal")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     server: int
     incarnation: int
     address: str
     restored: str
     replayed: int
-    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ..., replayed: _Optional[int] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ..., replayed: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class RegisterServerReply(_message.Message):
     __slots__ = ("routing", "fences")
@@ -643,12 +663,14 @@ class LeaveReply(_message.Message):
     def __init__(self, wait: bool = ..., outcome: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("worker", "incarnation")
+    __slots__ = ("worker", "incarnation", "journal")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class RegisterWorkerReply(_message.Message):
     __slots__ = ("routing", "servers")
@@ -693,28 +715,32 @@ class Task(_message.Message):
     def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetTaskRequest(_message.Message):
-    __slots__ = ("held", "worker", "incarnation")
+    __slots__ = ("held", "worker", "incarnation", "journal")
     HELD_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     held: int
     worker: int
     incarnation: int
-    def __init__(self, held: _Optional[int] = ..., worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, held: _Optional[int] = ..., worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class GetTaskReply(_message.Message):
-    __slots__ = ("task", "wait_seconds", "finished", "clock", "rate_reductions")
+    __slots__ = ("task", "wait_seconds", "finished", "clock", "rate_reductions", "journal")
     TASK_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     RATE_REDUCTIONS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     task: Task
     wait_seconds: float
     finished: bool
     clock: int
     rate_reductions: int
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_seconds: _Optional[float] = ..., finished: bool = ..., clock: _Optional[int] = ..., rate_reductions: _Optional[int] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_seconds: _Optional[float] = ..., finished: bool = ..., clock: _Optional[int] = ..., rate_reductions: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class ClockRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "clock")
@@ -771,7 +797,7 @@ class OfferGradientReply(_message.Message):
     def __init__(self, admitted: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why")
+    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "journal")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -791,6 +817,7 @@ class HeartbeatRequest(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_RECORDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_WHY_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -803,7 +830,8 @@ class HeartbeatRequest(_message.Message):
     left_out: int
     left_out_records: int
     left_out_why: str
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class StepLoss(_message.Message):
     __slots__ = ("step", "task", "records_done", "version", "loss")
@@ -820,12 +848,14 @@ class StepLoss(_message.Message):
     def __init__(self, step: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("stop", "abandon_task")
+    __slots__ = ("stop", "abandon_task", "journal")
     STOP_FIELD_NUMBER: _ClassVar[int]
     ABANDON_TASK_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     stop: bool
     abandon_task: bool
-    def __init__(self, stop: bool = ..., abandon_task: bool = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, stop: bool = ..., abandon_task: bool = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("name", "records")
@@ -940,7 +970,7 @@ class Failure(_message.Message):
     def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., error: _Optional[str] = ..., place: _Optional[str] = ...) -> None: ...
 
 class ReportTaskRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done", "stop_training", "records_touched")
+    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done", "stop_training", "records_touched", "journal")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -953,6 +983,7 @@ class ReportTaskRequest(_message.Message):
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
     STOP_TRAINING_FIELD_NUMBER: _ClassVar[int]
     RECORDS_TOUCHED_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -965,7 +996,8 @@ class ReportTaskRequest(_message.Message):
     records_done: int
     stop_training: str
     records_touched: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ..., records_touched: _Optional[int] = ...) -> None: ...
+    journal: JournalPosition
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ..., records_touched: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("values",)

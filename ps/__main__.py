@@ -113,6 +113,7 @@ def main(
                 address=advertise or f"{host}:{port}",
                 restored=restored,
                 replayed=server.registration.replayed,
+                journal=server.seen.position,
             )
             _register(server, request, connection)
             if job.durability == "log":

@@ -25,7 +25,7 @@ from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import FrozenDense, ServerModel
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import AppliedPush, PagedFile, Share, ShareEntry
+    from shoal.checkpoints.schema import AppliedPush, JournalPosition, PagedFile, Share, ShareEntry
 
 ROWS_PER_PIECE = 32768
 
@@ -64,10 +64,12 @@ def write_share(
     model: ServerModel,
     at: Cut,
     between_pieces: Callable[[], None] = lambda: None,
+    journal: dict[str, Any] | None = None,
 ) -> ShareEntry:
     """Write the share of a cut into an attempt's folder, and thaw the model.
 
     between_pieces: called between two pieces of rows; what it raises ends the writing.
+    journal: how far the master's journal was, as the server has been told.
 
     Returns what the manifest of the whole says of it. Raises OSError if files cannot be
     written, MemoryError if rows changed meanwhile do not fit.
@@ -106,6 +108,7 @@ def write_share(
         "pushes": cast("list[AppliedPush]", at.applied),
         "rows": rows,
         "files": files,
+        "journal": cast("JournalPosition | None", journal),
     }
     described = manifests.write(attempt.folder, f"{prefix}.json", content)
     size = described["bytes"] + sum(each["bytes"] for each in files)

@@ -4,8 +4,8 @@ For a job that is to be resumed, whose servers kept their logs in files. Owns th
 of the shares: an older checkpoint, if there is one, with the logs' pushes done again, one
 server after the other. The manifest of the whole, and whether the job goes on from it, are
 the master's, which is told on standard output, as JSON: "replayed" pushes, "why" if a log
-could not be read to its end, and "shares" as `write_share` returns them; none if nothing is
-to be gained.
+could not be read to its end, "journal", how far that was by the logs, and "shares" as
+`write_share` returns them; none if nothing is to be gained.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shoal.config import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
 from shoal.proto.memory import keep_freed_memory
+from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import cut, restore, write_share
 from shoal.ps.logfile import FileSink
@@ -62,7 +63,7 @@ def recovered(
     """
     storage, routing = open_storage(root), Routing.even(servers)
     attempt = Attempt(storage.child(folder_name(number)), number, nonce)
-    shares, replayed, why = [], 0, []
+    shares, replayed, why, seen = [], 0, [], Seen()
     for server in range(servers):
         pushes = PushRegister()
         restored = partial(_restored, storage, base, server, routing, pushes)
@@ -72,15 +73,18 @@ def recovered(
         finally:
             sink.close()
         replayed += done.count
+        seen.note(done.seen.position)
         if done.why:
             why.append(f"ps-{server}: {done.why}")
         if done.model is not None:
             at = cut(done.model, pushes)
-            shares.append(write_share(attempt, server, routing, done.model, at))
+            told = done.seen.to_json()
+            shares.append(write_share(attempt, server, routing, done.model, at, journal=told))
     if not replayed or len(shares) < servers:
         attempt.folder.remove()
         shares = []
-    return {"replayed": replayed, "why": "; ".join(why), "shares": shares}
+    told = seen.to_json()
+    return {"replayed": replayed, "why": "; ".join(why), "shares": shares, "journal": told}
 
 
 def _restored(

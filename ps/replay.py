@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from shoal.proto import faults, frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.positions import Seen
 from shoal.ps.checks import check_logged
 from shoal.ps.gradients import Ticket
 from shoal.ps.logs import (
@@ -51,6 +52,7 @@ class Recovered:
     model: None if there is neither a checkpoint nor a log. count: pushes applied.
     base: of the log, which is to be written on; None: why not. sizes: step and bytes of each
     of its entries. step, applied: of the checkpoint that it was done again on; 0: of none.
+    seen: how far the master's journal was, by the log.
     """
 
     model: ServerModel | None
@@ -60,6 +62,7 @@ class Recovered:
     why: str = ""
     step: int = 0
     applied: list[pb.PushIdentity] = field(default_factory=list)
+    seen: Seen = field(default_factory=Seen)
 
 
 def recover(
@@ -135,10 +138,19 @@ def _recover(
         done.why = "its log does not reach back to the checkpoint"
         return
     done.sizes = []
-    for step, size, applied in replay(taken.entries, done.model, pushes, stop):
+    done.seen.note(taken.base.journal)
+    entries = _noting(taken.entries, done.seen)
+    for step, size, applied in replay(entries, done.model, pushes, stop):
         done.count += applied
         done.sizes.append((step, size))
     done.base = taken.base
+
+
+def _noting(entries: Entries, seen: Seen) -> Entries:
+    for entry, frame in entries:
+        if not isinstance(entry, Gap):
+            seen.note(entry.journal)
+        yield entry, frame
 
 
 def from_beginning(base: pb.LogBase, server: int, servers: int) -> ServerModel:

@@ -21,6 +21,7 @@ from shoal.native import values
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
 from shoal.proto.serving import Handlers
 from shoal.ps.checks import check_push
@@ -79,6 +80,7 @@ class ParameterServer:
         self.leaving = threading.Event()
         # Set by every question for the status, which the master asks all the time.
         self.asked = threading.Event()
+        self.seen = Seen()
         self._pushes = PushRegister()
         self.registration = Registration(server, self.ownership, self._pushes)
         self._held = HeldGradients()
@@ -87,6 +89,7 @@ class ParameterServer:
         # Set once the master knows of this server; calls that come before wait.
         self.ready = threading.Event()
         self._shares = Shares(server, lambda: self.model, self.ownership, self._pushes)
+        self._shares.seen = self.seen
         self._log: UpdateLog | None = None
         self.held_logs = HeldLogs()
 
@@ -96,6 +99,7 @@ class ParameterServer:
         """Have pushes logged, --durability=log. As `UpdateLog`; before anything is served."""
         log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop)
         self._log = self._shares.log = self.registration.log = log
+        log.seen = self.seen
         return log
 
     def look_after_log(self) -> None:
@@ -277,8 +281,10 @@ class ParameterServer:
         """Counters, sizes and how stale pushes were."""
         if not request.onlooker:
             self.asked.set()
+        self.seen.note(request.journal)
         status = pb.ServerStatus(
             server=self.server,
+            journal=self.seen.position,
             routing_epoch=self.ownership.routing.epoch,
             pulls=self._pulls,
             duplicate_pushes=self._pushes.duplicates,

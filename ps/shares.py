@@ -18,6 +18,7 @@ from shoal.checkpoints.storage import open_storage
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.positions import Seen
 from shoal.ps.checkpoint import Cut, cut, write_share
 from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
@@ -75,6 +76,7 @@ class Shares:
         pushes: PushRegister,
     ) -> None:
         self.log: UpdateLog | None = None
+        self.seen = Seen()
         self._server = server
         self._model = model
         self._ownership = ownership
@@ -130,6 +132,7 @@ class Shares:
                 under_way.model,
                 under_way.at,
                 under_way.go_on,
+                journal=self.seen.to_json(),
             )
         except OSError as error:
             # The file's name where the system gives one.

@@ -18,6 +18,7 @@ from typing import Any
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.positions import Seen
 from shoal.ps.absence import Absence
 from shoal.ps.checkpoint import Cut
 from shoal.ps.gradients import Ticket
@@ -97,6 +98,7 @@ class UpdateLog:
         self._cuts: dict[int, _Noted] = {}
         self._saved: list[pb.PushIdentity] | None = None
         self._absence = Absence()
+        self.seen = Seen()
 
     # ------------------------------------------------------------ pushes
 
@@ -140,6 +142,7 @@ class UpdateLog:
             incarnation=self._incarnation,
             step=ticket.step,
             staleness=ticket.staleness,
+            journal=self.seen.position,
         )
         wait: Callable[[], None] = _nothing
         with self._losing(name):
@@ -248,6 +251,7 @@ class UpdateLog:
     def _begin(self, base: pb.LogBase, *, protects: bool) -> None:
         base.log = secrets.token_hex(8)
         base.server, base.incarnation = self._server, self._incarnation
+        base.journal.CopyFrom(self.seen.position)
         try:
             self._sink.begin(base)
         except (LogLostError, LogTakenError) as error:
@@ -333,6 +337,7 @@ class UpdateLog:
         Returns the model, how many pushes were applied, and in words what was done.
         """
         done = recover(self._sink, self._server, servers, restored, self._pushes)
+        self.seen.note(done.seen.position)
         with self._lock:
             self._begun = done.model is not None
         if done.base is None:

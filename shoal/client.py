@@ -94,6 +94,7 @@ def resume_job(
         check_inputs(config)
         check_output(config)
         try_output(config)
+        before = _identity(folder.result)
         try:
             # Whatever was left of it must not speak for the job any more.
             kill_job(folder.config)
@@ -103,7 +104,7 @@ def resume_job(
                 code = run.follow()
         finally:
             kill_job(folder.config)
-        return _result(config, folder, code, interruptions.count > 0)
+        return _result(config, folder, code, interruptions.count > 0, before)
 
 
 def master_command(config_path: Path) -> list[str]:
@@ -240,13 +241,30 @@ class _Run:
             )
 
 
-def _result(config: JobConfig, folder: JobFolder, code: int, interrupted: bool) -> JobResult:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What a file that was replaced has not; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _result(
+    config: JobConfig,
+    folder: JobFolder,
+    code: int,
+    interrupted: bool,
+    before: tuple[int, int] | None = None,
+) -> JobResult:
     """The job's own result, or one for a job that was killed on request.
 
-    Raises JobFailedError with the master's last words if it died.
+    before: identity of an earlier result, which a master that refuses to go on leaves there.
+    Raises JobFailedError with the master's last words if it died, or refused.
     """
-    with contextlib.suppress(OSError, ValueError):
-        return JobResult.load(folder.result)
+    if before is None or _identity(folder.result) != before:
+        with contextlib.suppress(OSError, ValueError):
+            return JobResult.load(folder.result)
     if interrupted:
         return JobResult(config.job_name, config.command, "stopped", folder.path)
     log = folder.logs / "master.log"

@@ -21,6 +21,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.memory import keep_freed_memory
+from shoal.proto.positions import WitnessConnection
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 
@@ -43,7 +44,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     keep_freed_memory()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    connection = Connection(
+    connection = WitnessConnection(
         master,
         patience=job.master_timeout_seconds,
         peer=peer_name(job.token, "master"),

@@ -224,6 +224,10 @@ class Heartbeat:
             # Not for longer than a few beats: what it says would be old by then.
             reply = self._master.call(methods.HEARTBEAT, request, patience=self._patience)
         except WireError as error:
+            if error.kind == pb.NOT_READY:
+                # It is there, and cannot write anything down at the moment.
+                logger.warning("the master cannot answer yet: %s", error.message)
+                return
             logger.warning("the master no longer counts on this worker: %s", error.message)
             self._progress.stopped.set()
             return

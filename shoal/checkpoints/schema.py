@@ -84,6 +84,15 @@ class AppliedPush(TypedDict):
 
 
 @_exact
+class JournalPosition(TypedDict):
+    """How far the master's journal was: which one, an event's number and its checksum."""
+
+    journal: Nonce
+    event: Count
+    checksum: Nonce
+
+
+@_exact
 class Share(TypedDict):
     """One server's share of a checkpoint.
 
@@ -103,6 +112,7 @@ class Share(TypedDict):
     pushes: list[AppliedPush]
     rows: list[Count]
     files: list[PagedFile]
+    journal: NotRequired[JournalPosition | None]
 
 
 @_exact

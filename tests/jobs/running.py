@@ -12,6 +12,8 @@ from pathlib import Path
 
 from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
+from shoal.master import segments
+from shoal.master.segments import Segment
 from shoal.processes import job_processes, kill_job
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -151,6 +153,20 @@ class RunningJob:
         reply = self.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())
         address = reply.servers[index]
         return self.call(address, "ps", index, methods.STATUS, pb.ServerStatusRequest())
+
+    def wait_told(self, index=0):
+        """Wait until a server has been told of the last event of the journal there is."""
+
+        def look():
+            last = Segment(segments.segments(self.folder.journal)[-1]).last.number
+            status = self.server_status(index)
+            return status is not None and status.journal.number >= last
+
+        until("a server that knows of all events", look)
+
+    def result(self):
+        """What result.json says."""
+        return json.loads(self.folder.result.read_text())
 
     def pid(self, role, index=0):
         """The process id of shoal.ROLE with this index; None if there is none."""

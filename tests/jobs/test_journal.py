@@ -1,0 +1,164 @@
+"""A journal that lost its end, or has another one, is refused by name; nothing is trained twice."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from shoal.master import segments
+from shoal.master.journal import read
+from shoal.master.segments import Segment
+from tests.jobs.running import RunningJob, audited, until
+from tests.jobs.test_exactly_once import SERIAL, applied
+from tests.jobs.test_resume import resume
+
+pytestmark = pytest.mark.job
+
+
+def job(numbered, tmp_path, **changes):
+    return RunningJob(
+        "train",
+        tmp_path,
+        "told",
+        environment={"GATES": "step-20"},
+        **{
+            "training_data": numbered[0],
+            "output": tmp_path / "out",
+            "num_ps": 1,
+            "num_workers": 1,
+            "num_minibatches_per_task": 4,
+            **SERIAL,
+            **changes,
+        },
+    )
+
+
+def kill_whole(running):
+    """All at once, as when a machine loses its power."""
+    pids = [running.process.pid, *running.left()]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
+    running.process.wait()
+
+
+def newest(folder):
+    return segments.segments(folder.journal)[-1]
+
+
+def flip(path):
+    """Bits of the last event."""
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 8
+    path.write_bytes(content)
+
+
+def cut(path, events):
+    """Take the last events out as if they had never been there."""
+    segment = Segment(path)
+    kept = segment.last.number - events - segment.header.before.number
+    at = segment._begin
+    for (_, length, *_), _ in list(segment._records())[:kept]:
+        at += segments._HEAD + length
+    path.write_bytes(path.read_bytes()[:at])
+    assert Segment(path).last.number == segment.last.number - events
+
+
+def remove(path):
+    path.unlink()
+
+
+def methods(folder):
+    """How many events there are, by method; "leased": with a task."""
+    _, entries = read(folder.journal)
+    events = [entry.event for entry in entries]
+    return Counter([*(each.method for each in events), *("leased" for e in events if e.task)])
+
+
+def the_model_has_each_record_once(folder, tmp_path):
+    report = audited(folder)
+    assert report["records"]["once"] == report["records"]["total"] == 480
+    total, counts = applied(tmp_path / "out")
+    assert set(total) == {480.0}
+    assert set(counts) == set(range(480))
+    assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("damage", "steps", "why"),
+    [
+        (flip, 8, r"000\d\d\d.journal is damaged at byte"),
+        (remove, 8, r"journal is damaged: 000\d\d\d.journal is missing"),
+        (lambda path: cut(path, 2), 8, "ends with event .* has seen event"),
+        (lambda path: cut(path, 1), 1000, "(has seen event|which the journal never gave out)"),
+    ],
+    ids=["flipped", "removed", "cut", "cut, without a checkpoint"],
+)
+def test_with_a_damaged_journal_nothing_is_resumed(numbered, tmp_path, damage, steps, why):
+    """X2: half of the records were trained twice, and nobody said so."""
+    with job(
+        numbered, tmp_path, durability="log", log_place="file", checkpoint_steps=steps
+    ) as running:
+        running.at_gate("step-20")
+        if steps < 20:
+            until("both checkpoints", lambda: methods(running.folder)["checkpoint_taken"] == 2)
+        kill_whole(running)
+        path = newest(running.folder)
+        assert (path.name > "000001.journal") == (steps < 20)
+        copy = tmp_path / "copy"
+        shutil.copy(path, copy)
+        damage(path)
+        refused = resume(running.folder)
+        assert refused.returncode == 1, refused.stdout + refused.stderr
+        assert_matches(why, refused.stderr)
+        shutil.copy(copy, path)
+        done = resume(running.folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        the_model_has_each_record_once(running.folder, tmp_path)
+
+
+def assert_matches(pattern, text):
+    assert re.search(pattern, text), text
+
+
+def start_master(folder):
+    return subprocess.run(
+        [sys.executable, "-m", "shoal.master", "--config", folder.config],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "GATE": f"{folder.path}.gate"},
+    )
+
+
+def test_a_master_alone_does_not_go_on_where_others_know_more(numbered, tmp_path):
+    """It gives out no task; with the undamaged journal the next one does."""
+    with job(numbered, tmp_path) as running:
+        running.at_gate("step-20")
+        running.wait_told()
+        os.kill(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+        running.kill("master")
+        path = newest(running.folder)
+        copy = tmp_path / "copy"
+        shutil.copy(path, copy)
+        flip(path)
+        damaged = start_master(running.folder)
+        assert damaged.returncode == 2
+        assert f"Error: {path} is damaged at byte" in damaged.stderr
+        shutil.copy(copy, path)
+        cut(path, 1)
+        before = methods(running.folder)["leased"]
+        refused = start_master(running.folder)
+        assert refused.returncode == 2, refused.stderr
+        assert methods(running.folder)["leased"] == before
+        failure = running.result()["failure"]["message"]
+        assert f"the journal {running.folder.journal} ends with event" in failure
+        assert_matches(r"(ps|worker)-0 has seen event", failure)
+        until("the end of all processes", lambda: not running.left())
