@@ -55,10 +55,14 @@ def with_checkpoint(config: JobConfig) -> JobConfig:
     # Late, as only few jobs need it.
     from shoal.checkpoints.folders import checkpoint_at
     from shoal.checkpoints.manifests import CheckpointError
+    from shoal.checkpoints.storage import open_storage
 
     try:
         found = checkpoint_at(config.restore_from)
-    except CheckpointError as error:
+        url = found is None and "://" in config.restore_from
+        if url and MANIFEST in open_storage(config.restore_from).names():
+            return config  # an export there
+    except (CheckpointError, OSError) as error:
         raise UserError(f"--restore-from: {error}") from error
     if (
         found is None

@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from shoal import client
-from shoal.checks import check_inputs
+from shoal.checks import check_inputs, with_checkpoint
 from shoal.cli import main
 from shoal.config import JobConfig
 from shoal.display import LineDisplay
+from shoal.errors import UserError
 from shoal.job_folder import JobFolder
 
 
@@ -166,6 +167,16 @@ def test_an_output_that_cannot_be_written_is_found_before_training(project, outp
     code, error = train("--output", output)
     assert (code, "--output: " in error, words in error) == (2, True, True), error
     assert not (project / "shoal-jobs").exists()
+
+
+def test_an_export_behind_a_url_is_restored_from(project):
+    given = {"model_def": "model.custom_model", "training_data": "train.csv"}
+    (project / "out").mkdir()
+    config = JobConfig(**given, restore_from=f"file://{project}/out")
+    with pytest.raises(UserError, match="is not the output of a training job"):
+        with_checkpoint(config)
+    (project / "out" / "manifest.json").write_text('{"format": "shoal-export-2"}')
+    assert with_checkpoint(config) == config
 
 
 def test_overwriting_never_takes_what_the_job_reads(project):
