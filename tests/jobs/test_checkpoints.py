@@ -96,4 +96,4 @@ def test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnin
     assert checkpoints["failed"] >= 2
     assert "vanished/checkpoints: " in checkpoints["last_failure"]
     assert "warning: a checkpoint could not be taken" in ended.out
-    assert " FAILED " in ended.out
+    assert " FAILED" in ended.out
