@@ -1,21 +1,26 @@
-"""What the journal costs the master per task: leasing and reporting with and without it.
+"""What the journal costs the master: per task, in memory, and when a new master starts.
 
     python benchmarks/journal.py [FOLDER]
+    python benchmarks/journal.py --tasks 2000000 [FOLDER]
 
 Threads act as workers that lease a task, tell of it once and report it, on a real
 runner and journal in FOLDER (whose disk is measured), without gRPC. Prints seconds per
-task and the share of a task of one second.
+task and the share of a task of one second. With --tasks one worker does so many small tasks,
+and commits once for 200 of them; prints the resident memory after each tenth, and the time in
+which a new master has the job again.
 """
 
 from __future__ import annotations
 
+import resource
 import statistics
-import sys
 import tempfile
 import threading
 import time
 from functools import partial
 from pathlib import Path
+
+import click
 
 from shoal.config import JobConfig
 from shoal.master import outcomes
@@ -27,6 +32,9 @@ from shoal.master.runner import Runner
 from shoal.master.work import Source, Task
 
 TASKS = 400
+
+COMMIT_EVERY = 200
+"""Tasks to a sync with --tasks: as if many workers shared it."""
 
 
 def _lease(worker: WorkerId, job: Job, now: float) -> object:
@@ -46,8 +54,8 @@ def run(folder: Path, workers: int, *, written: bool) -> float:
     config = JobConfig(
         "m.f", training_data="t", minibatch_size=1, num_minibatches_per_task=1, num_workers=workers
     )
-    journal = Journal(folder / f"{workers}-{written}-{time.time_ns()}.sqlite", config)
-    job = RecordedJob(config, journal.add if written else lambda _: None)
+    journal = Journal(folder / f"{workers}-{written}-{time.time_ns()}", config)
+    job = journal.restore() if written else RecordedJob(config, lambda _: None)
     runner = Runner(job, commit=journal.commit)
     runner.apply(lambda job, now: job.begin(now))
     runner.apply(lambda job, now: job.server_registered(ServerId(0), 0, "a:1", now))
@@ -71,19 +79,72 @@ def run(folder: Path, workers: int, *, written: bool) -> float:
     return seconds / TASKS
 
 
-def main() -> None:
-    """Measure and print."""
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as folder:
-        for workers in (1, 8):
-            without, with_it = (
-                statistics.median(run(Path(folder), workers, written=written) for _ in range(3))
-                for written in (False, True)
-            )
+def _resident_mb() -> float:
+    """The process's resident memory now, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def many(folder: Path, tasks: int) -> None:
+    """One worker does so many tasks; then another master starts."""
+    config = JobConfig(
+        "m.f", training_data="t", minibatch_size=1, num_minibatches_per_task=1, num_workers=1
+    )
+    journal = Journal(folder / "journal", config)
+    job = journal.restore()
+    job.begin(0.0)
+    job.server_registered(ServerId(0), 0, "a:1", 0.0)
+    worker = WorkerId(0)
+    task = job.task_wanted(worker, 0, 0.0)
+    assert isinstance(task, Task)
+    data = outcomes.DataDescribed(training=(Source("s", tasks),))
+    job.task_reported(worker, 0, task.id, data, 0, 0.0)
+    began = time.perf_counter()
+    for number in range(1, tasks + 1):
+        task = job.task_wanted(worker, 0, number)
+        assert isinstance(task, Task)
+        job.task_reported(worker, 0, task.id, outcomes.Done(), number, number)
+        if number % COMMIT_EVERY == 0:
+            job.take_instructions()
+            journal.commit()
+        if number % (tasks // 10) == 0:
+            each = (time.perf_counter() - began) / number
             print(
-                f"{workers} workers: {without * 1e3:.3f} ms a task without the journal, "
-                f"{with_it * 1e3:.3f} ms with it: {(with_it - without) * 100:.2f} % of a task "
-                "of one second"
+                f"{number:,} tasks: {_resident_mb():.1f} MB, {each * 1e6:.0f} us a task", flush=True
             )
+    journal.close()
+    began = time.perf_counter()
+    again = Journal(folder / "journal", config)
+    restored = again.restore()
+    seconds = time.perf_counter() - began
+    print(f"a new master has the job, {restored.flow.work.tasks[0]:,} tasks, after {seconds:.2f} s")
+    again.close()
+
+
+@click.command()
+@click.argument("folder", required=False)
+@click.option("--tasks", default=0, help="Have one worker do so many.")
+def main(folder: str | None, tasks: int) -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        if tasks:
+            many(Path(made), tasks)
+        else:
+            costs(Path(made))
+
+
+def costs(folder: Path) -> None:
+    """What the journal costs a task."""
+    for workers in (1, 8):
+        without, with_it = (
+            statistics.median(run(folder, workers, written=written) for _ in range(3))
+            for written in (False, True)
+        )
+        print(
+            f"{workers} workers: {without * 1e3:.3f} ms a task without the journal, "
+            f"{with_it * 1e3:.3f} ms with it: {(with_it - without) * 100:.2f} % of a task "
+            "of one second"
+        )
 
 
 if __name__ == "__main__":
