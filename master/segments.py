@@ -35,7 +35,7 @@ from shoal.errors import UserError
 from shoal.master.events import Event
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.positions import position_json, position_of
-from shoal.wholefile import replacing
+from shoal.wholefile import reading, replacing
 
 MAGIC = b"SHOALJNL"
 FORMAT = 2
@@ -233,7 +233,8 @@ class Segment:
         """Read the file and check all of it. Raises UserError, which names it."""
         self.path = path
         try:
-            content = path.read_bytes()
+            with reading(path) as file:
+                content = file.read()
             self._bytes = gzip.decompress(content) if path.suffix == PACKED else content
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path} is damaged or cannot be read: {error}") from error

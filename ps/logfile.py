@@ -175,6 +175,13 @@ class FileSink:
                         continue
                     is_entry = each.magic == ENTRY
                     missing = 0 if last is None else each.number - last - is_entry
+                    if last is not None and missing < 0:
+                        # A file in the place of another, whose entries may have been later.
+                        yield from _in_order(entries)
+                        early = f"{segment} is another one's: it begins before number {last}"
+                        yield Gap(early, 0), b""
+                        self._number = last
+                        return
                     last = each.number
                     if missing:
                         yield from _in_order(entries)

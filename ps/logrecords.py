@@ -28,6 +28,8 @@ from typing import BinaryIO
 import xxhash
 from google.protobuf.message import Message
 
+from shoal.wholefile import reading
+
 BASE, ENTRY = b"SHLB", b"SHLE"
 
 _CHECKED = struct.Struct("<4sIQQQ")
@@ -68,7 +70,7 @@ def record(magic: bytes, number: int, message: Message, frame: bytes = b"") -> l
 
 def read_records(path: Path) -> Iterator[Record | Damage]:
     """What is in a segment. After damage it goes on with the next record that is whole."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         size = os.fstat(file.fileno()).st_size
         at = 0
         while at < size:

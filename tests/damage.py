@@ -72,10 +72,9 @@ class Damager:
 
     def any(self, folder: Path, other: Path) -> Damage:
         """Damage a folder. other: of the same kind, of which files may come."""
-        kind = self.chance.choice(
-            [self.chance.choice(kinds) for kinds in (self.BYTES, self.FILES, self.OTHERS)]
-        )
         while True:
+            groups = (self.BYTES, self.FILES, self.OTHERS)
+            kind = self.chance.choice([self.chance.choice(kinds) for kinds in groups])
             files = sorted(path for path in folder.rglob("*") if path.is_file())
             path = self.chance.choice(files)
             if kind in self.BYTES:

@@ -7,15 +7,15 @@ failure is an OSError.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+from shoal.wholefile import reading, require_regular
 
 
 class Storage(ABC):
@@ -119,19 +119,12 @@ class LocalStorage(Storage):
         """See Storage."""
         path = self._folder / name
         status = path.stat()
-        _require_regular(status.st_mode, path)
+        require_regular(status.st_mode, path)
         return status.st_size
 
-    @contextmanager
-    def read(self, name: str) -> Iterator[BinaryIO]:
+    def read(self, name: str) -> AbstractContextManager[BinaryIO]:
         """See Storage."""
-        path = self._folder / name
-        _require_regular(path.stat().st_mode, path)  # opening a device may do something
-        # Another file may be there by now: a pipe must not hold the open up.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            _require_regular(os.fstat(descriptor).st_mode, path)
-            yield file
+        return reading(self._folder / name)
 
     @contextmanager
     def write(self, name: str) -> Iterator[BinaryIO]:
@@ -162,12 +155,6 @@ class LocalStorage(Storage):
     def local_path(self, name: str) -> Path | None:
         """See Storage."""
         return self._folder / name
-
-
-def _require_regular(mode: int, path: Path) -> None:
-    """Raises OSError for what can be read without end, or not at all."""
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def _sync(folder: Path) -> None:
