@@ -8,7 +8,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shoal.master.ids import WorkerId
 from shoal.master.work import Task
+from shoal.proto import shoal_pb2 as pb
+
+
+@dataclass(frozen=True)
+class LastPush:
+    """A worker's last push that a server has, or had acknowledged.
+
+    records_done: of the task, in the pushes up to this one; 0 while it is not known which.
+    """
+
+    worker: WorkerId
+    incarnation: int
+    sequence: int
+    task: int
+    records_done: int
+
+    @staticmethod
+    def from_message(message: pb.LastPush) -> LastPush:
+        """As it came over the wire."""
+        who = message.identity
+        return LastPush(
+            WorkerId(who.worker),
+            who.incarnation,
+            who.sequence,
+            message.task,
+            message.records_done,
+        )
 
 
 @dataclass(frozen=True)

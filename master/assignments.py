@@ -49,7 +49,7 @@ class Assignments:
         self._workers = workers
         self._allowed = min_workers <= 1  # who asks is there
 
-    def wanted(self, slot: WorkerSlot) -> Task | Wait | Finished:
+    def wanted(self, slot: WorkerSlot, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
         worker = slot.id
         if self._flow.phase.ended:
@@ -57,7 +57,9 @@ class Assignments:
         if self._flow.phase == Phase.TRAINING and not self._allowed:
             return Wait(WAIT_SECONDS)
         # Asking while holding a task means that the answer before was lost.
-        task = self._leases.held(worker) or self._flow.take(self._asker(slot))
+        task = self._leases.held(worker)
+        if task is None and (task := self._flow.take(self._asker(slot))) is not None:
+            self._begun_at(slot, task, now)
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
         for each in (self._clocks, self._flow.updates):
@@ -67,7 +69,11 @@ class Assignments:
         self._leases.hold(worker, task)
         return task
 
-    def wanted_ahead(self, slot: WorkerSlot, held: int) -> Task | Finished:
+    def _begun_at(self, slot: WorkerSlot, task: Task, now: float) -> None:
+        if task.kind == pb.TRAIN:
+            self._flow.work.copies.begun(slot.id, slot.incarnation, task, now)
+
+    def wanted_ahead(self, slot: WorkerSlot, held: int, now: float) -> Task | Finished:
         """A worker at training task `held` asks for the one after it; Finished: none yet."""
         worker = slot.id
         present = self._leases.held(worker)
@@ -81,6 +87,7 @@ class Assignments:
         if task is None:
             return Finished()
         self._leases.hold_ahead(worker, task)
+        self._begun_at(slot, task, now)
         return task
 
     def _asker(self, slot: WorkerSlot) -> Asker:

@@ -21,14 +21,13 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
 from shoal.master import outcomes
 from shoal.master.applied import applied_heads
-from shoal.master.audit_report import Report, text_of, time_text
+from shoal.master.audit_report import Report, problem_of, ranges_of, text_of, time_text
 from shoal.master.deaths import Death, recoveries
 from shoal.master.events import RecordedJob, decode
 from shoal.master.failures import Failure
 from shoal.master.ids import ProcessId, ServerId
 from shoal.master.journal import read
 from shoal.master.membership import ProcessState
-from shoal.master.phases import Phase
 from shoal.master.segments import Entry
 from shoal.master.spans import Coverage, Fate, Interval
 from shoal.master.work import Span, Task
@@ -45,8 +44,8 @@ class Auditor:
         self._batch = job.config.minibatch_size
         self._coverage = Coverage((), 0)
         self._open: dict[ProcessId, list[Death]] = {}
-        self._wall = 0.0
-        self._given_up = 0
+        self._wall = self._time = 0.0
+        self._given_up = self._taken_back = 0
         self.lost = 0
         self.deaths: list[Death] = []
         self.unprotected: list[str] = []
@@ -73,7 +72,7 @@ class Auditor:
         self._note_given_up()
         if not was_over and event.method != "resumed":
             self._note_deaths(entry, before, arguments)
-        self._wall = entry.wall
+        self._wall, self._time = entry.wall, event.time
 
     # ------------------------------------------------------------ processes
 
@@ -110,10 +109,6 @@ class Auditor:
         del entry
         self.updates["replayed"] += replayed
 
-    def _updates_lost(self, entry: Entry, server: ServerId, lost: Any) -> None:
-        del entry
-        self.updates["lost"] += self._job.members.servers[server].lost.new(lost)
-
     def _protection_changed(self, entry: Entry, server: ServerId, why: str, **_: Any) -> None:
         at = time_text(entry.wall)
         said = f"not protected by a log: {why}" if why else "protected again"
@@ -127,6 +122,11 @@ class Auditor:
         for interval in given_up[self._given_up :]:
             self._coverage.add(interval)
         self._given_up = len(given_up)
+        taken_back = self._job.flow.work.taken_back
+        for interval in taken_back[self._taken_back :]:
+            self._coverage.add(interval)
+            self.lost += len(interval.span) * (interval.kind == "lost")
+        self._taken_back = len(taken_back)
 
     def _task_reported(
         self,
@@ -176,10 +176,10 @@ class Auditor:
         self._open.clear()
         self._close()
         before, self._coverage = self._coverage, self._coverage.emptied()
-        self._given_up = 0
+        self._given_up = self._taken_back = 0
         for interval in in_model:
             self._coverage.add(interval)
-        lost, found = before.difference(self._coverage, "trained")
+        lost, found = before.difference(self._coverage)
         self.lost += lost
         self.updates["lost"] += -(-lost // self._batch)
         # A log may have what the last heartbeat did not tell.
@@ -220,10 +220,14 @@ class Auditor:
         ledger = job.flow.work.ledger
         # A rule of callbacks() may end training early: the rest was not to be trained.
         left_out = self._coverage.total - ledger.total
-        complete = phase == Phase.SUCCEEDED and not left_out and not ledger.pending
+        complete = phase.complete and not left_out and not ledger.pending
         problems = []
         for fate in self._coverage.fates():
             problems += _problems_of(fate, complete=complete)
+        ranges = ranges_of(job.flow.work.copies.differences(), self._wall_at)
+        # A job that has not come to its end may yet train them again.
+        if phase.ended:
+            problems += [problem_of(each) for each in ranges if each["kind"] == "lost"]
         counts["never"] -= left_out
         for name, counted, kept in (
             ("trained exactly once", counts["once"], ledger.trained_once),
@@ -239,13 +243,23 @@ class Auditor:
             phase.state,
             job.config.num_epochs if job.config.command == "train" else 0,
             records,
-            {**self.updates, "left_out": job.left_out.minibatches},
+            {
+                **self.updates,
+                "lost": self.updates["lost"]
+                + sum(lost.count for lost in job.flow.work.copies.lost.values()),
+                "left_out": job.left_out.minibatches,
+            },
             self.deaths,
             job.flow.work.failures.bad.to_json(),
             recoveries(self.deaths),
             self.unprotected,
+            ranges,
             problems,
         )
+
+    def _wall_at(self, time: float) -> float:
+        """The wall clock at a moment of the job, by the last event."""
+        return self._wall - (self._time - time)
 
 
 def _cause(arguments: dict[str, Any]) -> str:
@@ -257,7 +271,7 @@ def _cause(arguments: dict[str, Any]) -> str:
 
 
 def _class_of(fate: Fate) -> str:
-    trained, touched = fate.counts["trained"], fate.counts["touched"]
+    trained, touched = fate.trained, fate.counts["touched"]
     if fate.counts["failed"]:
         return "failed"
     if not trained:
@@ -267,11 +281,11 @@ def _class_of(fate: Fate) -> str:
 
 def _problems_of(fate: Fate, *, complete: bool) -> list[str]:
     where = f"{fate.span}, epoch {fate.epoch + 1}"
-    if fate.counts["trained"] > 1:
-        return [f"{where}: acknowledged {fate.counts['trained']} times"]
-    if fate.counts["trained"] and fate.counts["failed"]:
+    if fate.trained > 1:
+        return [f"{where}: acknowledged {fate.trained} times"]
+    if fate.trained and fate.counts["failed"]:
         return [f"{where}: both trained and failed"]
-    if complete and not fate.counts["trained"] and not fate.counts["failed"]:
+    if complete and not fate.trained and not fate.counts["failed"]:
         return [f"{where}: never trained, though the job succeeded"]
     return []
 

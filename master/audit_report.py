@@ -5,11 +5,15 @@ Owns the form; what became of the records is audit.py's to find.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shoal.master.copies import Difference
 from shoal.master.deaths import Death, Recovery
+
+Ranges = list[dict[str, Any]]
 
 
 @dataclass
@@ -17,7 +21,8 @@ class Report:
     """What `shoal audit` says.
 
     unprotected: with --durability=log, when no log protected a server's updates, and that it
-        did again, in words. problems: what is unaccounted for, in words.
+        did again, in words. ranges: where a server has records not as often as they count, as
+        `ranges_of` gives them. problems: what is unaccounted for, in words.
     """
 
     job: str
@@ -29,12 +34,58 @@ class Report:
     bad_records: list[dict[str, Any]]
     recoveries: dict[str, Recovery] = field(default_factory=dict)
     unprotected: list[str] = field(default_factory=list)
+    ranges: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def time_text(wall: float) -> str:
     """A moment, seconds since the epoch, in local time."""
     return datetime.fromtimestamp(wall).isoformat(" ", "milliseconds")
+
+
+def ranges_of(differences: Iterable[Difference], wall: Callable[[float], float]) -> Ranges:
+    """Differences as JSON; those of all servers together have server None.
+
+    kind: "lost" or "repeated". server: of how many, `servers`. source, start, end, epoch: the
+    records, by their position in their source. worker, incarnation: whose pushes they are. from,
+    upto: when the lease began and ended. wall: seconds of the wall clock of a moment of the job.
+    """
+    same: dict[tuple[Any, ...], list[int]] = {}
+    for each in differences:
+        who = str(each.worker) if each.worker is not None else "", each.incarnation
+        key = each.kind, each.servers, *who, each.epoch, each.span, each.began, each.ended
+        same.setdefault(key, []).append(each.server)
+    ranges: Ranges = []
+    for key, found in same.items():
+        kind, servers, worker, incarnation, epoch, span, began, ended = key
+        for server in [None] if 1 < servers == len(found) else found:
+            ranges.append(
+                {
+                    "kind": kind,
+                    "server": server,
+                    "servers": servers,
+                    "worker": worker,
+                    "incarnation": incarnation,
+                    "source": span.source,
+                    "start": span.start,
+                    "end": span.end,
+                    "epoch": epoch,
+                    "from": time_text(wall(began)),
+                    "upto": time_text(wall(ended)),
+                }
+            )
+    return ranges
+
+
+def problem_of(lost: dict[str, Any]) -> str:
+    """A range that is lost, in words."""
+    where = "all servers" if lost["server"] is None else f"ps-{lost['server']}"
+    pushed = f", pushed by {lost['worker']}.{lost['incarnation']}" if lost["worker"] else ""
+    return (
+        f"records {lost['start']} to {lost['end'] - 1} of {lost['source']}, epoch "
+        f"{lost['epoch'] + 1}: their updates are lost on {where}{pushed}, "
+        f"{lost['from']} to {lost['upto']}"
+    )
 
 
 def text_of(report: Report) -> str:
@@ -78,7 +129,21 @@ def text_of(report: Report) -> str:
     if report.unprotected:
         lines.append("updates that a server's death would have lost:")
         lines += [f"  {each}" for each in report.unprotected]
+    lines += _repeated_text(report.ranges)
     lines += [f"UNACCOUNTED FOR: {problem}" for problem in report.problems]
     if not report.problems:
         lines.append("everything is accounted for")
     return "\n".join(lines)
+
+
+def _repeated_text(ranges: Ranges) -> list[str]:
+    """What servers have once more than counts, by server."""
+    counts: dict[str, int] = {}
+    for each in ranges:
+        if each["kind"] == "repeated":
+            where = "all servers" if each["server"] is None else f"ps-{each['server']}"
+            counts[where] = counts.get(where, 0) + each["end"] - each["start"]
+    if not counts:
+        return []
+    lines = [f"  {where}: {count:,} records" for where, count in sorted(counts.items())]
+    return ["trained once more than counts:", *lines]

@@ -75,6 +75,8 @@ class Checkpoints:
         self._version: int | None = None
         self._time = 0.0
         self._final_failures = 0
+        # How often training had begun again when the one under way was begun after it.
+        self._after: int | None = 0
         self._asked_after = 0.0
         self._given_up: set[int] = set()
         self._mark = False  # the next one, or the one under way, is of the best evaluation
@@ -124,6 +126,11 @@ class Checkpoints:
         self._follow_evaluations()
         self._begun = True
         self._wanted = False
+        self._flow.work.copies.checkpoint_begun()
+        if self._flow.phase != Phase.SAVING:
+            self._after = None
+        elif self._after != self._flow.returns:
+            self._after, self._final_failures = self._flow.returns, 0
 
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""
@@ -200,9 +207,15 @@ class Checkpoints:
         if surplus:
             self.kept = [each for each in self.kept if each not in surplus]
             self._instructions.append(RemoveCheckpoints(tuple(each.number for each in surplus)))
-        if final:
+        copies = self._flow.work.copies
+        copies.checkpoint_taken(taken.number, [each.number for each in self.kept])
+        if self._is_last(final):
             self._flow.saved(now)
         self.tick(now)
+
+    def _is_last(self, final: bool) -> bool:
+        """Whether nothing was trained since a final checkpoint was begun."""
+        return final and self._after == self._flow.returns
 
     def recovered(self, taken: Taken, base: int, replayed: int, now: float) -> None:
         """As `Job.checkpoint_recovered`."""
@@ -225,6 +238,6 @@ class Checkpoints:
         self._record.note(
             now, f"warning: a checkpoint could not be taken: {reason}; the newest is {newest}"
         )
-        if self._final_failures >= FINAL_ATTEMPTS:
+        if self._is_last(final) and self._final_failures >= FINAL_ATTEMPTS:
             self._flow.saved(now)
         self.tick(now)

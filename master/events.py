@@ -30,7 +30,6 @@ from shoal.master import (
     checkpoints,
     failures,
     ids,
-    lost_pushes,
     outcomes,
     spans,
     updates,
@@ -54,8 +53,8 @@ _VALUES: dict[str, type] = {
         work.Span,
         work.Source,
         applied.AppliedPush,
+        applied.LastPush,
         checkpoints.Taken,
-        lost_pushes.LostPushes,
         spans.Interval,
         updates.Gradient,
         outcomes.Done,
@@ -74,8 +73,9 @@ class Event:
 
     method: of Job. time: in the job's seconds. arguments: of the call, encoded, without
     the time. heard: since the event before: {"version": highest seen, "records": {task:
-    records done}, "clocks": {worker: clock}, "slowest": clock, "waiting": workers that
-    found no task}. task: the one that was leased, or 0.
+    records done}, "pushes": {worker: the last that all servers have}, "clocks": {worker:
+    clock}, "slowest": clock, "waiting": workers that found no task}. task: the one that was
+    leased, or 0.
     """
 
     method: str
@@ -137,7 +137,8 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "gradient_offered": None,
     "update_applied": None,
     "version_seen": lambda job, version: job.flow.starts_round(version),
-    "updates_lost": None,
+    "worker_met": None,
+    "servers_confirmed": None,
     "protection_changed": None,
     "resumed": None,
     "checkpoint_begun": None,
@@ -197,6 +198,14 @@ class RecordedJob(Job):
         records = {str(task.id): self.flow.work.done(task) for task in held if task is not None}
         if any(records.values()):
             heard["records"] = records
+        slots = (self.members.workers.get(worker) for worker in self._progressed)
+        told = {
+            str(slot.id.index): self.flow.work.copies.told(slot.id, slot.incarnation)
+            for slot in slots
+            if slot is not None
+        }
+        if any(told.values()):
+            heard["pushes"] = told
         if self._stepped:
             heard["clocks"] = {str(w.index): self.clocks.of(w) for w in self._stepped}
             heard["slowest"] = self.clocks.slowest
@@ -263,6 +272,10 @@ class RecordedJob(Job):
         self.flow.version = event.heard.get("version", self.flow.version)
         for task, done in event.heard.get("records", {}).items():
             self.flow.work.progress_of(int(task), done)
+        for index, number in event.heard.get("pushes", {}).items():
+            worker = WorkerId(int(index))
+            incarnation = self.members.workers[worker].incarnation
+            self.flow.work.copies.acknowledged(worker, incarnation, number)
         for worker, clock in event.heard.get("clocks", {}).items():
             self.clocks.advance(WorkerId(int(worker)), clock)
         self.clocks.allowed(event.heard.get("slowest", 0))

@@ -15,8 +15,10 @@ from dataclasses import replace
 from shoal.config import JobConfig
 from shoal.master import outcomes, phases
 from shoal.master.applied import AppliedPush, applied_heads
+from shoal.master.copies import Piece
 from shoal.master.evaluation import MetricMismatchError
 from shoal.master.failures import Failure
+from shoal.master.ids import WorkerId
 from shoal.master.phases import Phase
 from shoal.master.range_failures import Trouble
 from shoal.master.record import JobRecord
@@ -47,7 +49,7 @@ class Flow:
     """The course of the job that `config` describes; what happens is kept in `record`.
 
     work: its tasks. updates: those of --sync. version: the highest seen of the model.
-    failure: why the job failed.
+    failure: why the job failed. returns: how often training has begun again.
     """
 
     def __init__(self, config: JobConfig, record: JobRecord) -> None:
@@ -60,7 +62,8 @@ class Flow:
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
         self.version = 0
-        self._saved = False
+        self._saved = self._confirmed = False
+        self.returns = 0
 
     # ------------------------------------------------------------ phases
 
@@ -70,8 +73,13 @@ class Flow:
             self._record.training_ended = now
         self.phase = target
         if target == Phase.TRAINING:
-            self._record.training_started = now
-        elif target.ended:
+            self._record.training_begins(now)
+            self._saved = False
+        elif target == Phase.CONFIRMING:
+            self._confirmed = False
+        elif target == Phase.DEGRADED:
+            self._tell_of_loss(now)
+        if target.ended:
             self._record.ended = now
         self.work.begin(target, self.version)
         logger.info("the job is now %s", target.value)
@@ -79,6 +87,8 @@ class Flow:
     def _work_done(self) -> bool:
         if self.phase == Phase.SAVING:
             return self._saved
+        if self.phase == Phase.CONFIRMING:
+            return self._confirmed
         if self.phase == Phase.TRAINING and not self.updates.idle:
             return False
         return self.work.finished(self.phase)
@@ -93,7 +103,7 @@ class Flow:
         self.phase = Phase.STARTING
         self.failure = None
         self.version = version
-        self._saved = False
+        self._saved = self._confirmed = False
         self._errors.clear()
         self._plan = phases.plan(self._config)
         if version and Phase.LOADING in self._plan:
@@ -106,6 +116,17 @@ class Flow:
         self._saved = True
         self.advance(now)
 
+    def confirmed(self, now: float) -> None:
+        """The servers have said what they have, and the job knows what they lack."""
+        self._confirmed = True
+        self.advance(now)
+
+    def _tell_of_loss(self, now: float) -> None:
+        for server, records in self.work.copies.lacked.items():
+            self._record.note(
+                now, f"warning: the updates of {records:,} records stay lost on ps-{server}"
+            )
+
     def servers_ready(self, now: float) -> None:
         """All servers have registered: the work can begin."""
         if self.phase == Phase.STARTING:
@@ -115,8 +136,24 @@ class Flow:
         """Go on to the next phases while the work of this one is done."""
         if self.work.trained:
             self.updates.flush()
-        while not (self.phase.ended or self.phase == Phase.STARTING) and self._work_done():
-            self._go(self._plan[self._plan.index(self.phase) + 1], now)
+        while not (self.phase.ended or self.phase == Phase.STARTING):
+            if self._must_train_again():
+                self.returns += 1
+                self._go(Phase.TRAINING, now)
+            elif self._work_done():
+                following = self._plan[self._plan.index(self.phase) + 1]
+                if following == Phase.SUCCEEDED and self.work.copies.lacked:
+                    following = Phase.DEGRADED
+                self._go(following, now)
+            else:
+                break
+
+    def _must_train_again(self) -> bool:
+        """Whether records were lost after training, and nobody is at what else is done."""
+        after = Phase.TRAINING in self._plan and self._plan.index(self.phase) > self._plan.index(
+            Phase.TRAINING
+        )
+        return after and not self.work.trained and not self.work.exporting
 
     def fail(self, failure: Failure, now: float) -> None:
         """End the job as failed, unless it has ended before: the first reason counts."""
@@ -193,6 +230,28 @@ class Flow:
         self.work.give_back(task)
         return False
 
+    def fenced(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        pushes: Sequence[AppliedPush | None],
+        now: float,
+    ) -> None:
+        """The servers take no more pushes of a worker; what each had of it last."""
+        # Before its task goes back: what is trained again belongs to the phase that it is in.
+        self._train_again(self.work.copies.fenced(worker, incarnation, pushes, now), now)
+
+    def records_lost(self, pieces: Sequence[Piece], now: float) -> None:
+        """A server has lost the gradients of records that count as trained."""
+        self._train_again(pieces, now)
+        self.advance(now)
+
+    def _train_again(self, pieces: Sequence[Piece], now: float) -> None:
+        if pieces and self.work.board is not None:
+            self.work.board.train_again(pieces)
+            records = sum(len(piece.span) for piece in pieces)
+            self._record.note(now, f"{records:,} records are trained again, since they were lost")
+
     def give_back_training(
         self,
         task: Task,
@@ -255,12 +314,19 @@ class Flow:
         Where it is about records, they are found; otherwise no worker can do it.
         """
         failure = trouble.failure
+        self._ended(task, trained, now)
         if task.span is not None and failure.span is not None:
             self._range_failed(task, trouble, trained.done, trained.touched, now)
             return
         if task.kind == pb.TRAIN and self.work.board is not None:
             self.work.board.fail(task.id)
         self.fail(self._with_way_out(task, failure), now)
+
+    def _ended(self, task: Task, trained: outcomes.Trained, now: float) -> None:
+        """A lease has ended by a report; what of it a server has lost is trained again."""
+        if task.kind == pb.TRAIN:
+            copies = self.work.copies
+            self._train_again(copies.reported(task.id, trained.done, trained.touched, now), now)
 
     def settle(self, task: Task, outcome: outcomes.Success, worker: str, now: float) -> None:
         """A leased task has succeeded with the outcome that its kind expects."""
@@ -280,6 +346,7 @@ class Flow:
                 self._stop_training(stop, now)
                 self._follow_rules(now)
             case outcomes.Done(stop):
+                self._ended(task, outcomes.Trained(task.records, task.records), now)
                 work.complete(task)
                 self._stop_training(stop if task.kind == pb.TRAIN else None, now)
             case outcomes.DataDescribed():

@@ -70,6 +70,11 @@ class TakeCheckpoint:
 
 
 @dataclass(frozen=True)
+class ConfirmServers:
+    """Ask all servers what they have, then call `Job.servers_confirmed`."""
+
+
+@dataclass(frozen=True)
 class RemoveCheckpoints:
     """Remove these checkpoints, by number."""
 
@@ -84,6 +89,7 @@ Instruction = (
     | FenceWorker
     | ApplyUpdate
     | TakeCheckpoint
+    | ConfirmServers
     | RemoveCheckpoints
 )
 

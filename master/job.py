@@ -19,7 +19,7 @@ from typing import Any
 
 from shoal.config import JobConfig
 from shoal.master import outcomes
-from shoal.master.applied import AppliedPush
+from shoal.master.applied import AppliedPush, LastPush
 from shoal.master.assignments import Assignments
 from shoal.master.checkpoints import Checkpoints, Taken
 from shoal.master.clocks import Clocks
@@ -30,7 +30,6 @@ from shoal.master.instructions import ApplyUpdate, Finished, HeartbeatAnswer, In
 from shoal.master.launcher import Exited
 from shoal.master.leases import Leases
 from shoal.master.left_out import LeftOut
-from shoal.master.lost_pushes import LostPushes
 from shoal.master.membership import Membership
 from shoal.master.record import JobRecord
 from shoal.master.server_lifecycle import ServerLifecycle
@@ -106,13 +105,15 @@ class Job:
         in_model: Sequence[Interval],
         now: float,
         log: str = "",
+        shares: Sequence[Sequence[LastPush]] = (),
     ) -> None:
         """A job that was stopped, failed or killed goes on, with new processes.
 
         token: of this resumption. changes: of the configuration, by field. restored: the
         checkpoint that the servers restore. given_up: others, by number, that nobody is to
         restore. in_model: the training records in the one restored. log: why the log of updates
-        was not used, or not to its end.
+        was not used, or not to its end. shares: of the one restored, the last push of each worker
+        in each server's share; none with --sync.
         """
         self.resumptions.append(token)
         self.config = replace(self.config, **changes)
@@ -129,6 +130,7 @@ class Job:
         if log:
             self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
         version = restored.version if restored is not None else 0
+        self.flow.work.copies.resumed(self.config.num_ps, shares, in_model, now)
         self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self.servers.start_all(now)
         self._workers.start_all(now)
@@ -151,6 +153,7 @@ class Job:
         for server in self.members.late_servers(now):
             self.fail(Failure.internal(f"{server.id} did not get ready in time; see its log"), now)
         self.checkpoints.tick(now)
+        self.servers.tick()
 
     def fail(self, failure: Failure, now: float) -> None:
         """End the job as failed, unless it has ended before."""
@@ -222,12 +225,15 @@ class Job:
         now: float,
         restored: str = "",
         replayed: int = 0,
+        has: Sequence[LastPush] = (),
     ) -> None:
         """A server listens at `address`. restored: what of a checkpoint and its log, in words.
 
-        replayed: pushes of its log that it has done again.
+        replayed: pushes of its log that it has done again. has: the last push of each worker that
+        it has.
         """
-        self.servers.registered(server, incarnation, address, restored, replayed, now)
+        slot = self.members.register_server(server, incarnation, address)
+        self.servers.registered(slot, restored, replayed, has, now)
 
     def server_leaving(self, server: ServerId, incarnation: int, now: float) -> str | None:
         """A server was told to end; as `Checkpoints.leaving`. Raises WireError."""
@@ -238,9 +244,20 @@ class Job:
         """A server has answered nothing for too long; its process is to end."""
         self.servers.hung(server, incarnation, now)
 
-    def updates_lost(self, server: ServerId, lost: Sequence[LostPushes], now: float) -> None:
-        """A server's present incarnation lacks these acknowledged updates."""
-        self.servers.updates_lost(server, lost, now)
+    def servers_confirmed(self, has: Sequence[Sequence[LastPush] | None], now: float) -> None:
+        """At the end, what each server has, the last push of each worker.
+
+        None for one that did not answer.
+        """
+        self.servers.confirmed(has, now)
+
+    def worker_met(self, server: ServerId, incarnation: int, told: LastPush, now: float) -> None:
+        """A worker meets a server that was started again.
+
+        told: its last push that an earlier incarnation of the server had acknowledged.
+        """
+        self.members.server_calls(server, incarnation)
+        self.servers.met(server, told, now)
 
     def protection_changed(
         self, server: ServerId, absences: int, seconds: float, why: str, now: float
@@ -283,7 +300,7 @@ class Job:
         slot = self.members.worker_calls(worker, incarnation, now)
         if self._assignments.enough_workers:
             self.training_allowed(now)
-        return self._assignments.wanted(slot)
+        return self._assignments.wanted(slot, now)
 
     def training_allowed(self, now: float) -> None:
         """As many workers as --min-workers asks for are there.
@@ -301,7 +318,7 @@ class Job:
         None either if `held` is not at work, but itself leased ahead or over.
         """
         slot = self.members.worker_calls(worker, incarnation, now)
-        return self._assignments.wanted_ahead(slot, held)
+        return self._assignments.wanted_ahead(slot, held, now)
 
     def heartbeat(
         self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float
@@ -312,6 +329,7 @@ class Job:
         if beat.loss_batches:
             self.record.loss.add(now, beat.loss, beat.loss_batches)
         abandon = self._assignments.progressed(slot, beat.task, beat.records_done)
+        self.flow.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
         self.version_seen(beat.version, now)
         return HeartbeatAnswer(self.ended, abandon)
 
@@ -367,14 +385,17 @@ class Job:
         version: int,
         now: float,
         trained: outcomes.Trained = outcomes.NOTHING_TRAINED,
+        acknowledged: int = 0,
     ) -> None:
         """A worker is through with its task, well or badly.
 
-        trained: of a TRAIN task that failed, how far it came.
+        trained: of a TRAIN task that failed, how far it came. acknowledged: the worker's last
+        push that all servers have, by sequence.
 
         Raises WireError also with UNKNOWN_TASK if it does not hold the task, and
         with BAD_REQUEST if the outcome is not one of such a task.
         """
         slot = self.members.worker_calls(worker, incarnation, now)
+        self.flow.work.copies.acknowledged(worker, incarnation, acknowledged)
         if self._assignments.reported(slot, task_id, outcome, version, trained, now):
             self.checkpoints.tick(now)

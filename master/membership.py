@@ -14,7 +14,6 @@ from shoal.config import JobConfig
 from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.launcher import Exited
-from shoal.master.lost_pushes import LostOfServer
 from shoal.master.restarts import Restarts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -91,7 +90,7 @@ class WorkerSlot:
 class ServerSlot:
     """One server. version; staleness and age of pushes: from its last status.
 
-    running: as of a worker. lost: by all its incarnations. answered: when it last did.
+    running: as of a worker. answered: when it last did.
     With --durability=log: replayed: pushes that its incarnations did again. unprotected: why no
     log protects its updates now, "" if one does. absences, absent_seconds: how often and how
     long none did, of all incarnations. wants_checkpoint: as it said last.
@@ -107,7 +106,6 @@ class ServerSlot:
     deaths: int = 0
     restarts: Restarts = field(default_factory=Restarts)
     version: int = 0
-    lost: LostOfServer = field(default_factory=LostOfServer)
     replayed: int = 0
     unprotected: str = ""
     absences: int = 0

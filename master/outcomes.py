@@ -91,6 +91,7 @@ class Heartbeat:
     version: the highest model version it has seen.
     loss: mean over the `loss_batches` batches since the last heartbeat.
     stage_seconds: by stage, since the start of the process.
+    acknowledged: the last push that all servers have, by sequence.
     """
 
     task: int = 0
@@ -99,3 +100,4 @@ class Heartbeat:
     loss: float = 0.0
     loss_batches: int = 0
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    acknowledged: int = 0

@@ -1,11 +1,13 @@
 """The phases of a job: which there are, which may follow which, and a job's own plan.
 
     starting -> describing -> [loading] -> training -> [saving] -> [evaluating] -> [exporting]
+                                           -> [confirming]
                                         -> evaluating
                                         -> predicting -> finishing
-    and from each of these, in the end, -> succeeded
+    and from each of these, in the end, -> succeeded, or degraded where updates stay lost
 
-From every phase before the end a job may go to failed or stopped. What happens on
+From a phase after training a job goes back to training where a server has lost what is to be
+trained again. From every phase before the end it may go to failed or stopped. What happens on
 entering a phase is flow.py's.
 """
 
@@ -31,14 +33,21 @@ class Phase(enum.Enum):
     PREDICTING = "predicting"
     FINISHING = "predicting, completing the output"
     EXPORTING = "exporting"
+    CONFIRMING = "confirming"  # the servers are asked whether they have everything
     SUCCEEDED = "succeeded"
+    DEGRADED = "degraded"  # it has come to its end, and updates stay lost
     FAILED = "failed"
     STOPPED = "stopped"
 
     @property
     def ended(self) -> bool:
         """Whether nothing more is done."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED)
+        return self in (Phase.SUCCEEDED, Phase.DEGRADED, Phase.FAILED, Phase.STOPPED)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the job has come to its end by itself, with a model or predictions."""
+        return self in (Phase.SUCCEEDED, Phase.DEGRADED)
 
     @property
     def state(self) -> str:
@@ -46,18 +55,23 @@ class Phase(enum.Enum):
         return self.value.partition(",")[0]
 
 
+_END = frozenset({Phase.SUCCEEDED, Phase.DEGRADED})
+
+_AFTER_TRAINING = (Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.CONFIRMING)
+"""In their order; each may be left out, and from each of them training may begin again."""
+
 _FORWARD: dict[Phase, frozenset[Phase]] = {
     Phase.STARTING: frozenset({Phase.DESCRIBING}),
     Phase.DESCRIBING: frozenset(
         {Phase.LOADING, Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}
     ),
     Phase.LOADING: frozenset({Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}),
-    Phase.TRAINING: frozenset({Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.SUCCEEDED}),
-    Phase.SAVING: frozenset({Phase.EVALUATING, Phase.EXPORTING, Phase.SUCCEEDED}),
-    Phase.EVALUATING: frozenset({Phase.EXPORTING, Phase.SUCCEEDED}),
+    Phase.TRAINING: frozenset(_AFTER_TRAINING) | _END,
     Phase.PREDICTING: frozenset({Phase.FINISHING}),
     Phase.FINISHING: frozenset({Phase.SUCCEEDED}),
-    Phase.EXPORTING: frozenset({Phase.SUCCEEDED}),
+} | {
+    phase: frozenset({Phase.TRAINING, *_AFTER_TRAINING[position + 1 :]}) | _END
+    for position, phase in enumerate(_AFTER_TRAINING)
 }
 
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
@@ -97,6 +111,8 @@ def plan(config: JobConfig) -> list[Phase]:
             phases.append(Phase.EVALUATING)
         if config.output:
             phases.append(Phase.EXPORTING)
+        if not config.sync:  # there a server's death ends the job
+            phases.append(Phase.CONFIRMING)
     elif config.command == "evaluate":
         phases.append(Phase.EVALUATING)
     else:

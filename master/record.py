@@ -78,9 +78,15 @@ class JobRecord:
         first, *more = text.splitlines() or [""]
         self.messages.append(f"{now - self.started:.1f} s: {first}{' ...' if more else ''}")
 
+    def training_begins(self, now: float) -> None:
+        """Training tasks are given out from now on; again, if some were before."""
+        # Then the time between does not count.
+        self.training_started = now - self.training_seconds(now)
+        self.training_ended = None
+
     def resumed(self) -> None:
         """The job has not ended after all."""
-        self.ended = self.training_ended = None
+        self.ended = self.training_started = self.training_ended = None
 
     def seconds(self, now: float) -> float:
         """Length of the job, up to now or its end."""

@@ -76,7 +76,8 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "servers": {
             "starts": sum(slot.starts for slot in job.members.servers.values()),
             "deaths": sum(slot.deaths for slot in job.members.servers.values()),
-            "lost_pushes": sum(slot.lost.count for slot in job.members.servers.values()),
+            "lost_records": sum(job.flow.work.copies.lacked.values()),
+            "lost_pushes": sum(lost.count for lost in job.flow.work.copies.lost.values()),
         },
         "software": {
             "shoal": _installed("shoal"),

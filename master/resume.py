@@ -1,37 +1,33 @@
-"""What of a job is in a checkpoint: so that the ledger of a resumed job matches its model.
+"""From which checkpoint a stopped job goes on, so that its ledger matches its model.
 
 A server's share is its state after exactly the pushes that it names, the last one of each
-worker, and shares are not of one moment. The journal says when the servers were asked to
-fix their shares and when all had: a lease that ended before is in all of them, one that
-began after is in none, and of those between the shares' own pushes say how much. A
-checkpoint that was made of an older one and the log of updates has all that was pushed to
-the end, of which the share's pushes tell as well. Owns that reasoning, and the choice of the
-checkpoint.
+worker, and shares are not of one moment. What of the leases that makes is known to the job
+(copies.py). A checkpoint that was made of an older one and the log of updates names the pushes
+to the end of the log. With --sync all shares are of the same update, and what is in that
+follows from the journal: the gradients offered, less those that were not applied by then. Owns
+that reasoning, and the choice of the checkpoint.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
 from shoal.checkpoints.storage import open_storage
 from shoal.config import RESUMABLE, JobConfig
 from shoal.errors import UserError
 from shoal.job_folder import JobFolder
-from shoal.master import outcomes, segments
-from shoal.master.applied import AppliedPush, applied_heads
+from shoal.master import outcomes
+from shoal.master.applied import LastPush
 from shoal.master.checkpoints import Checkpoints, Taken
 from shoal.master.events import Event, RecordedJob, decode
 from shoal.master.ids import WorkerId
-from shoal.master.journal import Journal, job_of, read_segments, usable
+from shoal.master.journal import Journal, read_segments
 from shoal.master.log_recovery import FromLog, checkpoint_of_log
 from shoal.master.phases import Phase
-from shoal.master.segments import Header
 from shoal.master.spans import Interval
 from shoal.master.status import position
 from shoal.master.updates import Gradient
@@ -40,76 +36,6 @@ from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class _Lease:
-    """A TRAIN task that a worker held. began, ended: positions in the journal."""
-
-    task: Task
-    worker: WorkerId
-    incarnation: int
-    began: int
-    ended: int | None = None
-    head: int = 0  # of the span: on all servers
-    touched: int = 0  # of the span: on at least one server
-    fenced: Sequence[AppliedPush | None] = ()
-
-
-class _Leases:
-    """All leases of a job, from its journal; of what it was before, the intervals."""
-
-    def __init__(self, job: RecordedJob, first: int) -> None:
-        """first: the position of the first event that the job has not had."""
-        self._job = job
-        self.leases: list[_Lease] = []
-        board = job.flow.work.board
-        self.base = board.settled() if board is not None else []
-        for slot in job.members.workers.values():
-            # The one ahead begins later than the one at work.
-            both = (job.leases.held(slot.id), job.leases.ahead(slot.id))
-            for before, task in zip((2, 1), both, strict=True):
-                if task is not None and task.kind == pb.TRAIN:
-                    self.leases.append(_Lease(task, slot.id, slot.incarnation, first - before))
-
-    def follow(self, number: int, event: Event) -> None:
-        arguments = {name: decode(value) for name, value in event.arguments.items()}
-        self._job.hear(event)
-        worker = arguments.get("worker")
-        held = self._job.leases.held(worker) if isinstance(worker, WorkerId) else None
-        ahead = self._job.leases.ahead(worker) if isinstance(worker, WorkerId) else None
-        if event.method in ("task_wanted", "task_ahead_wanted"):
-            self._job.replay([event])
-            task = self._job.leases.of(arguments["worker"], event.task)
-            known = (held, ahead)
-            if task is not None and task not in known and task.kind == pb.TRAIN:
-                lease = _Lease(task, arguments["worker"], arguments["incarnation"], number)
-                self.leases.append(lease)
-            return
-        if event.method == "resumed":
-            self.leases = []
-            self.base = [*arguments["in_model"]]
-        elif held is not None and held.kind == pb.TRAIN:
-            if event.method == "task_reported" and held.id == arguments["task_id"]:
-                if isinstance(arguments["outcome"], outcomes.Done):
-                    self._end(held, number, held.records, held.records)
-                elif arguments["outcome"].kind != pb.INTERNAL:  # else a fence follows
-                    trained = arguments.get("trained", outcomes.Trained())
-                    done = max(trained.done, self._job.flow.work.done(held))
-                    self._end(held, number, done, max(trained.touched, done))
-            elif event.method == "fenced":
-                done = self._job.flow.work.done(held)
-                heads = applied_heads(held, arguments["pushes"], done)
-                lease = self._end(held, number, *heads)
-                lease.fenced = arguments["pushes"]
-                if ahead is not None:
-                    self._end(ahead, number, 0, 0)
-        self._job.replay([event])
-
-    def _end(self, task: Task, number: int, head: int, touched: int) -> _Lease:
-        lease = next(each for each in reversed(self.leases) if each.task.id == task.id)
-        lease.ended, lease.head, lease.touched = number, head, touched
-        return lease
 
 
 @dataclass
@@ -217,11 +143,16 @@ def resume_job(
         job.checkpoint_recovered(log.taken, newest, log.replayed, now)
         restored = log.taken
         checkpoint = Checkpoint(open_storage(config.checkpoint_dir), restored.number)
-    if checkpoint is not None:
+    shares: tuple[tuple[LastPush, ...], ...] = ()
+    if checkpoint is not None and job.config.sync:
         journal.commit()
-        in_model = _in_checkpoint(journal, checkpoint)
+        in_model = _given_by(journal, checkpoint.number)
+    elif checkpoint is not None:
+        shares = _shares_of(checkpoint)
+        _refuse_unknown(job, shares)
+        in_model = merged(job.flow.work.copies.in_shares(shares))
     changes = {name: getattr(config, name) for name in RESUMABLE}
-    job.resumed(token, changes, restored, given_up, in_model, now, log.why)
+    job.resumed(token, changes, restored, given_up, in_model, now, log.why, shares)
 
 
 def _log_done_again(
@@ -235,132 +166,71 @@ def _log_done_again(
         raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
 
 
-def _in_checkpoint(journal: Journal, checkpoint: Checkpoint) -> list[Interval]:
-    """What of the training records is in a checkpoint, from as little of the journal as will do."""
-    number, shares = checkpoint.number, checkpoint.shares
-    moments, start = _found_moments(journal.path, number, snapshot=not journal.config.sync)
-    job, first = RecordedJob(journal.config, lambda _: None), 0
+def _shares_of(checkpoint: Checkpoint) -> tuple[tuple[LastPush, ...], ...]:
+    """The last push of each worker in each server's share of a checkpoint."""
+    return tuple(
+        tuple(
+            LastPush(
+                WorkerId(push["worker"]),
+                push["incarnation"],
+                push["sequence"],
+                push["task"],
+                push["records_done"],
+            )
+            for push in share["pushes"]
+            if push["sequence"]
+        )
+        for share in checkpoint.shares
+    )
 
-    def events() -> Iterator[Event]:
-        for segment in read_segments(journal.path, start):
-            yield from (entry.event for _, entry in segment.entries())
 
-    if start > 1:
-        header = next(read_segments(journal.path, start)).header
-        job, first = job_of(header), header.before.number
-    return in_checkpoint(job, events(), moments, shares, first)
+def _given_by(journal: Journal, number: int) -> list[Interval]:
+    """With --sync, what of the training records is in a checkpoint. Raises UserError."""
+    fixed, found = 0, None
+    for segment in read_segments(journal.path, 1):
+        for at, entry in segment.entries("checkpoint_"):
+            event = entry.event
+            if event.method == "checkpoint_fixed":
+                fixed = at.number - 1
+            elif event.method == "checkpoint_taken":
+                found = fixed if event.arguments["taken"]["number"] == number else found
+    if found is None:
+        raise UserError(f"the journal {journal.path} does not know checkpoint {number}")
+    events = (
+        entry.event for segment in read_segments(journal.path, 1) for _, entry in segment.entries()
+    )
+    job = RecordedJob(journal.config, lambda _: None)
+    return given_by(job, itertools.islice(events, found))
 
 
-def in_checkpoint(
-    job: RecordedJob,
-    events: Iterable[Event],
-    moments: Moments,
-    shares: Sequence[Mapping[str, Any]],
-    first: int = 0,
-) -> list[Interval]:
-    """What of the training records is in a checkpoint, as "trained" and "touched".
+def given_by(job: RecordedJob, events: Iterable[Event]) -> list[Interval]:
+    """With --sync, what of the training records is in the model after these events, from the first.
 
-    job: as the events before `first` have left it, which are not later than that at which the
-    checkpoint was begun; new, if that is 0. events: from there on. moments: of the checkpoint.
-    shares: what each server wrote in its manifest.
+    Taken at a moment at which no update is under way, so that all servers have the same ones.
+    job: new.
     """
-    if job.config.sync:
-        # No update was under way when it was fixed, so all servers have the same ones.
-        assert not first
-        given = _GivenTasks(job)
-        for event in itertools.islice(events, moments.fixed):
-            given.follow(event)
-        return _merged(given.applied())
-    leases = _Leases(job, first)
-    for at, event in enumerate(itertools.islice(events, moments.taken - first), first):
-        leases.follow(at, event)
-    _refuse_unknown(job, shares)
-    found = list(leases.base)
-    for lease in leases.leases:
-        if lease.began > moments.fixed:
-            continue
-        if lease.ended is not None and lease.ended < moments.begun:
-            head, touched = lease.head, lease.touched
-        else:
-            pushes = [_applied(lease, leases.leases, s, share) for s, share in enumerate(shares)]
-            head, touched = applied_heads(lease.task, pushes, 0)
-        found += _intervals(lease.task, head, touched)
-    return _merged(found)
+    given = _GivenTasks(job)
+    for event in events:
+        given.follow(event)
+    return merged(given.applied())
 
 
-def _refuse_unknown(job: RecordedJob, shares: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_unknown(job: RecordedJob, shares: Iterable[Iterable[LastPush]]) -> None:
     """Raise UserError if a share has a push of a task that the journal never gave out."""
     board = job.flow.work.board
-    for push in (push for share in shares for push in share["pushes"]):
-        task, worker = push["task"], WorkerId(push["worker"])
-        slot = job.members.workers.get(worker)
-        later = slot is not None and push["incarnation"] > slot.incarnation
-        if later or (task and (board is None or board.waits(task))):
+    for push in (push for share in shares for push in share):
+        slot = job.members.workers.get(push.worker)
+        later = slot is not None and push.incarnation > slot.incarnation
+        if later or (push.task and (board is None or board.waits(push.task))):
             raise UserError(
-                f"the journal's end is missing: {worker}.{push['incarnation']} has pushed what it "
-                f"computed of task {task}, which the journal never gave out. It would be trained "
-                "again. Put back the undamaged files of the journal, or begin anew with --overwrite"
+                f"the journal's end is missing: {push.worker}.{push.incarnation} has pushed what "
+                f"it computed of task {push.task}, which the journal never gave out. It would be "
+                "trained again. Put back the undamaged files of the journal, or begin anew with "
+                "--overwrite"
             )
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Where in the journal, by positions from 0, a checkpoint was begun, fixed and complete.
-
-    begun: what had ended by then is in all shares; -1: the beginning. fixed: what began later
-    is in none.
-    """
-
-    begun: int
-    fixed: int
-    taken: int
-
-
-def moments_of(number: int, events: Iterable[tuple[int, Event]]) -> Moments | None:
-    """The moments of checkpoint `number`, from events with their positions.
-
-    None if what is to be known came before these.
-    """
-    begun = fixed = -1
-    found: dict[int, Moments] = {}
-    for at, event in events:
-        if event.method == "checkpoint_begun":
-            begun = at
-        elif event.method == "checkpoint_fixed":
-            fixed = at
-        elif event.method == "checkpoint_taken" and begun >= 0:
-            found[event.arguments["taken"]["number"]] = Moments(begun, fixed, at)
-        elif event.method == "checkpoint_recovered":
-            # What the log had is in it, and that is told by its pushes alone.
-            base = event.arguments["base"]
-            if base in found or not base:
-                before = found[base].begun if base else -1
-                found[event.arguments["taken"]["number"]] = Moments(before, at, at)
-    return found.get(number)
-
-
-def _found_moments(path: Path, number: int, *, snapshot: bool) -> tuple[Moments, int]:
-    """The moments of a checkpoint, and the segment to read the journal from.
-
-    snapshot: whether that of a segment may stand for what was before. Raises UserError.
-    """
-    told: list[tuple[int, Event]] = []
-    after: list[Header] = []
-    for index in range(len(segments.segments(path)), 0, -1):
-        segment = next(read_segments(path, index))
-        after.append(segment.header)
-        told[:0] = [
-            (position.number - 1, entry.event) for position, entry in segment.entries("checkpoint_")
-        ]
-        moments = moments_of(number, told)
-        if moments is not None:
-            starts = (h for h in after if h.before.number == moments.begun + 1 and usable(h))
-            start = next(starts, None) if snapshot else None
-            return moments, start.index if start is not None else 1
-    raise UserError(f"the journal {path} does not know checkpoint {number}")
-
-
-def _merged(intervals: Sequence[Interval]) -> list[Interval]:
+def merged(intervals: Sequence[Interval]) -> list[Interval]:
     """The same with neighbours made one."""
     merged: list[Interval] = []
     for each in sorted(intervals, key=lambda i: (i.kind, i.epoch, i.span.source, i.span.start)):
@@ -375,38 +245,6 @@ def _merged(intervals: Sequence[Interval]) -> list[Interval]:
         else:
             merged.append(each)
     return merged
-
-
-def _applied(
-    lease: _Lease, leases: Sequence[_Lease], server: int, share: Mapping[str, Any]
-) -> AppliedPush | None:
-    """The last push of a lease that a share holds."""
-    task = lease.task
-    for push in share["pushes"]:
-        if push["worker"] != lease.worker.index or push["incarnation"] < lease.incarnation:
-            continue
-        if push["incarnation"] > lease.incarnation:
-            # A successor has pushed, so all of the lease's pushes are here. If it was
-            # fenced, that told of them; else it had ended before its worker did.
-            if lease.fenced or lease.ended is None:
-                return lease.fenced[server] if server < len(lease.fenced) else None
-            return AppliedPush(push["sequence"], task.id, lease.head)
-        if push["task"] == task.id:
-            return AppliedPush(push["sequence"], task.id, push["records_done"])
-        later = any(
-            each.task.id == push["task"] and each.began > lease.began
-            for each in leases
-            if each.worker == lease.worker and each.incarnation == lease.incarnation
-        )
-        if not later or (lease.ended is not None and not lease.touched):
-            return _NOTHING
-        # It was done, or came so far when it failed.
-        done = task.records if lease.ended is None else lease.head
-        return AppliedPush(push["sequence"], task.id, done)
-    return _NOTHING
-
-
-_NOTHING = AppliedPush(0, 0, 0)
 
 
 def _intervals(task: Task, head: int, touched: int) -> list[Interval]:

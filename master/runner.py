@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from shoal.errors import UserError
-from shoal.master.applied import AppliedPush
+from shoal.master.applied import AppliedPush, LastPush
 from shoal.master.checkpoints import Checkpoints
 from shoal.master.delayed import DelayedStarts
 from shoal.master.failures import Failure
@@ -27,6 +27,7 @@ from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.instructions import (
     AdoptProcess,
     ApplyUpdate,
+    ConfirmServers,
     FenceWorker,
     Instruction,
     KillProcess,
@@ -38,8 +39,6 @@ from shoal.master.instructions import (
 from shoal.master.job import Job
 from shoal.master.journal import JournalError, StalledError
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
-from shoal.master.lost_pushes import LostPushes
-from shoal.master.phases import Phase
 from shoal.master.servers import ServerConnections
 from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.master.status import position
@@ -94,12 +93,6 @@ def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float
     if absences != slot.absences or status.unprotected != slot.unprotected:
         seconds = slot.absent_seconds_before + status.absent_seconds
         job.protection_changed(server, absences, seconds, status.unprotected, now)
-    lost = [
-        LostPushes(WorkerId(each.worker), each.incarnation, each.after, each.upto)
-        for each in status.lost
-    ]
-    if slot.lost.new(lost):
-        job.updates_lost(server, lost, now)
 
 
 def _start_of(server: ServerId, job: Job, now: float) -> Start:
@@ -328,6 +321,8 @@ class Runner:
                 self._updates.submit(partial(self._apply_update, update))
             case TakeCheckpoint(final):
                 threads.submit(self._take_checkpoint, final)
+            case ConfirmServers():
+                threads.submit(self._confirm)
             case RemoveCheckpoints(numbers):
                 threads.submit(self._taker.remove, numbers)
             case _:
@@ -385,6 +380,16 @@ class Runner:
             failure = Failure.internal(message, traceback.format_exc())
             self.apply(lambda job, now: job.fail(failure, now))
 
+    def _confirm(self) -> None:
+        addresses = self._addresses()
+        has: dict[ServerId, tuple[LastPush, ...]] = {}
+        for server, status in self._servers.statuses(addresses, self.position(), pushes=True):
+            has[server] = tuple(map(LastPush.from_message, status.has))
+        if len(has) < len(addresses):
+            self._ending.wait(TICK_SECONDS)
+        told = [has.get(server) for server in addresses]
+        self.apply(lambda job, now: job.servers_confirmed(told, now))
+
     def _fence(self, fence: FenceWorker) -> None:
         worker, incarnation = fence.worker, fence.incarnation
         try:
@@ -422,7 +427,7 @@ class Runner:
         """End the processes: workers before the servers that they may be calling."""
         phase = self.apply(lambda job, _: job.flow.phase)
         workers = [s for s in launcher.running() if isinstance(s.process, WorkerId)]
-        if phase == Phase.SUCCEEDED:
+        if phase.complete:
             launcher.wait_gone(workers, WORKER_FAREWELL_SECONDS)
         launcher.end(workers, GRACE_SECONDS)
         self._poll_once()
@@ -432,6 +437,6 @@ class Runner:
             assert isinstance(start.process, ServerId)
             if address := addresses[start.process]:
                 self._servers.shut_down(start.process, address, f"the job has {phase.state}")
-        if phase == Phase.SUCCEEDED:
+        if phase.complete:
             launcher.wait_gone(servers, GRACE_SECONDS)
         launcher.end(servers, GRACE_SECONDS)

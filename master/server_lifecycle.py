@@ -11,13 +11,21 @@ from dataclasses import replace
 
 from shoal.config import JobConfig
 from shoal.master import supervisor
+from shoal.master.applied import LastPush
+from shoal.master.copies import Piece
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
 from shoal.master.ids import ServerId, Start
-from shoal.master.instructions import AdoptProcess, Instruction, KillProcess, StartProcess
+from shoal.master.instructions import (
+    AdoptProcess,
+    ConfirmServers,
+    Instruction,
+    KillProcess,
+    StartProcess,
+)
 from shoal.master.launcher import Exited
-from shoal.master.lost_pushes import LostPushes
-from shoal.master.membership import Membership, ProcessState
+from shoal.master.membership import Membership, ProcessState, ServerSlot
+from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -39,10 +47,12 @@ class ServerLifecycle:
         self._record = record
         self._members = members
         self._instructions = instructions
+        self._asked = False
 
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with this configuration."""
         self._config = config
+        self._asked = False
 
     def start_all(self, now: float) -> None:
         """Start all servers."""
@@ -51,6 +61,7 @@ class ServerLifecycle:
 
     def adopt_all(self, now: float) -> None:
         """Have those that another master started be found again."""
+        self._asked = False
         for slot in self._members.servers.values():
             if slot.state in (ProcessState.STARTING, ProcessState.ALIVE):
                 slot.started = slot.answered = now
@@ -58,19 +69,20 @@ class ServerLifecycle:
 
     def registered(
         self,
-        server: ServerId,
-        incarnation: int,
-        address: str,
+        slot: ServerSlot,
         restored: str,
         replayed: int,
+        has: Sequence[LastPush],
         now: float,
     ) -> None:
         """As `Job.server_registered`."""
-        slot = self._members.register_server(server, incarnation, address)
         slot.replayed += replayed
         slot.answered = now
         if restored:
-            self._record.note(now, f"{server} is back: {restored}")
+            self._record.note(now, f"{slot.id} is back: {restored}")
+        # At its first start since the job began or was resumed, all workers are new as well.
+        found = self._flow.work.copies.restored(slot.id.index, has, meets=slot.starts > 1)
+        self._found(slot.id, *found, now)
         if self._members.servers_ready:
             self._flow.servers_ready(now)
 
@@ -99,10 +111,43 @@ class ServerLifecycle:
         slot.answered = now  # or it would be killed again before it is gone
         self._instructions.append(KillProcess(Start(server, incarnation)))
 
-    def updates_lost(self, server: ServerId, lost: Sequence[LostPushes], now: float) -> None:
-        """A server's present incarnation lacks these acknowledged updates."""
-        new = self._members.servers[server].lost.add(lost)
-        self._record.note(now, f"{server} has lost {new} acknowledged updates")
+    def tick(self) -> None:
+        """Have the servers asked what they have, where the job waits for that."""
+        if self._flow.phase == Phase.CONFIRMING and self._members.servers_ready and not self._asked:
+            self._asked = True
+            self._instructions.append(ConfirmServers())
+
+    def confirmed(self, has: Sequence[Sequence[LastPush] | None], now: float) -> None:
+        """As `Job.servers_confirmed`."""
+        self._asked = False
+        if self._flow.phase != Phase.CONFIRMING or not self._members.servers_ready:
+            return
+        if any(each is None for each in has):
+            return  # those that did not answer are asked again
+        for server, pushes in enumerate(has):
+            found = self._flow.work.copies.compared(server, pushes or ())
+            self._found(ServerId(server), *found, now)
+        if self._flow.phase == Phase.CONFIRMING:
+            self._flow.confirmed(now)
+
+    def met(self, server: ServerId, told: LastPush, now: float) -> None:
+        """As `Job.worker_met`."""
+        self._found(server, *self._flow.work.copies.met(server.index, told), now)
+
+    def _found(self, server: ServerId, lost: int, pieces: Sequence[Piece], now: float) -> None:
+        """A server lacks updates, and records are to be trained again because of it."""
+        if lost:
+            self._record.note(now, f"{server} has lost {lost} acknowledged updates")
+            if self._config.on_loss == "fail":
+                self._flow.fail(Failure.internal(self._loss(server, lost)), now)
+        self._flow.records_lost(pieces, now)
+
+    def _loss(self, server: ServerId, lost: int) -> str:
+        return (
+            f"parameter server {server} was started again without {lost} updates that it had "
+            "acknowledged, and --on-loss is fail. Go on from the newest checkpoint with: "
+            f"shoal train --resume {self._config.job_dir}"
+        )
 
     def protection_changed(
         self, server: ServerId, absences: int, seconds: float, why: str, now: float

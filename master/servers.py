@@ -93,17 +93,21 @@ class ServerConnections:
         return connection.call(method, request, deadline=deadline, patience=0.0)
 
     def statuses(
-        self, addresses: Mapping[ServerId, str], journal: pb.JournalPosition
+        self,
+        addresses: Mapping[ServerId, str],
+        journal: pb.JournalPosition,
+        *,
+        pushes: bool = False,
     ) -> Iterator[tuple[ServerId, pb.ServerStatus]]:
         """What servers say of themselves, of those that answer; all are asked at once.
 
-        journal: how far it is, which they are told.
+        journal: how far it is, which they are told. pushes: they say also which they have.
         """
         asked = []
         for server, address in addresses.items():
             connection = self._connection(server, address)
             with contextlib.suppress(PeerUnavailableError):  # closed, as the job ends
-                request = pb.ServerStatusRequest(journal=journal)
+                request = pb.ServerStatusRequest(journal=journal, pushes=pushes)
                 answer = connection.start(methods.STATUS, request, STATUS_DEADLINE)
                 asked.append((server, connection, answer))
         for server, connection, answer in asked:

@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.master import outcomes
+from shoal.master.applied import LastPush
 from shoal.master.assignments import WAIT_SECONDS
 from shoal.master.failures import Failure
 from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
@@ -54,6 +55,7 @@ class MasterService:
         return {
             methods.GET_RESTORE: self._get_restore,
             methods.REGISTER_SERVER: self._register_server,
+            methods.WORKER_MET: self._worker_met,
             methods.LEAVE: self._leave,
             methods.REGISTER_WORKER: self._register_worker,
             methods.GET_ROUTING: self._get_routing,
@@ -81,6 +83,7 @@ class MasterService:
                 now,
                 request.restored,
                 request.replayed,
+                tuple(map(LastPush.from_message, request.has)),
             )
         )
         fences = self._runner.answer(lambda job, _: job.members.fences())
@@ -108,6 +111,11 @@ class MasterService:
             )
 
         return self._runner.answer(look)
+
+    def _worker_met(self, request: pb.WorkerMetRequest) -> pb.WorkerMetReply:
+        server, told = ServerId(request.server), LastPush.from_message(request.acknowledged)
+        self._runner.apply(lambda job, now: job.worker_met(server, request.incarnation, told, now))
+        return pb.WorkerMetReply()
 
     def _leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:
         server = ServerId(request.server)
@@ -192,6 +200,7 @@ class MasterService:
             request.loss,
             request.loss_batches,
             dict(request.stage_seconds),
+            request.acknowledged,
         )
         answer, (left_out, _) = self._runner.answer(
             lambda job, now: (
@@ -225,7 +234,14 @@ class MasterService:
             trained = outcomes.Trained(request.records_done, request.records_touched)
         self._runner.answer(
             lambda job, now: job.task_reported(
-                worker, request.incarnation, request.task, outcome, request.version, now, trained
+                worker,
+                request.incarnation,
+                request.task,
+                outcome,
+                request.version,
+                now,
+                trained,
+                request.acknowledged,
             )
         )
         return pb.ReportTaskReply()

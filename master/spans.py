@@ -17,8 +17,8 @@ class Interval:
     """Records [start, end) of a source in one epoch.
 
     kind: "trained" (all servers have acknowledged their gradients), "touched" (some
-    server may have applied them, and the rest was given out again), "lost" (trained, but
-    not in the model that the job went on from) or "failed" (given up).
+    server may have applied them, and the rest was given out again), "lost" (trained, and
+    trained again, since a server has lost it) or "failed" (given up).
     """
 
     kind: str
@@ -33,6 +33,11 @@ class Fate:
     epoch: int
     span: Span
     counts: Counter[str]
+
+    @property
+    def trained(self) -> int:
+        """How often they count as trained."""
+        return self.counts["trained"] - self.counts["lost"]
 
 
 class Coverage:
@@ -67,12 +72,12 @@ class Coverage:
             # Of data that nobody described: accounted for by nothing.
             yield from self._fates(epoch, source, 0)
 
-    def difference(self, other: Coverage, kind: str) -> tuple[int, int]:
-        """Records with an interval of `kind` here and not in `other`, and the other way round."""
+    def difference(self, other: Coverage) -> tuple[int, int]:
+        """Records that count as trained here and not in `other`, and the other way round."""
         both = self.emptied()
         for name, coverage in (("here", self), ("there", other)):
             for fate in coverage.fates():
-                if fate.counts[kind]:
+                if fate.trained:
                     both.add(Interval(name, fate.epoch, fate.span))
         apart: Counter[str] = Counter()
         for fate in both.fates():

@@ -18,10 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shoal.master import poison
+from shoal.master.copies import Piece
 from shoal.master.epochs import Epochs, Order, Spans
 from shoal.master.spans import Coverage, Interval
 from shoal.master.training_queue import TrainingQueue, aligned
 from shoal.master.work import ANYBODY, Asker, Source, Span, Task, TaskIds, pick
+from shoal.proto import shoal_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class TaskBoard:
 
     sources, records_per_task, epochs, seed, max_steps, minibatch_size: as `Epochs` takes them.
     next_id: gives task ids.
+    taken_back: what counted as trained and is trained again, as "lost", and also as "touched"
+        where some server still has it.
     """
 
     def __init__(
@@ -82,6 +86,8 @@ class TaskBoard:
         self._next_id = next_id
         self._requeued: deque[Task] = deque()
         self._queue = TrainingQueue()
+        # Lost by a server: trained again also where no more tasks are given out.
+        self._lost: deque[Task] = deque()
         self._leases: dict[int, _Lease] = {}
         self._trained_once = 0
         self._repeated = 0
@@ -90,6 +96,7 @@ class TaskBoard:
         self._repeats: list[Interval] = []
         self._not_done: list[Interval] = []
         self.given_up: list[Interval] = []
+        self.taken_back: list[Interval] = []
         self.tasks_total = self._epochs.tasks
         self.tasks_done = 0
         self.epoch = 0
@@ -115,10 +122,10 @@ class TaskBoard:
         self.epoch = max((each.epoch for each in intervals), default=0)
         for interval in (*intervals, *self._planned()):
             coverage.add(interval)
-        for left in (self._requeued, self._queue, self._leases):
+        for left in (self._lost, self._requeued, self._queue, self._leases):
             left.clear()
         self._trained_once = self._repeated = self._failed = 0
-        for kept in (self._bad, self._repeats, self._not_done, self.given_up):
+        for kept in (self._bad, self._repeats, self._not_done, self.given_up, self.taken_back):
             kept.clear()
         missing: dict[int, list[tuple[int, int, int, int]]] = {
             epoch: [] for epoch in range(self.epoch + 1)
@@ -166,7 +173,7 @@ class TaskBoard:
             coverage.add(interval)
         found = list(self._repeats)
         leased = (lease.task for lease in self._leases.values())
-        for task in (*self._requeued, *leased, *self._queue):
+        for task in (*self._lost, *self._requeued, *leased, *self._queue):
             assert task.span is not None
             coverage.add(Interval("open", task.epoch, task.span))
             if before := task.trained_before:
@@ -179,7 +186,7 @@ class TaskBoard:
 
     def waits(self, task_id: int) -> bool:
         """Whether the task of this id was never given out."""
-        queued = any(task.id == task_id for task in self._requeued)
+        queued = any(task.id == task_id for task in (*self._lost, *self._requeued))
         return queued or self._queue.waits(task_id) or task_id >= self._next_id.next
 
     def stop(self) -> None:
@@ -192,20 +199,25 @@ class TaskBoard:
     @property
     def finished(self) -> bool:
         """Whether no record is pending, or to be trained, and no task leased."""
-        return not self._leases and (self._stopped or not self.ledger().pending)
+        if self._leases or self._lost:
+            return False
+        return self._stopped or not self.ledger().pending
 
     @property
     def all_leased(self) -> bool:
         """Whether no task is left to be taken, unless a dead worker's comes back."""
+        if self._lost:
+            return False
         if self._stopped:
             return True
         return not (self._requeued or self._queue or self.epoch + 1 < self._epochs.count)
 
     def more_than(self, count: int) -> bool:
         """Whether more than `count` tasks of this epoch and the next can still be taken."""
+        left = len(self._lost)
         if self._stopped:
-            return count < 0
-        left = len(self._requeued) + len(self._queue)
+            return left > count
+        left += len(self._requeued) + len(self._queue)
         if left <= count and self.epoch + 1 < self._epochs.count:
             left += self._epochs.size(self.epoch + 1)[0]
         return left > count
@@ -217,14 +229,17 @@ class TaskBoard:
         The next epoch is opened as soon as the queue is empty: nobody waits for the
         last tasks of an epoch.
         """
-        if self._stopped:
-            return None
-        if not self._requeued and not self._queue and self.epoch + 1 < self._epochs.count:
-            self._open_epoch(self.epoch + 1)
-        task = pick(self._requeued, asker) or self._queue.take()
+        task = pick(self._lost, asker)
+        if task is None and not self._stopped:
+            task = self._next(asker)
         if task is not None:
             self._leases[task.id] = _Lease(task)
         return task
+
+    def _next(self, asker: Asker) -> Task | None:
+        if not self._requeued and not self._queue and self.epoch + 1 < self._epochs.count:
+            self._open_epoch(self.epoch + 1)
+        return pick(self._requeued, asker) or self._queue.take()
 
     def _credit(self, lease: _Lease, done: int) -> None:
         done = min(done, lease.task.records)
@@ -301,7 +316,7 @@ class TaskBoard:
         rest = self._take_back(task_id, done_by_all, done_by_any)
         if rest is None or rest.span is None:
             return None
-        if self._stopped:
+        if self._stopped and not task.again:
             self._requeue([rest], first=True)
             return None
         # By the lease's own span: whether it came further is among what is judged.
@@ -318,14 +333,33 @@ class TaskBoard:
 
     def _requeue(self, pieces: Iterable[Task], *, first: bool) -> None:
         tasks = self._without_bad(replace(each, id=self._next_id()) for each in pieces)
-        if first:
+        if tasks and tasks[0].again:
+            self._lost.extend(tasks)
+        elif first:
             self._requeued.extendleft(reversed(tasks))
         else:
             self._requeued.extend(tasks)
 
+    def train_again(self, pieces: Iterable[Piece]) -> None:
+        """Give out records again that count as trained, and that a server has lost."""
+        for piece in pieces:
+            self._repeated -= piece.repeated
+            self._trained_once -= len(piece.span) - piece.repeated
+            kinds = ("lost", "touched") if piece.elsewhere or piece.repeated else ("lost",)
+            for kind in kinds:
+                self.taken_back.append(Interval(kind, piece.epoch, piece.span))
+            for span in piece.span.pieces(self._records_per_task):
+                before = len(span) if len(kinds) > 1 else 0
+                task = Task(0, pb.TRAIN, span, piece.epoch, trained_before=before, again=True)
+                self.tasks_total += 1
+                self._requeue([task], first=False)
+
     def exclude(self, source: str, record: int) -> None:
         """Give a record up in every epoch; a lease that holds it will fail by itself."""
         self._bad[source].add(record)
+        again = self._without_bad(self._lost)
+        self._lost.clear()
+        self._lost.extend(again)
         if self._stopped:
             return  # what was not given out is not reached
         tasks = self._without_bad(self._requeued)
@@ -373,8 +407,10 @@ class TaskBoard:
 
     def check(self) -> None:
         """Raise AssertionError unless the counts agree with the queues, for tests."""
-        waiting = sum(task.records for task in self._requeued) + self._queue.records
-        assert waiting == sum(task.records for task in (*self._requeued, *self._queue))
+        again = sum(task.records for task in (*self._lost, *self._requeued))
+        waiting = again + self._queue.records
+        tasks = (*self._lost, *self._requeued, *self._queue)
+        assert waiting == sum(task.records for task in tasks)
         assert len(self._queue) == len(list(self._queue))
         leased = sum(lease.task.records - lease.done for lease in self._leases.values())
         opened = sum(self._epochs.size(epoch)[1] for epoch in range(self.epoch + 1))

@@ -89,6 +89,7 @@ class Task:
     failures, crashes: of earlier leases at just this span. failed_on: index of the worker
         that failed last, -1 for none. suspect: cut out of a span that failed (poison.py).
     skipped: FINISH_PREDICTION: positions in the whole input of records given up.
+    again: TRAIN: its records were trained, and a server has lost their gradients.
     """
 
     id: int
@@ -104,6 +105,7 @@ class Task:
     failed_on: int = -1
     suspect: bool = False
     skipped: tuple[int, ...] = ()
+    again: bool = False
 
     @property
     def records(self) -> int:
@@ -168,6 +170,11 @@ class TaskQueue:
     def waiting(self) -> int:
         """Tasks that are not given out."""
         return len(self._waiting)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a worker is at one of them."""
+        return bool(self._leased)
 
     def leases(self, task_id: int) -> bool:
         """Whether the task is one of these and given out."""

@@ -192,6 +192,7 @@ class WorkerLifecycle:
             return
         slot.fenced = True
         pushes = self._flow.updates.counted(worker, pushes)
+        self._flow.fenced(worker, incarnation, pushes, now)
         self._flow.updates.forget(worker)
         task, ahead = self._leases.take_back(worker)
         if task is not None:

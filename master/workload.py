@@ -14,6 +14,7 @@ from shoal.config import JobConfig
 from shoal.errors import without_secrets
 from shoal.flags import flag
 from shoal.master import outcomes
+from shoal.master.copies import Copies
 from shoal.master.evaluation import EvaluationResult, Evaluations
 from shoal.master.failures import Failure
 from shoal.master.followups import FollowUps
@@ -45,11 +46,16 @@ class Workload:
 
     board: the training tasks, once the data is known. evaluations: the rounds, likewise,
     where there is data for them. rules: of callbacks(). follow_ups: of evaluations.
-    failures: of ranges.
+    failures: of ranges. copies: what servers have of the training records.
     """
 
     def __init__(self, config: JobConfig, record: JobRecord) -> None:
         self._config = config
+        self.copies = Copies(
+            config.num_ps,
+            tracks=config.command == "train" and not config.sync,
+            retrain=config.on_loss == "retrain",
+        )
         self._next_id = TaskIds()
         self._prediction: tuple[Source, ...] = ()
         self._queue: TaskQueue | None = None  # of the phases without board or rounds
@@ -76,6 +82,16 @@ class Workload:
     def given_up(self) -> Sequence[Interval]:
         """Training records given up one by one, in the order of that, in each epoch."""
         return () if self.board is None else self.board.given_up
+
+    @property
+    def taken_back(self) -> Sequence[Interval]:
+        """Training records that are trained again, as `TaskBoard.taken_back`."""
+        return () if self.board is None else self.board.taken_back
+
+    @property
+    def exporting(self) -> bool:
+        """Whether a worker is at the one task of a phase."""
+        return self._queue is not None and self._queue.under_way
 
     @property
     def tasks(self) -> tuple[int, int]:
@@ -264,13 +280,14 @@ class Workload:
 
     def progress(self, task: Task, records_done: int) -> None:
         """All servers have acknowledged the first records of a leased TRAIN task."""
-        if task.kind == pb.TRAIN and self.board is not None:
-            self.board.progress(task.id, records_done)
+        if task.kind == pb.TRAIN:
+            self.progress_of(task.id, records_done)
 
     def progress_of(self, task_id: int, records_done: int) -> None:
         """As `progress`, for a task of which only the id is known. Raises KeyError."""
         if records_done and self.board is not None:
             self.board.progress(task_id, records_done)
+            self.copies.progressed(task_id, records_done)
 
     def done(self, task: Task) -> int:
         """Records of a leased task that all servers have acknowledged, as far as told."""

@@ -116,6 +116,7 @@ SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply, thre
 
 GET_RESTORE = Method(MASTER, "GetRestore", pb.RestoreRequest, pb.RestoreReply)
 REGISTER_SERVER = Method(MASTER, "RegisterServer", pb.RegisterServerRequest, pb.RegisterServerReply)
+WORKER_MET = Method(MASTER, "WorkerMet", pb.WorkerMetRequest, pb.WorkerMetReply)
 LEAVE = Method(MASTER, "Leave", pb.LeaveRequest, pb.LeaveReply)
 REGISTER_WORKER = Method(MASTER, "RegisterWorker", pb.RegisterWorkerRequest, pb.RegisterWorkerReply)
 GET_ROUTING = Method(MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply)

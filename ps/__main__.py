@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 SHUTDOWN_GRACE_SECONDS = 5.0
 """Time for calls under way, once asked to end."""
+
+TELL_SECONDS = 5.0
+"""For the master to answer while a worker waits for this server."""
 
 LOOK_SECONDS = 1.0
 """Between looks whether the master is there, which asks about once a second."""
@@ -114,12 +118,14 @@ def main(
                 restored=restored,
                 replayed=server.registration.replayed,
                 journal=server.seen.position,
+                has=server.last_pushes(),
+                checkpoint=server.registration.restored,
             )
+            if server.registration.restarted:
+                server.registration.meetings.tell = _teller(index, incarnation, connection)
             _register(server, request, connection)
             if job.durability == "log":
                 server.look_after_log()
-            else:
-                connection.close()  # it has no more questions
             _serve_until_orphaned(server, job.master_timeout_seconds)
             if server.leaving.is_set():
                 request_to_leave = pb.LeaveRequest(server=index, incarnation=incarnation)
@@ -169,6 +175,21 @@ def _restore(
     restored = server.registration.restore(plan)
     logger.info("%s", restored)
     return restored
+
+
+def _teller(
+    index: int, incarnation: int, connection: rpc.Connection
+) -> Callable[[pb.LastPush], object]:
+    """Has the master hear what a worker was told by earlier incarnations of this server."""
+
+    def tell(acknowledged: pb.LastPush) -> object:
+        request = pb.WorkerMetRequest(
+            server=index, incarnation=incarnation, acknowledged=acknowledged
+        )
+        # Without waiting for a master that is away: the worker registers again.
+        return connection.call(methods.WORKER_MET, request, deadline=TELL_SECONDS, patience=0.0)
+
+    return tell
 
 
 def _register(

@@ -1,7 +1,7 @@
 """A server that is started again: what it restores, and which workers have met it since.
 
-Owns the choice of the checkpoint, and the count of updates that are lost: those that the
-server's earlier incarnation acknowledged after the checkpoint. Reading a share is
+Owns the choice of the checkpoint, and that the master hears what each worker had been told
+by earlier incarnations: what of it is lost is the master's to say. Reading a share is
 checkpoint.py's.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import open_storage
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import WireError
+from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import restore
 from shoal.ps.pushes import PushRegister
@@ -25,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 def newest_share(
     plan: pb.RestoreReply, server: int, routing: Routing, pushes: PushRegister
-) -> tuple[ServerModel | None, str]:
-    """The model of the newest checkpoint of `plan` that is good, and what was done in words.
+) -> tuple[ServerModel | None, int, str]:
+    """The model of the newest checkpoint of `plan` that is good, its number, and what was done.
 
-    None if there is none.
+    None and 0 if there is none.
     """
     refused = []
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
@@ -39,11 +40,14 @@ def newest_share(
             logger.error("checkpoint %d is refused: %s", number, error)
             refused.append(f"warning: a checkpoint is refused: {error}; ")
         else:
-            return model, f"{''.join(refused)}it has restored checkpoint {number}"
+            return model, number, f"{''.join(refused)}it has restored checkpoint {number}"
     if plan.saved:
-        return None, f"{''.join(refused)}it has no checkpoint; its rows are those of --restore-from"
-    return None, (
-        f"{''.join(refused)}warning: there is no good checkpoint; its rows have INITIAL VALUES"
+        said = "it has no checkpoint; its rows are those of --restore-from"
+        return None, 0, f"{''.join(refused)}{said}"
+    return (
+        None,
+        0,
+        (f"{''.join(refused)}warning: there is no good checkpoint; its rows have INITIAL VALUES"),
     )
 
 
@@ -51,15 +55,18 @@ class Meetings:
     """Which workers have registered with this incarnation of the server.
 
     A worker that has not is sent to do it before anything else: so it learns that the
-    server is another one, and the server what it had told the worker before.
-    lost: updates that were acknowledged and are not there any more, of each worker.
+    server is another one, and the master what the server had told the worker before, ahead of
+    any push of it that could hide what is missing.
+
+    again: the server was started again. tell: has the master hear of a worker's last push
+    that was acknowledged; None where nobody needs to.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._met: set[tuple[int, int]] = set()
         self.again = False
-        self.lost: list[pb.LostPushes] = []
+        self.tell: Callable[[pb.LastPush], object] | None = None
 
     def require(self, caller: pb.PushIdentity) -> None:
         """Raises WireError(NOT_REGISTERED) for a worker that has not met a restarted server."""
@@ -69,19 +76,18 @@ class Meetings:
                 f"worker {caller.worker} has not registered since this server was started again",
             )
 
-    def meet(self, caller: pb.PushIdentity, pushes: PushRegister) -> None:
-        """A worker registers; the last of its pushes that was acknowledged is `caller`."""
+    def meet(self, acknowledged: pb.LastPush) -> None:
+        """A worker registers; the last of its pushes that was acknowledged.
+
+        Raises WireError(NOT_READY) if the master cannot hear of it now.
+        """
+        who = acknowledged.identity.worker, acknowledged.identity.incarnation
+        if self.tell is not None and who not in self._met:
+            try:
+                self.tell(acknowledged)
+            except (PeerUnavailableError, WireError) as error:
+                raise WireError(
+                    pb.NOT_READY, f"the master has not heard of worker {who[0]} yet: {error}"
+                ) from error
         with self._lock:
-            who = caller.worker, caller.incarnation
-            if self.again and who not in self._met:
-                applied = pushes.applied(*who)
-                if caller.sequence > applied:
-                    self.lost.append(
-                        pb.LostPushes(
-                            worker=caller.worker,
-                            incarnation=caller.incarnation,
-                            after=applied,
-                            upto=caller.sequence,
-                        )
-                    )
             self._met.add(who)

@@ -119,6 +119,23 @@ class PushRegister:
         worker = self._workers.get(index)
         return worker.sequence if worker and worker.incarnation == incarnation else 0
 
+    def last(self) -> list[pb.LastPush]:
+        """The last push applied of each worker. Waits for those under way."""
+        with self.paused() as applied:
+            return [
+                pb.LastPush(
+                    identity=pb.PushIdentity(
+                        worker=each["worker"],
+                        incarnation=each["incarnation"],
+                        sequence=each["sequence"],
+                    ),
+                    task=each["task"],
+                    records_done=each["records_done"],
+                )
+                for each in applied
+                if each["sequence"]
+            ]
+
     def restore(self, applied: list[dict[str, Any]]) -> None:
         """Take what `paused` gave as applied."""
         with self._lock:

@@ -27,7 +27,9 @@ class Registration:
     """The model of one server.
 
     ownership: of its ids. log: that of its updates, once there is one.
-    replayed: pushes of the log that were done again.
+    replayed: pushes of the log that were done again. restored: the number of the checkpoint
+    that it was restored from; 0 for none. restarted: an earlier incarnation served in this course
+    of the job.
     """
 
     def __init__(self, server: int, ownership: Ownership, pushes: PushRegister) -> None:
@@ -39,7 +41,8 @@ class Registration:
         self._saved: SavedRows | None = None
         self.log: UpdateLog | None = None
         self.meetings = Meetings()
-        self.replayed = 0
+        self.replayed = self.restored = 0
+        self.restarted = False
 
     @property
     def model(self) -> ServerModel:
@@ -79,7 +82,11 @@ class Registration:
         if request.HasField("caller"):
             if self.meetings.again:
                 self._model.continue_from(request.known_version)
-            self.meetings.meet(request.caller, self._pushes)
+            self.meetings.meet(
+                pb.LastPush(
+                    identity=request.caller, task=request.task, records_done=request.records_done
+                )
+            )
         return pb.RegisterReply(
             server=self._server,
             dense_initialized=self._model.dense_initialized,
@@ -114,12 +121,14 @@ class Registration:
         Before anything is served.
         """
         self.meetings.again = True
+        self.restarted = plan.replay
         found = False
         done = ""
 
         def restored() -> ServerModel | None:
             nonlocal found, done
-            model, done = newest_share(plan, self._server, self._ownership.routing, self._pushes)
+            routing = self._ownership.routing
+            model, self.restored, done = newest_share(plan, self._server, routing, self._pushes)
             found = model is not None
             return model
 

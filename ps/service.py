@@ -288,10 +288,11 @@ class ParameterServer:
             routing_epoch=self.ownership.routing.epoch,
             pulls=self._pulls,
             duplicate_pushes=self._pushes.duplicates,
-            lost=list(self.registration.meetings.lost),
             held=len(self._held),
             held_log_bytes=len(self.held_logs),
         )
+        if request.pushes:
+            status.has.extend(self.last_pushes())
         if self._log is not None:
             self._log.describe(status)
         if (model := self.registration.model_if_any) is not None:
@@ -306,6 +307,10 @@ class ParameterServer:
             ):
                 status.tables.add(name=spec.name, rows=len(store), memory_bytes=memory.value())
         return status
+
+    def last_pushes(self) -> list[pb.LastPush]:
+        """The last push applied of each worker."""
+        return self._pushes.last()
 
     def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
         """Ask the process to end; the answer is sent first."""

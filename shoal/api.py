@@ -46,10 +46,17 @@ def predict(*, display: Display | None = None, **fields: Any) -> JobResult:
 def _run(command: str, display: Display | None, fields: dict[str, Any]) -> JobResult:
     result = run_job(_config(command, fields), display or default_display())
     if result.state != "succeeded":
-        failure = result.failure or {"message": f"the job was {result.state}"}
+        failure = result.failure or {"message": _unsuccessful(result)}
         text = "\n".join(filter(None, (failure["message"], failure.get("traceback"))))
         raise JobFailedError(text, result)
     return result
+
+
+def _unsuccessful(result: JobResult) -> str:
+    if result.state == "degraded":
+        records = result.servers.get("lost_records", 0)
+        return f"the job is degraded: the updates of {records:,} records stay lost"
+    return f"the job was {result.state}"
 
 
 def _config(command: str, fields: dict[str, Any]) -> JobConfig:

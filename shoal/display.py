@@ -38,7 +38,7 @@ BAR_COLUMNS = 24
 FAILED = ": the job failed: "
 """In the master's message of a failure, which status and result have too."""
 
-ENDED = ("succeeded", "failed", "stopped")
+ENDED = ("succeeded", "degraded", "failed", "stopped")
 
 
 def default_display() -> Display:

@@ -199,6 +199,14 @@ class JobOptions(KubernetesOptions):
         commands="train",
         choices=("checkpoint", "log"),
     )
+    on_loss: str = option(
+        "What becomes of training records whose updates a server has lost by its death. retrain: "
+        "they are trained again. accept: they stay lost, and the job ends as degraded. fail: the "
+        "job fails, to be resumed from its checkpoint.",
+        "retrain",
+        commands="train",
+        choices=("retrain", "accept", "fail"),
+    )
     log_mb: int = option(
         "With --durability=log, megabytes that the log of one server may take, where it is kept. "
         "At half of it a checkpoint is taken; at all of it pushes wait for that.",

@@ -90,7 +90,7 @@ Rows = list[tuple[str, Text]]
 
 def rows(result: JobResult) -> Rows:
     """What the report says: names, and their values."""
-    styles = {"succeeded": "bold green", "failed": "bold red"}
+    styles = {"succeeded": "bold green", "degraded": "bold red", "failed": "bold red"}
     found: Rows = []
 
     def add(name: str, value: str, style: str = "") -> None:
@@ -125,19 +125,26 @@ def rows(result: JobResult) -> Rows:
         if slots.get("deaths"):
             add(f"{role} starts", f"{slots['starts']} ({slots['deaths']} died)")
     if result.servers.get("deaths"):
-        lost = result.servers["lost_pushes"]
-        add("updates lost", counted(lost, "push", "pushes"), "bold red" if lost else "")
+        add("updates lost", *_loss(result.servers))
     if absent := result.log.get("unprotected", {}).get("times"):
         seconds = result.log["unprotected"]["seconds"]
         text = f"{counted(absent, 'time')}, for {seconds:.1f} s in all: a death then would have "
         add("no protection", f"{text}lost updates", "bold red")
     if text := checkpoints_text(result.checkpoints):
         add("checkpoints", text)
-    if result.output and result.state == "succeeded":
+    if result.output and result.state in ("succeeded", "degraded"):
         add("output", shown_path(result.output))
     if result.job_dir.is_dir():  # not if the job ran in a cluster and was followed elsewhere
         add("job folder", f"{shown_path(result.job_dir)} (logs/, result.json)")
     return found
+
+
+def _loss(servers: Mapping[str, int]) -> tuple[str, str]:
+    """What parameter servers have lost by their deaths, what became of it, and its style."""
+    lost = counted(servers["lost_pushes"], "push", "pushes")
+    if stayed := servers.get("lost_records", 0):
+        return f"{lost}; of {counted(stayed, 'record')} they STAY LOST", "bold red"
+    return f"{lost}, whose records were trained again" if servers["lost_pushes"] else lost, ""
 
 
 def _title(result: JobResult) -> str:

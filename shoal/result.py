@@ -14,7 +14,8 @@ from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_U
 class JobResult:
     """The result of a job that has ended, however it ended.
 
-    state: "succeeded", "failed" or "stopped".
+    state: "succeeded", "degraded" (it came to its end, and updates stay lost), "failed" or
+        "stopped".
     metrics: of the last evaluation, by name; None stands for a NaN.
     evaluations: all of them, {version, epoch, metrics, records}.
     ledger: training records of all epochs: total, trained_once, repeated, failed, and

@@ -26,7 +26,10 @@ TRAINING = "training"
 
 
 class Progress:
-    """What the worker has done; shared by the loop and the heartbeat thread."""
+    """What the worker has done; shared by the loop and the heartbeat thread.
+
+    acknowledged: its last push that all servers have, by sequence.
+    """
 
     def __init__(self, *, keep_steps: bool = False) -> None:
         """keep_steps: the master wants to hear of each step."""
@@ -34,6 +37,7 @@ class Progress:
         self._task = 0
         self._records_done = self._steps_done = 0
         self._version = 0
+        self.acknowledged = 0
         self._loss_sum = 0.0
         self._loss_batches = 0
         self._stages: defaultdict[str, float] = defaultdict(float)
@@ -54,10 +58,13 @@ class Progress:
             self._records_done = self._steps_done = 0
             self._abandoned = False
 
-    def add(self, records_done: int, version: int, loss: float | None) -> None:
+    def add(
+        self, records_done: int, version: int, loss: float | None, acknowledged: int = 0
+    ) -> None:
         """A batch was acknowledged by all servers."""
         with self._lock:
             self._records_done = records_done
+            self.acknowledged = max(self.acknowledged, acknowledged)
             self._steps_done += 1
             self._version = max(self._version, version)
             if loss is not None:
@@ -81,15 +88,20 @@ class Progress:
         version: int,
         loss: float,
         left_out: Sequence[tuple[int, str]],
+        acknowledged: int = 0,
     ) -> None:
-        """A step is done; left_out: (records, why) of its minibatches that were left out."""
+        """A step is done.
+
+        left_out: (records, why) of its minibatches that were left out. acknowledged: the last
+        push that all servers have, by sequence.
+        """
         with self._lock:
             for records, why in left_out:
                 self._left_out[0] += 1
                 self._left_out[1] += records
                 self._left_out_why = why
                 self.untold = True
-        self.add(records_done, version, loss if math.isfinite(loss) else None)
+        self.add(records_done, version, loss if math.isfinite(loss) else None, acknowledged)
 
     def trained(self, records: int) -> tuple[int, int]:
         """Of the present task, which has so many records: those done, and those touched.
@@ -151,6 +163,7 @@ class Progress:
                 left_out=self._left_out[0],
                 left_out_records=self._left_out[1],
                 left_out_why=self._left_out_why,
+                acknowledged=self.acknowledged,
             )
             self.untold = False
             self._loss_sum, self._loss_batches = 0.0, 0

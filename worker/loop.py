@@ -177,6 +177,7 @@ class Worker:
         if self._progress.untold:
             self._heartbeat.beat()  # what was left out is told before the task counts as done
         report.version = self._servers.version
+        report.acknowledged = self._progress.acknowledged
         faults.point("task-done")
         self._master.call(methods.REPORT_TASK, report)
         self._progress.begin(0)

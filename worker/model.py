@@ -331,6 +331,11 @@ class ServedModel:
         """The highest server version seen."""
         return self._servers.version
 
+    @property
+    def acknowledged(self) -> int:
+        """The last push that all servers have acknowledged, by sequence; 0 for none."""
+        return self._servers.acknowledged
+
     # ------------------------------------------------------------ evaluation, prediction
 
     def predict_batch(self, features: Any) -> Any:

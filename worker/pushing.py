@@ -50,12 +50,15 @@ class Push:
 
 
 class Pusher:
-    """Pushes, for one thread. value_type: as ServerGroup's."""
+    """Pushes, for one thread. value_type: as ServerGroup's.
+
+    acknowledged: the last push that all servers have, by sequence.
+    """
 
     def __init__(self, calls: ServerCalls, value_type: pb.DataType) -> None:
         self._calls = calls
         self._value_type = value_type
-        self._sequence = 0
+        self._sequence = self.acknowledged = 0
         # Of each server, what it has acknowledged and no pull was seen to have.
         self._unseen: list[list[int]] = [[] for _ in range(len(calls))]
 
@@ -89,6 +92,11 @@ class Pusher:
                 for server, request in requests.items()
             }
             refusals: dict[int, WireError] = {}
+            last = pb.LastPush(
+                identity=pb.PushIdentity(sequence=self._sequence),
+                task=push.task,
+                records_done=push.records_done,
+            )
             for server, answer in answers.items():
                 try:
                     frame = calls.finish(server, methods.PUSH, requests[server], answer)
@@ -99,13 +107,14 @@ class Pusher:
                     continue
                 reply, _ = frames.decode(frame, pb.PushReply)
                 staleness = max(staleness, reply.staleness)
-                calls.acknowledged(server, self._sequence)
+                calls.acknowledged(server, last)
                 if not push.hold:
                     self._unseen[server].append(self._sequence)
                 calls.see(server, reply.version)
                 if server != max(answers):
                     faults.point("between-acknowledgements")
             if not refusals:
+                self.acknowledged = self._sequence
                 return staleness
             # A refusal changes nothing on that server: what it was to get goes out
             # again under a new number, routed by the new table.

@@ -11,6 +11,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
+
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
@@ -39,8 +42,9 @@ class ServerCalls:
         *,
         token: str,
         patience: float,
+        from_the_beginning: bool = False,
     ) -> None:
-        """Register with the master. token: of the job. patience: as ServerGroup's."""
+        """Register with the master. token: of the job. The others: as ServerGroup's."""
         self._master = master
         reply = master.call(
             methods.REGISTER_WORKER,
@@ -61,9 +65,11 @@ class ServerCalls:
             for server, address in enumerate(reply.servers)
         ]
         self._spec = pb.ModelSpec()
-        self.dense = DenseValues(len(self))
+        self.dense = self._given = DenseValues(len(self))
+        if from_the_beginning:
+            self._given = DenseValues(len(self))
         self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
-        self._acknowledged = [0] * len(self)
+        self._acknowledged = [pb.LastPush()] * len(self)
         self._known_versions = [0] * len(self)
         self.version = 0
 
@@ -82,23 +88,38 @@ class ServerCalls:
 
     # ------------------------------------------------------------ registering
 
-    def register(self, spec: pb.ModelSpec) -> None:
-        """Register the model with all servers; those without dense values get `dense`."""
+    def register(
+        self,
+        spec: pb.ModelSpec,
+        trainable: npt.NDArray[np.float32],
+        state: npt.NDArray[np.float32],
+    ) -> None:
+        """Register the model with all servers; those without dense values get these.
+
+        A server that is without any later on gets these too, or `dense`.
+        """
         self._spec = spec
+        for values in (self.dense, self._given):
+            values.set(trainable, state)
         for server in range(len(self)):
             self._join(server)
 
     def _join(self, server: int) -> None:
         """Register with one server; again if it was started again, which then knows nobody."""
-        caller = pb.PushIdentity(sequence=self._acknowledged[server])
+        last = self._acknowledged[server]
+        caller = pb.PushIdentity(sequence=last.identity.sequence)
         caller.MergeFrom(self.caller)
         request = pb.RegisterRequest(
-            model=self._spec, caller=caller, known_version=self._known_versions[server]
+            model=self._spec,
+            caller=caller,
+            known_version=self._known_versions[server],
+            task=last.task,
+            records_done=last.records_done,
         )
         reply = self._circuits[server].call(methods.REGISTER, request)
         self.see(server, reply.version)
         if not reply.dense_initialized:
-            frame = frames.encode(pb.InitializeDenseRequest(), self.dense.of(server))
+            frame = frames.encode(pb.InitializeDenseRequest(), self._given.of(server))
             self._circuits[server].call(methods.INITIALIZE_DENSE, frame)
 
     def see(self, server: int, version: int) -> None:
@@ -106,9 +127,9 @@ class ServerCalls:
         self._known_versions[server] = max(self._known_versions[server], version)
         self.version = max(self.version, version)
 
-    def acknowledged(self, server: int, sequence: int) -> None:
-        """A server has applied the push of this number, and all before."""
-        self._acknowledged[server] = sequence
+    def acknowledged(self, server: int, push: pb.LastPush) -> None:
+        """A server has applied this push, and all before."""
+        self._acknowledged[server] = push
 
     # ------------------------------------------------------------ calling
 

@@ -45,15 +45,24 @@ class ServerGroup:
         cache_bytes: int = 0,
         cache_staleness: int = 0,
         whole_updates: bool = False,
+        from_the_beginning: bool = False,
     ) -> None:
         """token: of the job. patience: seconds that a server may be away until calls fail.
 
         value_type: how rows and their gradients travel. cache_bytes, cache_staleness: as
         `RowCache` takes them; no bytes, no cache.
         whole_updates: pulls are of one update on all servers (--sync).
+        from_the_beginning: a server that has lost its dense values gets the first ones, as all
+        records are trained again that it had; or else those that this worker pulled last.
         """
         self._calls = ServerCalls(
-            master, worker, incarnation, cancelled, token=token, patience=patience
+            master,
+            worker,
+            incarnation,
+            cancelled,
+            token=token,
+            patience=patience,
+            from_the_beginning=from_the_beginning,
         )
         self._cache_size = cache_bytes, cache_staleness
         self.pulls = Puller(self._calls, cancelled, value_type, whole_updates=whole_updates)
@@ -68,6 +77,11 @@ class ServerGroup:
         return self._calls.version
 
     @property
+    def acknowledged(self) -> int:
+        """The last push that all servers have acknowledged, by sequence; 0 for none."""
+        return self._pushes.acknowledged
+
+    @property
     def routing(self) -> Routing:
         """The routing table, as last fetched."""
         return self._calls.routing
@@ -79,8 +93,7 @@ class ServerGroup:
     def register(self, spec: pb.ModelSpec, trainable: Float32, state: Float32) -> None:
         """Register the model with all servers; the first worker's dense values count."""
         self.pulls.register([table.dim for table in spec.tables], *self._cache_size)
-        self._calls.dense.set(trainable, state)
-        self._calls.register(spec)
+        self._calls.register(spec, trainable, state)
 
     def pull(
         self, calls: Sequence[Sequence[Int64]], *, training: bool, exact: bool = False

@@ -66,6 +66,7 @@ class TrainingTasks:
         report.stop_training = self._model.callbacks.stop_reason()
         report.records_done = task.range.end - task.range.start
         report.version = self._model.version
+        report.acknowledged = self._progress.acknowledged
 
     def done(self, task: pb.Task, after: pb.Task) -> None:
         """Report a task; the one `after` it, leased ahead, goes on."""

@@ -117,4 +117,6 @@ def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) 
     model.push(step.push)
     if pace is not None:
         pace.applied()
-    progress.add_step(step.records_done, model.version, step.loss, step.left_out)
+    progress.add_step(
+        step.records_done, model.version, step.loss, step.left_out, model.acknowledged
+    )

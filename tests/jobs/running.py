@@ -54,6 +54,12 @@ class Ended:
     def ledger(self):
         return self.result["ledger"]
 
+    def degraded(self):
+        """Self, checked: the job came to its end, and updates stayed lost."""
+        assert self.code == 1, self.out + self.err
+        assert self.result["state"] == "degraded"
+        return self
+
     def succeeded(self):
         """Self, checked: the job succeeded and its ledger adds up."""
         assert self.code == 0, self.out + self.err
@@ -235,15 +241,15 @@ class RunningJob:
         return Ended(code, out, err, result)
 
 
-def audited(folder):
-    """What `shoal audit --json` says of a job, which must be that all is accounted for."""
+def audited(folder, *, clean=True):
+    """What `shoal audit --json` says of a job; clean: that all is accounted for, or not."""
     done = subprocess.run(
         [sys.executable, "-m", "shoal", "audit", str(folder.path), "--json"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == (0 if clean else 1), done.stdout + done.stderr
     return json.loads(done.stdout)
 
 

@@ -1,13 +1,18 @@
 """Parameter servers really killed: what comes back, what is lost, and that it is counted."""
 
+import os
+import shutil
 import signal
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
 from shoal.checkpoints.storage import LocalStorage
+from shoal.native import ids
 from shoal.proto import faults
+from shoal.proto.routing import Routing
 from tests.jobs.running import RunningJob, audited, until
 from tests.jobs.test_exactly_once import SERIAL, applied
 
@@ -19,24 +24,22 @@ def counting(numbered, tmp_path):
     """Start a job of zoo/counting.py: 480 records in 48 pushes to each of two servers."""
 
     def start(name, environment, **fields):
-        return RunningJob(
-            "train",
-            tmp_path,
-            name,
-            environment=environment,
-            training_data=numbered[0],
-            output=tmp_path / "out",
-            num_ps=2,
-            num_minibatches_per_task=4,
-            **SERIAL,
-            **fields,
-        )
+        values = {
+            "training_data": numbered[0],
+            "output": tmp_path / "out",
+            "num_ps": 2,
+            "num_minibatches_per_task": 4,
+            "durability": "checkpoint",
+        }
+        values |= SERIAL | fields
+        return RunningJob("train", tmp_path, name, environment=environment, **values)
 
     return start
 
 
 def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(counting, tmp_path):
-    with counting("restored", {"GATES": "step-10 step-20 step-21"}, checkpoint_steps=9) as job:
+    gates = {"GATES": "step-10 step-20 step-21"}
+    with counting("restored", gates, checkpoint_steps=9, on_loss="accept") as job:
         root = LocalStorage(job.folder.path / "checkpoints")
 
         def saved(version):
@@ -60,16 +63,21 @@ def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(co
         job.at_gate("step-21")
         job.kill("ps", 1)
         job.open("step-21")
-        ended = job.ended().succeeded()
+        ended = job.ended().degraded()
     lost = 20 - before.shares[1]["version"]
     assert lost >= 2
-    assert ended.result["servers"] == {"starts": 4, "deaths": 2, "lost_pushes": lost}
+    deaths = {"starts": 4, "deaths": 2, "lost_pushes": lost, "lost_records": 10 * lost}
+    assert ended.result["servers"] == deaths
     assert ended.ledger["trained_once"] == 480
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480 - 10 * lost]
     assert 480 - 10 * lost <= sum(counts.values()) < 480
-    report = audited(job.folder)
+    report = audited(job.folder, clean=False)
     assert report["updates"]["lost"] == lost
+    ranges = [each for each in report["ranges"] if each["kind"] == "lost"]
+    assert sum(each["end"] - each["start"] for each in ranges) == 10 * lost
+    assert {each["server"] for each in ranges} == {1}
+    assert len(report["problems"]) == len(ranges)
     for death in report["deaths"]:
         assert (death["who"], death["recovered"] is not None) == ("ps-1", True)
     text = "\n".join(ended.result["messages"])
@@ -77,19 +85,24 @@ def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(co
     assert f"{file}: damaged" in text
     assert f"it has restored checkpoint {before.number}" in text
     (line,) = (line for line in ended.out.splitlines() if "updates lost" in line)
-    assert f"{lost} pushes" in line
+    assert f"{lost} pushes; of {10 * lost} records they STAY LOST" in line
 
 
 def test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew(counting, tmp_path):
     with counting(
-        "anew", {"GATES": "step-10"}, checkpoint_seconds=0, server_timeout_seconds=8
+        "anew",
+        {"GATES": "step-10"},
+        checkpoint_seconds=0,
+        server_timeout_seconds=8,
+        on_loss="accept",
     ) as job:
         job.at_gate("step-10")
         # It does not die of itself: it hangs, until the master kills it.
         job.kill("ps", 0, signal.SIGSTOP)
         job.open("step-10")
-        ended = job.ended().succeeded()
-    assert ended.result["servers"] == {"starts": 3, "deaths": 1, "lost_pushes": 9}
+        ended = job.ended().degraded()
+    deaths = {"starts": 3, "deaths": 1, "lost_pushes": 9, "lost_records": 90}
+    assert ended.result["servers"] == deaths
     text = "\n".join(ended.result["messages"])
     assert "ps-0 has not answered for 8 s, and is killed" in text
     assert "INITIAL VALUES" in text
@@ -97,6 +110,95 @@ def test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew(
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480]
     assert 480 - 90 <= sum(counts.values()) < 480
+
+
+def told_of(report, total, counts, servers):
+    """Compare what an audit says of repeated records with what the servers have."""
+    routing = Routing.even(servers)
+    owners = routing.owners[ids.slot_of(np.arange(480))]
+    expected = dict.fromkeys(range(480), 1)
+    on_server = [480] * servers
+    for each in report["ranges"]:
+        assert each["kind"] == "repeated"
+        of = range(servers) if each["server"] is None else [each["server"]]
+        records = np.arange(each["start"], each["end"])
+        for server in of:
+            on_server[server] += len(records)
+            for record in records[owners[records] == server]:
+                expected[int(record)] += 1
+    assert counts == expected
+    assert total == [on_server[0], on_server[-1]]
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_without_any_checkpoint_what_a_server_had_is_trained_again(counting, tmp_path, servers):
+    with counting("k1", {"GATES": "step-20"}, num_ps=servers, checkpoint_seconds=0) as job:
+        job.at_gate("step-20")
+        job.kill("ps", 0)
+        job.open("step-20")
+        ended = job.ended().succeeded()
+    deaths = {"starts": servers + 1, "deaths": 1, "lost_pushes": 19, "lost_records": 0}
+    assert ended.result["servers"] == deaths
+    report = audited(job.folder)
+    assert (report["records"]["lost"], report["records"]["never"]) == (190, 0)
+    total, counts = applied(tmp_path / "out")
+    told_of(report, total, counts, servers)
+    assert ended.ledger["repeated"] == (0 if servers == 1 else 190)
+
+
+def test_what_ended_workers_pushed_is_not_forgotten(counting, tmp_path):
+    """The worker dies before the server, so it never tells what it had been told."""
+    gates = {"GATES": "step-20 step-21"}
+    with counting("x1", gates, num_ps=1, num_workers=1, checkpoint_seconds=0) as job:
+        os.kill(job.at_gate("step-20"), signal.SIGKILL)
+        job.open("step-20")
+        job.at_gate("step-21")  # of the worker's successor
+        job.kill("ps", 0)
+        job.open("step-21")
+        ended = job.ended().succeeded()
+    assert ended.result["servers"]["lost_pushes"] == 39
+    report = audited(job.folder)
+    assert report["updates"]["lost"] == 39
+    assert report["ranges"] == []
+    total, counts = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert set(counts.values()) == {1}
+
+
+def test_a_loss_after_training_is_trained_again_before_the_export(counting, numbered, tmp_path):
+    with counting(
+        "late",
+        {"GATES": "evaluate-1085"},
+        num_ps=1,
+        checkpoint_seconds=0,
+        validation_data=numbered[1],
+    ) as job:
+        job.at_gate("evaluate-1085")
+        job.kill("ps", 0)
+        job.open("evaluate-1085")
+        ended = job.ended().succeeded()
+    assert ended.result["servers"]["lost_pushes"] == 48
+    total, counts = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert set(counts.values()) == {1}
+    assert audited(job.folder)["records"]["lost"] == 480
+
+
+def test_on_loss_fail_names_the_server_and_the_way_on(counting, tmp_path):
+    gates = {"GATES": "step-10 step-20"}
+    with counting("fails", gates, checkpoint_steps=9, on_loss="fail") as job:
+        root = LocalStorage(job.folder.path / "checkpoints")
+        job.at_gate("step-10")
+        until("a checkpoint", lambda: newest_good(root)[0])
+        job.open("step-10")
+        job.at_gate("step-20")
+        shutil.rmtree(root.location)
+        job.kill("ps", 1)
+        job.open("step-20")
+        ended = job.ended()
+    assert (ended.code, ended.result["state"]) == (1, "failed")
+    assert "parameter server ps-1 was started again without 19 updates" in ended.err
+    assert f"shoal train --resume {job.folder.path}" in ended.err
 
 
 def test_servers_and_master_die_while_a_checkpoint_is_taken(counting, tmp_path):
@@ -108,6 +210,7 @@ def test_servers_and_master_die_while_a_checkpoint_is_taken(counting, tmp_path):
         {"GATES": "step-10 step-20 step-30 step-40", faults.VARIABLE: str(kills)},
         checkpoint_steps=2,
         relaunch_limit=8,
+        on_loss="accept",
     ) as job:
         root = LocalStorage(job.folder.path / "checkpoints")
         job.at_gate("step-10")
@@ -120,8 +223,9 @@ def test_servers_and_master_die_while_a_checkpoint_is_taken(counting, tmp_path):
             left = len(list(kills.iterdir()))
             until("a death", lambda left=left: len(list(kills.iterdir())) < left or not left)
             job.open(f"step-{gate}")
-        ended = job.ended().succeeded()
+        ended = job.ended()
     assert list(kills.iterdir()) == []
+    assert (ended.result["state"] == "degraded") == bool(ended.result["servers"]["lost_pushes"])
     assert newest_good(root)[0].ledger["records"]["trained_once"] == 480
     servers = ended.result["servers"]
     assert servers["deaths"] == 3
@@ -139,7 +243,8 @@ def test_a_server_that_is_told_to_end_loses_nothing(counting, tmp_path):
         )
         job.open("step-10", "step-20")
         ended = job.ended().succeeded()
-    assert ended.result["servers"] == {"starts": 3, "deaths": 1, "lost_pushes": 0}
+    deaths = {"starts": 3, "deaths": 1, "lost_pushes": 0, "lost_records": 0}
+    assert ended.result["servers"] == deaths
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480]
     assert set(counts.values()) == {1}

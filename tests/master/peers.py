@@ -64,7 +64,16 @@ class Server:
 
     def status(self, request: pb.ServerStatusRequest) -> pb.ServerStatus:
         staleness = pb.Distribution(buckets=[self.version], count=self.version)
-        return pb.ServerStatus(server=self.index, version=self.version, staleness=staleness)
+        with self.lock:
+            last = dict(sorted(self.last.items()))
+        newest = {worker: push for (worker, _), push in last.items()}
+        has = [
+            pb.LastPush(identity=push.identity, task=push.task, records_done=push.records_done)
+            for push in newest.values()
+        ]
+        return pb.ServerStatus(
+            server=self.index, version=self.version, staleness=staleness, has=has
+        )
 
     def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
         self.ending.set()

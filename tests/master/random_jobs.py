@@ -18,16 +18,17 @@ from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.instructions import ApplyUpdate, FenceWorker, KillProcess, StartProcess
 from shoal.master.membership import START_TIMEOUT_SECONDS, ProcessState
+from shoal.master.phases import Phase
 from shoal.master.updates import Gradient
 from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import exited
+from tests.master.strategies import confirm, exited
 
 HEARD_AGAIN = {
     *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
     *("staleness", "age", "started", "answered", "_instructions"),
-    *("_joined", "_decided", "wants_checkpoint", "_cut"),
+    *("_joined", "_decided", "wants_checkpoint", "_cut", "_asked"),
     *("_note", "_inside", "_replaying", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
 """What a new master learns by itself, by the names of the fields."""
@@ -262,6 +263,13 @@ class RandomJob:
         why = self.draw.choice(("", "its log is lost", "no log was begun"))
         self.job.protection_changed(server, absences, seconds, why, self.now)
 
+    def _confirm(self) -> None:
+        if self.job.flow.phase == Phase.CONFIRMING:
+            if self.draw.random() < 0.2:
+                self.job.servers_confirmed([None for _ in self.job.members.servers], self.now)
+            else:
+                confirm(self.job, self.now)
+
     def _end(self) -> None:
         if self.draw.random() < 0.01:
             self.job.stop("enough", self.now)
@@ -279,5 +287,6 @@ class RandomJob:
         _wait,
         _process_failed,
         _protection,
+        _confirm,
         _end,
     )

@@ -13,7 +13,7 @@ from shoal.master.status import position
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, config, finish_next, take, w
+from tests.master.strategies import begun, config, confirm, finish_next, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 40),))
 
@@ -89,6 +89,7 @@ def test_the_last_checkpoint_is_of_all_that_was_trained():
     assert orders(job) == [TakeCheckpoint(final=True)]
     assert position(job, 2.0)["records"]["trained_once"] == 40
     job.checkpoint_taken(taken(2), True, 3.0)
+    confirm(job, 3.0)
     assert job.flow.phase == Phase.SUCCEEDED
 
 
@@ -99,6 +100,7 @@ def test_a_job_ends_well_without_its_last_checkpoint():
     for now in (2.0, 3.0):
         assert orders(job) == [TakeCheckpoint(final=True)]
         job.checkpoint_failed("the disk is full", True, now)
+    confirm(job, 3.0)
     assert job.flow.phase == Phase.SUCCEEDED
     assert orders(job) == []
 
@@ -123,6 +125,7 @@ def test_a_new_master_takes_again_what_the_old_one_had_under_way():
         assert orders(again) == [TakeCheckpoint(final=True)] * (phase == Phase.SAVING)
         if phase == Phase.SAVING:
             job.checkpoint_taken(taken(2), True, 4.0)
+            confirm(job, 4.0)
 
 
 def test_none_where_none_are_wanted():

@@ -32,7 +32,7 @@ from shoal.master.status import status_message
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, config, exited, finish_next, take, w
+from tests.master.strategies import begun, config, confirm, exited, finish_next, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 20),))
 WITH_VALIDATION = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 15),))
@@ -51,6 +51,7 @@ def kinds_until_end(job: Job) -> list[str]:
         task = take(job, w(0))
         kinds.append(pb.TaskKind.Name(task.kind))
         job.task_reported(w(0), 0, task.id, outcomes.get(task.kind, Done()), 0, 1.0)
+        confirm(job, 1.0)
     return kinds
 
 

@@ -22,7 +22,7 @@ from shoal.master.segments import Entry
 from shoal.master.status import status_message
 from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import config, exited, finish_next, register, take, w
+from tests.master.strategies import config, confirm, exited, finish_next, register, take, w
 
 BATCH = 5
 CURSED = "ValueError: record is cursed"
@@ -73,6 +73,7 @@ class World:
         self.job.task_reported(
             worker, self.incarnations[worker], task.id, outcome, 1, self.now, trained
         )
+        confirm(self.job, self.now)
 
     def _outcome(self, task):
         span = task.span

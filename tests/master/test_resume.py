@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.master import state
-from shoal.master.applied import AppliedPush
+from shoal.master.applied import AppliedPush, LastPush
 from shoal.master.audit import Auditor
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
@@ -23,12 +23,12 @@ from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import FenceWorker, RemoveCheckpoints, StartProcess, TakeCheckpoint
 from shoal.master.launcher import Exited
 from shoal.master.outcomes import NOTHING_TRAINED, DataDescribed, Done, Heartbeat, Trained
-from shoal.master.resume import in_checkpoint, moments_of
+from shoal.master.resume import merged
 from shoal.master.segments import Entry
 from shoal.master.spans import Coverage
 from shoal.master.work import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import config
+from tests.master.strategies import config, confirm
 
 DATA = DataDescribed(training=(Source("a", 23), Source("b", 9)))
 
@@ -49,6 +49,12 @@ class Server:
             "task": task,
             "records_done": done,
         }
+
+    def pushes(self):
+        names = "incarnation", "sequence", "task", "records_done"
+        return [
+            LastPush(worker, *(push[name] for name in names)) for worker, push in self.last.items()
+        ]
 
     def fence(self, worker, incarnation):
         push = self.last.get(worker)
@@ -101,16 +107,15 @@ class World:
         if event.method == "checkpoint_begun":
             self.snapshots[len(self.events)] = state.dump(self.job)
 
-    def in_checkpoint(self, number, manifests):
-        """What is in a checkpoint, by the whole journal; that of a snapshot says the same."""
-        moments = moments_of(number, enumerate(self.events))
-        fresh = RecordedJob(self.config, lambda _: None)
-        intervals = in_checkpoint(fresh, self.events, moments, manifests)
-        if (first := moments.begun + 1) and not self.config.sync:
+    def in_checkpoint(self, shares):
+        """What is in a checkpoint; a job from a snapshot and the events since says the same."""
+        intervals = merged(self.job.flow.work.copies.in_shares(shares))
+        if self.snapshots:
+            first = max(self.snapshots)
             job = state.load(self.snapshots[first], lambda _: None)
-            later = self.events[first:]
-            shorter = in_checkpoint(job, later, moments, manifests, first)
-            assert self.records_in(shorter) == self.records_in(intervals)
+            job.replay(self.events[first:])
+            again = job.flow.work.copies.in_shares(shares)
+            assert self.records_in(again) == self.records_in(intervals)
         return intervals
 
     def records_in(self, intervals):
@@ -157,7 +162,8 @@ class World:
             elif isinstance(each, StartProcess):
                 process, incarnation = each.start.process, each.start.incarnation
                 if isinstance(process, ServerId):
-                    self.job.server_registered(process, incarnation, "a:1", self.now)
+                    has = self.servers[process.index].pushes()
+                    self.job.server_registered(process, incarnation, "a:1", self.now, has=has)
                 else:
                     self.workers[process] = Worker(incarnation)
                     self.waiting = True
@@ -170,6 +176,7 @@ class World:
     def step(self):
         self.now += 0.01
         self.job.tick(self.now)
+        confirm(self.job, self.now)
         self.draw.choice(self.acts())()
         self.obey()
         if self.logs:
@@ -273,7 +280,7 @@ class World:
         """All processes die; the newest checkpoint is restored."""
         self.resumptions += 1
         self.workers, self.fences, self.checkpoint = {}, [], None
-        restored, intervals = None, []
+        restored, intervals, pushes = None, [], ()
         # As a new master has it: done again from the journal.
         self.job = RecordedJob(self.config, self.note)
         self.job.replay(self.events[:])
@@ -283,12 +290,14 @@ class World:
         if self.job.checkpoints.kept:
             restored = self.job.checkpoints.kept[-1]
             shares = self.saved[restored.number]
-            manifests = [{"pushes": list(shares[i].last.values())} for i in range(2)]
-            intervals = self.in_checkpoint(restored.number, manifests)
+            pushes = [shares[i].pushes() for i in range(2)]
+            intervals = self.in_checkpoint(pushes)
             self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
         changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 2, "relaunch_limit": 99}
         changes["max_bad_records"] = len(self.bad)
-        self.job.resumed(f"r{self.resumptions}", changes, restored, (), intervals, self.now)
+        self.job.resumed(
+            f"r{self.resumptions}", changes, restored, (), intervals, self.now, shares=pushes
+        )
         self.history = [copy.deepcopy(self.servers)]
         self.fixed = {restored.number if restored is not None else 0: [1, 1]}
         self.obey()

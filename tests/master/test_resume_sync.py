@@ -12,6 +12,7 @@ from shoal.master.applied import AppliedPush
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
 from shoal.master.instructions import ApplyUpdate
+from shoal.master.resume import given_by
 from shoal.master.updates import Gradient
 from tests.master.strategies import config
 from tests.master.test_resume import World
@@ -100,6 +101,17 @@ class SynchronousWorld(World):
         version = max(1, sum(fixed[0].values()))
         self.job.checkpoint_taken(Taken(self.numbers, version, 1, 0.1), final, self.now)
 
+    def in_update(self, number):
+        """What of the records is in a checkpoint."""
+        methods = [(event.method, event.arguments.get("taken")) for event in self.events]
+        taken = next(
+            at
+            for at, (method, taken) in enumerate(methods)
+            if method == "checkpoint_taken" and taken["number"] == number
+        )
+        fixed = max(at for at in range(taken) if methods[at][0] == "checkpoint_fixed")
+        return given_by(RecordedJob(self.config, lambda _: None), self.events[:fixed])
+
     def kill_and_resume(self):
         self.resumptions += 1
         self.workers, self.fences, self.checkpoint = {}, [], None
@@ -109,7 +121,7 @@ class SynchronousWorld(World):
         restored, intervals = None, []
         if self.job.checkpoints.kept:
             restored = self.job.checkpoints.kept[-1]
-            intervals = self.in_checkpoint(restored.number, [{"pushes": []}])
+            intervals = self.in_update(restored.number)
             self.model = copy.deepcopy(self.saved[restored.number])
         changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 1, "relaunch_limit": 99}
         changes["max_bad_records"] = 0

@@ -19,7 +19,7 @@ from shoal.master.phases import Phase
 from shoal.master.rules import Best, EarlyStopping, Plateau, UnknownMetricError
 from shoal.master.work import Source, Task
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, config, register, take, w
+from tests.master.strategies import begun, config, confirm, register, take, w
 
 
 def results(*values, epochs=None):
@@ -85,6 +85,7 @@ def run(job, aucs):
         if task.kind == pb.FINISH_EVALUATION:
             aucs = aucs[1:] or aucs
         job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+        confirm(job, 1.0)
     return kinds
 
 
@@ -125,6 +126,7 @@ def test_a_worker_may_ask_for_the_end_of_training():
     job = begun(described(), num_epochs=5)
     task = take(job, w(0))
     job.task_reported(w(0), 0, task.id, Done("a callback set model.stop_training"), 0, 1.0)
+    confirm(job, 1.0)
     assert job.flow.phase == Phase.SUCCEEDED
     assert job.flow.work.ledger.trained_once == task.records
 
@@ -302,6 +304,7 @@ def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
         if task.kind == pb.FINISH_EVALUATION:
             aucs = aucs[1:] or aucs
         job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+        confirm(job, 1.0)
     assert taken[:2] == [1, 2]
     assert removed == [1]
     assert job.checkpoints.best == 2

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.master.applied import LastPush
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import (
     KillProcess,
     StartProcess,
 )
-from shoal.master.lost_pushes import LostPushes
 from shoal.master.outcomes import (
     DataDescribed,
 )
@@ -56,12 +56,15 @@ def test_a_dead_server_is_started_again_and_calls_wait_for_it():
     assert job.servers.addresses() == ["host:0", "host:9"]
     assert job.record.messages[-1].endswith("ps-1 is back: it has restored checkpoint 4")
     assert job.flow.phase == Phase.TRAINING
-    job.updates_lost(ServerId(1), [LostPushes(w(0), 0, 7, 10)], 2.5)
+    job.worker_met(ServerId(1), 1, LastPush(w(0), 0, 3, 0, 0), 2.5)
+    assert job.record.messages[-1].endswith("ps-1 has lost 3 acknowledged updates")
     job.process_exited(exited(ServerId(1), 1), 3.0)
-    job.updates_lost(ServerId(1), [LostPushes(w(0), 0, 10, 12)], 3.5)
+    job.server_registered(ServerId(1), 2, "host:9", 3.0, has=[LastPush(w(0), 0, 2, 0, 0)])
+    job.worker_met(ServerId(1), 2, LastPush(w(0), 0, 5, 0, 0), 3.5)
     assert job.record.messages[-1].endswith("ps-1 has lost 2 acknowledged updates")
+    job.process_exited(exited(ServerId(1), 2), 3.7)
     servers = result_of(job, 4.0)["servers"]
-    assert servers == {"starts": 4, "deaths": 2, "lost_pushes": 5}
+    assert servers == {"starts": 5, "deaths": 3, "lost_pushes": 5, "lost_records": 0}
     # What it is told of workers: whose incarnations are over.
     assert job.members.fences() == []
     job.process_exited(exited(w(1)), 5.0)

@@ -156,6 +156,9 @@ class World:
                     continue
             else:
                 server.registration.begin_anew()
+            server.had, server.told = server.last_pushes(), []
+            if self.incarnations[index]:
+                server.registration.meetings.tell = server.told.append
             server.ready.set()
             self.servers[index], self.logs[index] = server, log
             self.grpc[index], port = serving.serve(server.handlers(), "127.0.0.1:0", 8)
@@ -283,7 +286,10 @@ class World:
 
 
 def lost(server):
-    return sum(each.upto - each.after for each in server.registration.meetings.lost)
+    """Pushes that workers were told of and that the server was started again without."""
+    had = {push.identity.worker: push.identity.sequence for push in server.had}
+    told = {push.identity.worker: push.identity.sequence for push in server.told}
+    return sum(max(0, upto - had.get(worker, 0)) for worker, upto in told.items())
 
 
 def content(model):

@@ -38,7 +38,7 @@ class Model:
 
     def __init__(self):
         self.log = []
-        self.version = 0
+        self.version = self.acknowledged = 0
         self.hold = {}  # (stage, batch) -> event that lets it go on
         self.entered = {}  # (stage, batch) -> event that is set when it is there
         self.fail = {}  # (stage, batch) -> exception

@@ -1,0 +1,326 @@
+"""Servers that count what is pushed to them, and workers, that die at random around a job.
+
+A record is a push, as in tests/master/peers.py. What a server has of each record is the truth,
+to which the job's own account is compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.config import JobConfig
+from shoal.master.applied import AppliedPush, LastPush
+from shoal.master.checkpoints import Taken
+from shoal.master.events import Event, RecordedJob
+from shoal.master.ids import ServerId, WorkerId
+from shoal.master.instructions import ConfirmServers, FenceWorker, StartProcess
+from shoal.master.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.work import Source, Task
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from tests.master.strategies import exited
+
+Record = tuple[int, str, int]
+"""Epoch, source, position."""
+
+
+@dataclass
+class Held:
+    """What a server has: of each record how often, and of each worker the last push."""
+
+    records: Counter[Record] = field(default_factory=Counter)
+    last: dict[WorkerId, LastPush] = field(default_factory=dict)
+
+
+@dataclass
+class Server:
+    """history: after each push. saved: in checkpoints, by number."""
+
+    incarnation: int = 0
+    up: bool = True
+    held: Held = field(default_factory=Held)
+    history: list[Held] = field(default_factory=list)
+    saved: dict[int, Held] = field(default_factory=dict)
+    fenced: dict[WorkerId, int] = field(default_factory=dict)
+    met: set[tuple[WorkerId, int]] = field(default_factory=set)
+
+    def take(self, push: LastPush, record: Record) -> None:
+        """Apply a push, once."""
+        before = self.held.last.get(push.worker)
+        if before is not None and (before.incarnation, before.sequence) >= (
+            push.incarnation,
+            push.sequence,
+        ):
+            return
+        self.held = Held(
+            self.held.records + Counter([record]), self.held.last | {push.worker: push}
+        )
+        self.history.append(self.held)
+
+
+@dataclass
+class Worker:
+    """A process. task, done: at work. waiting: servers that the push under way has to reach."""
+
+    id: WorkerId
+    incarnation: int
+    told: dict[ServerId, LastPush] = field(default_factory=dict)
+    task: Task | None = None
+    ahead: Task | None = None
+    done: int = 0
+    sequence: int = 0
+    waiting: list[ServerId] | None = None
+    registered: bool = False
+
+
+class PushingWorld:
+    """A job of `records` records an epoch, and its world. draw(n) is from 0 to n-1."""
+
+    def __init__(self, config: JobConfig, draw: Callable[[int], int], records: int = 24) -> None:
+        self.draw = draw
+        self.events: list[Event] = []
+        self.job = RecordedJob(config, self.events.append)
+        self.servers: dict[ServerId, Server] = {}
+        self.workers: dict[WorkerId, Worker] = {}
+        self.fences: list[FenceWorker] = []
+        self.now = 0.0
+        self.number = 0
+        self.fixing: dict[ServerId, Held] | None = None
+        self.records = records
+        self.job.begin(self.now)
+        self.settle()
+        for server in self.job.members.servers:
+            self.job.server_registered(server, 0, "host", self.now)
+        self.describe()
+
+    def describe(self) -> None:
+        """A worker says what data there is."""
+        first = self.workers[WorkerId(0)]
+        who = first.id, first.incarnation
+        self.job.worker_registered(*who, self.now)
+        task = self.job.task_wanted(*who, self.now)
+        assert isinstance(task, Task)
+        assert task.kind == pb.DESCRIBE_DATA
+        data = DataDescribed(training=(Source("s", self.records),))
+        self.job.task_reported(*who, task.id, data, 0, self.now)
+
+    def settle(self) -> None:
+        """Do what the job wants done."""
+        for each in self.job.take_instructions():
+            if isinstance(each, FenceWorker):
+                self.fences.append(each)
+            elif isinstance(each, ConfirmServers):
+                told = [tuple(server.held.last.values()) for server in self.servers.values()]
+                self.job.servers_confirmed(told, self.now)
+            elif isinstance(each, StartProcess) and isinstance(each.start.process, WorkerId):
+                worker = each.start.process
+                self.workers[worker] = Worker(worker, each.start.incarnation)
+            elif isinstance(each, StartProcess):
+                assert isinstance(each.start.process, ServerId)
+                if (server := self.servers.get(each.start.process)) is None:
+                    self.servers[each.start.process] = Server(each.start.incarnation)
+                else:
+                    server.incarnation, server.up = each.start.incarnation, False
+
+    def step(self, choices: tuple[Callable[[Any], None], ...]) -> None:
+        """One thing happens."""
+        self.now += 1.0
+        choices[self.draw(len(choices))](self)
+        self.settle()
+
+    # ------------------------------------------------------------ workers
+
+    def work(self) -> None:
+        """A worker goes on: to the next server with its push, the next record, task or report."""
+        if not self.workers:
+            return
+        worker = list(self.workers.values())[self.draw(len(self.workers))]
+        who = worker.id, worker.incarnation
+        if not worker.registered:
+            with contextlib.suppress(WireError):  # it waits for servers
+                self.job.worker_registered(*who, self.now)
+                worker.registered = True
+        elif worker.task is None:
+            task = self.job.task_wanted(*who, self.now)
+            worker.task, worker.done = (task if isinstance(task, Task) else None), 0
+        elif worker.waiting:
+            self._push(worker, worker.waiting[0])
+        elif worker.done < worker.task.records:
+            worker.sequence += 1
+            worker.done += 1
+            worker.waiting = list(self.servers)
+        elif worker.ahead is None and self.draw(2):
+            ahead = self.job.task_ahead_wanted(*who, worker.task.id, self.now)
+            worker.ahead = ahead if isinstance(ahead, Task) else None
+        else:
+            outcome = Done()
+            arguments = worker.task.id, outcome, 0, self.now
+            self.job.task_reported(*who, *arguments, acknowledged=worker.sequence)
+            worker.task, worker.ahead, worker.done = worker.ahead, None, 0
+
+    def _push(self, worker: Worker, at: ServerId) -> None:
+        server, task = self.servers[at], worker.task
+        assert worker.waiting
+        assert task is not None
+        assert task.span is not None
+        if not server.up:
+            return
+        key = worker.id, worker.incarnation
+        if server.incarnation and key not in server.met:
+            none = LastPush(*key, 0, 0, 0)
+            self.job.worker_met(at, server.incarnation, worker.told.get(at, none), self.now)
+            server.met.add(key)
+        push = LastPush(*key, worker.sequence, task.id, worker.done)
+        if server.fenced.get(worker.id, -1) < worker.incarnation:
+            record = task.epoch, task.span.source, task.span.start + worker.done - 1
+            server.take(push, record)
+            worker.told[at] = push
+            worker.waiting.pop(0)
+
+    def beat(self) -> None:
+        """A worker says how far it is."""
+        for worker in self.workers.values():
+            if worker.task is not None and self.draw(2):
+                lacking = bool(worker.waiting)
+                beat = Heartbeat(
+                    worker.task.id,
+                    worker.done - lacking,
+                    acknowledged=worker.sequence - lacking,
+                )
+                self.job.heartbeat(worker.id, worker.incarnation, beat, self.now)
+
+    def worker_dies(self) -> None:
+        """A worker is killed."""
+        if self.workers:
+            worker = list(self.workers)[self.draw(len(self.workers))]
+            dead = self.workers.pop(worker)
+            self.job.process_exited(exited(worker, dead.incarnation), self.now)
+
+    def fence(self) -> None:
+        """All servers are there, and take no more pushes of a dead worker."""
+        if self.fences and all(server.up for server in self.servers.values()):
+            fence = self.fences.pop(0)
+            pushes = []
+            for server in self.servers.values():
+                server.fenced[fence.worker] = fence.incarnation
+                last = server.held.last.get(fence.worker)
+                if last is None or last.incarnation != fence.incarnation:
+                    pushes.append(AppliedPush(0, 0, 0))
+                else:
+                    pushes.append(AppliedPush(last.sequence, last.task, last.records_done))
+            self.job.fenced(fence.worker, fence.incarnation, pushes, self.now)
+
+    # ------------------------------------------------------------ servers
+
+    def server_dies(self) -> None:
+        """A server is killed."""
+        at = ServerId(self.draw(len(self.servers)))
+        server = self.servers[at]
+        if server.up:
+            self.fixing = None  # a checkpoint under way fails
+            self.job.process_exited(exited(at, server.incarnation), self.now)
+
+    def server_returns(self) -> None:
+        """A server restores its newest checkpoint, and some of its log or nothing."""
+        for at, server in self.servers.items():
+            if not server.up and self.draw(2):
+                complete = len(server.saved)
+                while server.saved and not self.draw(8):
+                    del server.saved[max(server.saved)]  # it is damaged
+                newest = max(server.saved, default=0)
+                base = server.saved[newest] if newest else Held()
+                after = [base, *_after(server.history, base)]
+                # The log does not reach back beyond the newest that was complete.
+                log = len(server.saved) == complete
+                server.held = after[self.draw(len(after)) if log else 0]
+                # What was applied beyond it is gone from its past, too.
+                server.history = server.history[: _position(server.history, server.held)]
+                server.met, server.up = set(), True
+                has = tuple(server.held.last.values())
+                self.job.server_registered(at, server.incarnation, "host", self.now, has=has)
+                for worker, slot in self.job.members.workers.items():
+                    for over, incarnation in self.job.members.fences():
+                        if over == worker and slot:
+                            server.fenced[worker] = incarnation
+
+    def checkpoint(self) -> None:
+        """The next part of a checkpoint: begun, a server's share, or all of it."""
+        if not all(server.up for server in self.servers.values()):
+            return
+        if self.fixing is None:
+            self.fixing = {}
+            self.job.checkpoint_begun(self.now)
+        elif len(self.fixing) < len(self.servers):
+            at = ServerId(len(self.fixing))
+            self.fixing[at] = self.servers[at].held
+        else:
+            self.number += 1
+            self.job.checkpoint_fixed(self.now)
+            self.job.checkpoint_taken(Taken(self.number, 0, 0, 0.0), False, self.now)
+            kept = {each.number for each in self.job.checkpoints.kept}
+            for at, held in self.fixing.items():
+                saved = self.servers[at].saved
+                saved[self.number] = held
+                self.servers[at].saved = {n: each for n, each in saved.items() if n in kept}
+            self.fixing = None
+
+    # ------------------------------------------------------------ the end
+
+    def finish(self) -> None:
+        """Nobody dies any more, and the job comes to its end."""
+        for _ in range(20_000):
+            if self.job.ended:
+                return
+            self.now += 1.0
+            for do in (
+                PushingWorld.beat,
+                PushingWorld.work,
+                PushingWorld.fence,
+                PushingWorld.server_returns,
+            ):
+                do(self)
+                self.settle()
+            self.job.servers.tick()
+            self.settle()
+        raise AssertionError(f"the job does not end: {self.job.flow.phase}")
+
+    def account(self) -> list[str]:
+        """Where the job's account of a record is not what a server has."""
+        epochs = self.job.config.num_epochs
+        wrong = []
+        for at, server in self.servers.items():
+            told = Counter({(e, "s", r): 1 for e in range(epochs) for r in range(self.records)})
+            for each in self.job.flow.work.copies.differences():
+                if each.server == at.index:
+                    for record in range(each.span.start, each.span.end):
+                        change = 1 if each.kind == "repeated" else -1
+                        told[each.epoch, each.span.source, record] += change
+            for record in told.keys() | server.held.records.keys():
+                if told[record] != server.held.records[record]:
+                    has = server.held.records[record]
+                    wrong.append(f"{at} has {record} {has} times; told: {told[record]}")
+        return wrong
+
+
+def _position(history: list[Held], held: Held) -> int:
+    """How many of the states came up to this one, by identity."""
+    return next((n + 1 for n, each in enumerate(history) if each is held), 0)
+
+
+def _after(history: list[Held], base: Held) -> list[Held]:
+    return history[_position(history, base) :]
+
+
+EVERYTHING = (
+    *[PushingWorld.work] * 12,
+    *[PushingWorld.beat] * 2,
+    *[PushingWorld.checkpoint] * 3,
+    PushingWorld.worker_dies,
+    *[PushingWorld.fence] * 2,
+    PushingWorld.server_dies,
+    *[PushingWorld.server_returns] * 2,
+)
