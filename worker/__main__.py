@@ -101,7 +101,6 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
             cache_bytes=job.row_cache_mb << 20,
             cache_staleness=job.row_cache_staleness,
             whole_updates=job.sync,
-            from_the_beginning=job.on_loss == "retrain",
         )
         heartbeat.start()
         module = load_module(job.model_zoo, job.model_def)

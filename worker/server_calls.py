@@ -29,7 +29,7 @@ ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
 class ServerCalls:
     """Calls to all parameter servers of the job, for several threads.
 
-    dense: the values that a server without any gets. routing: as last fetched. version:
+    dense: the values as pulled last. routing: as last fetched. version:
     the highest seen of any server. caller: who calls.
     """
 
@@ -42,7 +42,6 @@ class ServerCalls:
         *,
         token: str,
         patience: float,
-        from_the_beginning: bool = False,
     ) -> None:
         """Register with the master. token: of the job. The others: as ServerGroup's."""
         self._master = master
@@ -65,9 +64,7 @@ class ServerCalls:
             for server, address in enumerate(reply.servers)
         ]
         self._spec = pb.ModelSpec()
-        self.dense = self._given = DenseValues(len(self))
-        if from_the_beginning:
-            self._given = DenseValues(len(self))
+        self.dense, self._first = DenseValues(len(self)), DenseValues(len(self))
         self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
         self._acknowledged = [pb.LastPush()] * len(self)
         self._known_versions = [0] * len(self)
@@ -96,10 +93,11 @@ class ServerCalls:
     ) -> None:
         """Register the model with all servers; those without dense values get these.
 
-        A server that is without any later on gets these too, or `dense`.
+        A server that is without any later on gets these too, not newer ones: its pushes count
+        as lost, in its dense values as in its rows.
         """
         self._spec = spec
-        for values in (self.dense, self._given):
+        for values in (self.dense, self._first):
             values.set(trainable, state)
         for server in range(len(self)):
             self._join(server)
@@ -119,7 +117,7 @@ class ServerCalls:
         reply = self._circuits[server].call(methods.REGISTER, request)
         self.see(server, reply.version)
         if not reply.dense_initialized:
-            frame = frames.encode(pb.InitializeDenseRequest(), self._given.of(server))
+            frame = frames.encode(pb.InitializeDenseRequest(), self._first.of(server))
             self._circuits[server].call(methods.INITIALIZE_DENSE, frame)
 
     def see(self, server: int, version: int) -> None:

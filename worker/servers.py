@@ -45,24 +45,15 @@ class ServerGroup:
         cache_bytes: int = 0,
         cache_staleness: int = 0,
         whole_updates: bool = False,
-        from_the_beginning: bool = False,
     ) -> None:
         """token: of the job. patience: seconds that a server may be away until calls fail.
 
         value_type: how rows and their gradients travel. cache_bytes, cache_staleness: as
         `RowCache` takes them; no bytes, no cache.
         whole_updates: pulls are of one update on all servers (--sync).
-        from_the_beginning: a server that has lost its dense values gets the first ones, as all
-        records are trained again that it had; or else those that this worker pulled last.
         """
         self._calls = ServerCalls(
-            master,
-            worker,
-            incarnation,
-            cancelled,
-            token=token,
-            patience=patience,
-            from_the_beginning=from_the_beginning,
+            master, worker, incarnation, cancelled, token=token, patience=patience
         )
         self._cache_size = cache_bytes, cache_staleness
         self.pulls = Puller(self._calls, cancelled, value_type, whole_updates=whole_updates)

@@ -106,10 +106,13 @@ def test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew(
     text = "\n".join(ended.result["messages"])
     assert "ps-0 has not answered for 8 s, and is killed" in text
     assert "INITIAL VALUES" in text
-    # The dense values are the worker's last ones.
+    # What is called lost is lost, in the dense values as in the rows.
     total, counts = applied(tmp_path / "out")
-    assert total == [480, 480]
+    assert total == [480 - 90, 480]
     assert 480 - 90 <= sum(counts.values()) < 480
+    ranges = audited(job.folder, clean=False)["ranges"]
+    assert {(each["kind"], each["server"]) for each in ranges} == {("lost", 0)}
+    assert sum(each["end"] - each["start"] for each in ranges) == 90
 
 
 def told_of(report, total, counts, servers):
