@@ -61,6 +61,10 @@ DURABILITIES: tuple[dict[str, Any], ...] = (
     {"durability": "log", "log_place": "peer", "num_ps": 3},
     *({"durability": "log", "log_place": "file", "num_ps": servers} for servers in (1, 2, 3)),
     *({"durability": "checkpoint", "num_ps": servers} for servers in (1, 2, 3)),
+    *(
+        {"durability": "checkpoint", "on_loss": on_loss, "num_ps": servers}
+        for on_loss, servers in (("accept", 1), ("accept", 3), ("fail", 2))
+    ),
 )
 
 

@@ -142,13 +142,8 @@ class _Expected:
             self.low -= times * perhaps
             self.high -= times * surely
 
-    def compared(self, found: Mapping[int, float], servers: int, lost: int, more: int) -> Count:
-        """The rows that were found, id -> count, against the expected ones.
-
-        lost, more: that the audit counts and attributes to no row.
-        """
-        expected = int(self.low.sum()) - lost, int(self.high.sum()) + more
-        self.low, self.high = self.low - lost, self.high + more
+    def compared(self, found: Mapping[int, float], servers: int) -> Count:
+        """The rows that were found, id -> count, against the expected ones."""
         values = np.array([found.get(int(i), 0.0) for i in self.ids])
         within = (self.low <= values) & (values <= self.high) & (values == np.rint(values))
         held = self.owners(servers)
@@ -167,7 +162,7 @@ class _Expected:
             self.table,
             len(self.ids),
             int(np.sum(within & (self.low == self.high))),
-            expected,
+            (int(self.low.sum()), int(self.high.sum())),
             float(sum(found.values())),
             differences,
         )
@@ -177,26 +172,16 @@ def compare(
     output: Path,
     sources: Sequence[Source],
     epochs: int,
-    batch: int,
     audit: Mapping[str, Any],
     courses: Sequence[Course],
 ) -> Comparison:
     """Compare the export of a job with its data and its audit (`shoal audit --json`).
 
-    output: the export. epochs: passes over the data that were to be made. batch: records of a
-    minibatch. courses: the starts and resumptions of the job, in order. Raises OSError if the
-    export cannot be read.
+    output: the export. epochs: passes over the data that were to be made. courses: the starts
+    and resumptions of the job, in order. Raises OSError if the export cannot be read.
     """
-    ranges = audit.get("ranges", ())
+    ranges = audit["ranges"]
     counts, doubts = [], []
-    lost = more = 0
-    if "ranges" not in audit:
-        # An audit of totals only.
-        lost, more = (batch * audit["updates"][name] for name in ("lost", "repeated"))
-        lost = max(0, lost - audit["records"]["lost"])  # which were trained again
-        more += audit["records"]["more"]
-        if lost or more:
-            doubts.append("the audit does not say which records were lost or repeated")
     in_doubt = sum(
         len(set(servers_of(each, courses))) > 1 for each in ranges if each["server"] is not None
     )
@@ -208,12 +193,12 @@ def compare(
         expected = _Expected(table, sources, epochs)
         for each in ranges:
             expected.apply(each, servers_of(each, courses))
-        counts.append(expected.compared(found_rows(output, table), courses[-1].servers, lost, more))
+        counts.append(expected.compared(found_rows(output, table), courses[-1].servers))
     sizes = {
         kind: sum(each["end"] - each["start"] for each in ranges if each["kind"] == kind)
         for kind in ("repeated", "lost")
     }
-    return Comparison(counts, doubts, sizes["repeated"] + more, sizes["lost"] + lost)
+    return Comparison(counts, doubts, sizes["repeated"], sizes["lost"])
 
 
 def servers_of(each: Mapping[str, Any], courses: Sequence[Course]) -> list[int]:

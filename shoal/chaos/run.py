@@ -63,6 +63,8 @@ class Outcome:
 class _Courses:
     """A job from its start to its end, resumed each time that all of it was killed.
 
+    Or that it failed as --on-loss=fail has it.
+
     result: None where its master died without one, and failure why, in words.
     """
 
@@ -82,8 +84,20 @@ class _Courses:
         """Run the job. Raises UserError if it is refused at its start."""
         self._follow(run_job, self._config)
         # A job that ended before it could be killed has a result of its own.
-        while (deed := self._watcher.killed) and self.result and self.result.state == "stopped":
-            self._resume(deed)
+        while self.result is not None:
+            if (deed := self._watcher.killed) and self.result.state == "stopped":
+                self._resume(deed)
+            elif self._failed_for_loss():
+                self.failure = self._resumed({})
+            else:
+                break
+
+    def _failed_for_loss(self) -> bool:
+        """Whether the job failed as --on-loss=fail has it, which says to resume it."""
+        failure = self.result.failure if self.result is not None else None
+        return bool(
+            self._config.on_loss == "fail" and failure and "--on-loss" in failure["message"]
+        )
 
     def _follow(self, run: Callable[..., JobResult], *arguments: Any) -> None:
         """The job until its client ends. Raises UserError."""
@@ -184,7 +198,6 @@ def counted(config: JobConfig, outcome: Outcome) -> None:
         output,
         read_input(Path(config.training_data)),
         config.num_epochs,
-        config.minibatch_size,
         outcome.audit,
         outcome.courses,
     )

@@ -93,7 +93,7 @@ def a_range(source, start, end, *, kind="repeated", server=None, at=0.0, upto=No
 
 
 def compared(folder, sources, ranges, courses):
-    return compare(folder, sources, EPOCHS, 10, {"ranges": ranges}, courses)
+    return compare(folder, sources, EPOCHS, {"ranges": ranges}, courses)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

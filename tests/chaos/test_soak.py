@@ -30,7 +30,7 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
     kinds, jobs = Counter(), Counter()
     for seed in SEEDS:
         config = soak.configuration(seed, Path("jobs"))
-        jobs[config.durability, config.log_place, config.num_ps] += 1
+        jobs[config.durability, config.log_place, config.on_loss, config.num_ps] += 1
         for fault in soak.faults_of(seed, 10, config):
             kinds[fault.kind, fault.parties[0].role] += 1
             kinds.update(fault.damage)

@@ -26,6 +26,12 @@ def documented():
     return fields
 
 
+def assert_every_row_exact(done):
+    assert "by bounds only" not in done.stdout
+    for table in ("records", "users", "groups"):
+        assert re.search(rf"  {table} +([\d,]+) rows checked, +\1 exact; sum", done.stdout)
+
+
 @pytest.mark.skipif(not PAGE.parent.is_dir(), reason="the docs are not beside the tests")
 def test_the_command_of_the_guide_counts_every_row_exactly(tmp_path):
     fields = {"count": True, "job_dir": tmp_path / "job", **documented()}
@@ -33,9 +39,7 @@ def test_the_command_of_the_guide_counts_every_row_exactly(tmp_path):
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PROBLEM" not in done.stdout
-    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
-    assert re.search(r"  users +(\d+) rows checked, +\1 exact; sum 15,360", done.stdout)
-    assert re.search(r"  groups +12 rows checked, +12 exact; sum 15,360", done.stdout)
+    assert_every_row_exact(done)
 
 
 def test_a_job_killed_whole_goes_on_with_other_numbers_of_servers_and_a_full_disk(tmp_path):
@@ -55,6 +59,7 @@ def test_a_job_killed_whole_goes_on_with_other_numbers_of_servers_and_a_full_dis
     assert "done to the job: 3" in done.stdout
     assert "PROBLEM" not in done.stdout
     assert " and 0 lost, by the audit" in done.stdout
+    assert_every_row_exact(done)
 
 
 def test_a_log_that_was_removed_while_the_job_was_down_costs_training_only(tmp_path):
@@ -121,3 +126,36 @@ def test_flags_by_which_a_row_is_no_count_are_refused(tmp_path, fields, told):
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: {told}")
     assert list(tmp_path.iterdir()) == []
+
+
+KILLS = {
+    "X1, a worker that ended and a server": ["worker:0@step=120", "ps:0@step=168"],
+    "K1, a server before any checkpoint": ["ps:0@step=100"],
+}
+
+
+@pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
+@pytest.mark.parametrize("flags", [{}, {"durability": "checkpoint"}], ids=["default", "retrain"])
+def test_a_server_that_dies_before_a_checkpoint_loses_nothing_for_good(tmp_path, kill, flags):
+    fields = {"count": True, "job_dir": tmp_path / "job", "kill": kill, **flags}
+    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PROBLEM" not in done.stdout
+    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum", done.stdout)
+    assert re.search(r"  groups +12 rows checked, +12 exact; sum", done.stdout)
+    assert re.search(r"trained exactly once +15,360$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
+def test_what_stays_lost_is_in_the_audit_row_by_row_and_no_success(tmp_path, kill):
+    fields = {"count": True, "job_dir": tmp_path / "job", "kill": kill}
+    # Without any checkpoint dense values are those that the worker has, which are not lost.
+    fields |= {"durability": "checkpoint", "on_loss": "accept", "checkpoint_steps": 40}
+    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "PROBLEM: the job has degraded" in done.stdout
+    assert "DIFFERENCE" not in done.stdout
+    assert "by bounds only" not in done.stdout
+    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum", done.stdout)
+    lost = re.search(r"count: 0 repeated and ([\d,]+) lost", done.stdout)
+    assert int(lost[1].replace(",", "")) > 0
