@@ -66,7 +66,7 @@ def run_job(
         try:
             with display, interruptions or Interruptions() as interruptions:
                 display.started(config, folder)
-                for doubt in doubts:
+                for doubt in [*doubts, *filter(None, [config.unprotected])]:
                     display.event(f"warning: {doubt}")
                 code = _Run(folder, config, display, interruptions).follow()
         finally:

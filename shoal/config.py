@@ -57,7 +57,7 @@ RESUMABLE_IMAGES = ("image", "server_image")
 
 @dataclass(frozen=True)
 class JobConfig(JobOptions):
-    """What one job is to do. Paths are absolute once `resolved()` was called.
+    """What one job is to do. `resolved()` makes paths absolute and --durability one of two.
 
     token: tells the processes of this job from those of any other; set by `resolved()`.
     """
@@ -76,7 +76,14 @@ class JobConfig(JobOptions):
             name = name.replace("_", "-")  # which no object of Kubernetes may have in its name
         changes = self._resolved_in_pods(name) if self.image else self._resolved_here(name)
         token = self.token or secrets.token_hex(8)
-        return dataclasses.replace(self, job_name=name, token=token, **changes)
+        config = dataclasses.replace(self, job_name=name, token=token, **changes)
+        if self.command != "train" or self.durability == "checkpoint" or self.sync:
+            kept = "checkpoint"
+        elif (why := config.why_no_log) and self.durability == "log":
+            raise UserError(f"--durability=log: {why}")
+        else:
+            kept = "checkpoint" if why else "log"
+        return dataclasses.replace(config, durability=kept)
 
     def _resolved_in_pods(self, name: str) -> dict[str, Any]:
         """Paths, and what follows from them, of a job on Kubernetes. Raises UserError."""
@@ -89,12 +96,6 @@ class JobConfig(JobOptions):
                     "need a --checkpoint-dir that all pods share"
                 )
             changes["checkpoint_seconds"] = 0.0
-        if self.log_in_files and not self.shared(changes["job_dir"]):
-            raise UserError(
-                "--durability=log: files in --job-dir, where the log of a single server is, or "
-                "with --log-place=file, would go with the servers' pods: have a --volume hold "
-                "--job-dir, or use --log-place=peer with --num-ps 2 or more"
-            )
         return changes
 
     def _resolved_here(self, name: str) -> dict[str, Any]:

@@ -108,14 +108,16 @@ def _check_synchronous(options: JobOptions) -> None:
 
 
 def _check_durability(options: JobOptions) -> None:
-    if options.durability != "log":
-        if given := _given(options, "log_mb", "log_place", "log_fsync"):
-            raise UserError(f"{given} is of the log of updates: add --durability=log")
-        return
-    if options.sync:
+    given = _given(options, "log_mb", "log_place", "log_fsync")
+    if options.durability == "checkpoint" and given:
         raise UserError(
-            "--durability=log does not cover the gradients that wait for their update with "
-            "--sync: leave one of them out"
+            f"{given} is of the log of updates, which --durability=checkpoint does not keep: leave "
+            "one of them out"
+        )
+    if options.sync and (options.durability == "log" or given):
+        raise UserError(
+            f"{given or '--durability=log'}: a log does not cover the gradients that wait for "
+            "their update with --sync: leave one of them out"
         )
     if options.log_place == "peer" and options.num_ps == 1:
         raise UserError(
@@ -124,12 +126,6 @@ def _check_durability(options: JobOptions) -> None:
         )
     if options.log_fsync and not options.log_in_files:
         raise UserError(
-            f"--log-fsync is of a log in files; with --num-ps {options.num_ps} it is in another "
-            "server's memory: add --log-place=file"
-        )
-    if options.command == "train" and not (options.checkpoint_steps or options.checkpoint_seconds):
-        raise UserError(
-            "--durability=log needs checkpoints, beyond which its log is let go of: "
-            "set --checkpoint-seconds or --checkpoint-steps above 0"
-            + (", and --checkpoint-dir to a place that all pods share" if options.image else "")
+            "--log-fsync is of a log in files, and this one is in another server's memory: add "
+            "--log-place=file"
         )

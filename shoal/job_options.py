@@ -192,12 +192,13 @@ class JobOptions(KubernetesOptions):
         "How many checkpoints are kept; older ones are removed.", 3, commands="train", least=1
     )
     durability: str = option(
-        "What a parameter server's death costs. checkpoint: the updates since its last checkpoint. "
-        "log: none; each update is also kept elsewhere, see --log-place, before the worker is "
-        "answered.",
-        "checkpoint",
+        "What a parameter server's death costs. log: nothing; each update is also kept elsewhere, "
+        "see --log-place, before the worker is answered. checkpoint: the updates since the last "
+        "checkpoint; see --on-loss. auto: log; checkpoint where no log can be kept, which is said, "
+        "and with --sync.",
+        "auto",
         commands="train",
-        choices=("checkpoint", "log"),
+        choices=("auto", "log", "checkpoint"),
     )
     on_loss: str = option(
         "What becomes of training records whose updates a server has lost by its death. retrain: "
@@ -208,16 +209,16 @@ class JobOptions(KubernetesOptions):
         choices=("retrain", "accept", "fail"),
     )
     log_mb: int = option(
-        "With --durability=log, megabytes that the log of one server may take, where it is kept. "
+        "Megabytes that the log of updates of one server may take, where it is kept. "
         "At half of it a checkpoint is taken; at all of it pushes wait for that.",
         1024,
         commands="train",
         least=1,
     )
     log_place: str = option(
-        "With --durability=log, where it is kept. peer: in the next server's memory. file: in "
-        "files of --job-dir, which outlive any number of processes; on Kubernetes they have to "
-        "be on a --volume. auto: peer, and file if there is one server.",
+        "Where the log of updates is kept. peer: in the next server's memory. file: in files of "
+        "--job-dir, which outlive any number of processes; on Kubernetes they have to be on a "
+        "--volume. auto: file on one machine; on Kubernetes peer, and file if there is one server.",
         "auto",
         commands="train",
         choices=("auto", "peer", "file"),
@@ -286,9 +287,48 @@ class JobOptions(KubernetesOptions):
 
     @property
     def log_in_files(self) -> bool:
-        """Whether the log of updates is to be kept in files of the job folder."""
-        alone = self.log_place == "auto" and self.num_ps == 1
-        return self.durability == "log" and (alone or self.log_place == "file")
+        """Whether the log of updates, if one is kept, is in files of the job folder."""
+        # As measured on one machine (docs/benchmarks.md). Files of a pod end with it.
+        files = not self.image or self.num_ps == 1
+        return self.log_place == "file" or (self.log_place == "auto" and files)
+
+    @property
+    def why_no_log(self) -> str:
+        """Why no log of updates can be kept, and what to change; "" if one can.
+
+        Of a resolved configuration. Not of --sync, whose updates no log has.
+        """
+        if not (self.checkpoint_steps or self.checkpoint_seconds):
+            return (
+                "the job takes no checkpoints, beyond which its log is let go of: set "
+                "--checkpoint-seconds or --checkpoint-steps above 0"
+                + (", and --checkpoint-dir to a place that all pods share" if self.image else "")
+            )
+        if self.image and self.log_in_files and not self.shared(self.job_dir):
+            return (
+                "files in --job-dir, where the log of a single server is, or with "
+                "--log-place=file, would go with the servers' pods: have a --volume hold "
+                "--job-dir, or use --log-place=peer with --num-ps 2 or more"
+            )
+        return ""
+
+    @property
+    def unprotected(self) -> str:
+        """What a server's death costs where no log of updates can be kept, and why, in words.
+
+        "" if one is kept, or could be. Of a resolved configuration.
+        """
+        if self.command != "train" or self.durability == "log" or self.sync or not self.why_no_log:
+            return ""
+        cost = {
+            "retrain": "is trained again",
+            "accept": "stays lost, and the job ends as degraded",
+            "fail": "ends the job",
+        }
+        return (
+            "no log of updates is kept: what a parameter server that dies has learned since the "
+            f"last checkpoint {cost[self.on_loss]}. The reason: {self.why_no_log}"
+        )
 
     @property
     def export_kinds(self) -> frozenset[str]:

@@ -20,17 +20,18 @@ def losses(config: JobConfig) -> list[str]:
             "warning: --job-dir is on no --volume that the pods share: if the master's pod is "
             "deleted or its node lost, the job begins anew, and it cannot be resumed"
         )
+    if config.unprotected:
+        found.append(f"warning: {config.unprotected}")
     if not config.checkpoint_dir:
         found.append(
-            "warning: the job takes no checkpoints, as its pods share no folder: a server whose "
-            "pod is killed, deleted or preempted loses ALL that its share of the model has "
-            "learned. Put --job-dir on a --volume (pvc=), or give --checkpoint-dir a URL"
+            "warning: the job takes no checkpoints, as its pods share no folder: all that the "
+            "servers have learned goes with their pods. Put --job-dir on a --volume (pvc=), or "
+            "give --checkpoint-dir a URL"
         )
     elif not (config.checkpoint_seconds or config.checkpoint_steps):
         found.append(
-            "warning: the job takes no checkpoints: a server whose pod is killed, deleted or "
-            "preempted loses ALL that its share of the model has learned. Give "
-            "--checkpoint-seconds or --checkpoint-steps"
+            "warning: the job takes no checkpoints: all that the servers have learned goes with "
+            "their pods. Give --checkpoint-seconds or --checkpoint-steps"
         )
     elif not config.shared(config.checkpoint_dir):
         found.append(

@@ -66,7 +66,12 @@ def test_cuts_from_the_master_and_their_return_cost_time_only(cuttable, tmp_path
         job.open("step-24")
         ended = job.ended().succeeded()
     assert ended.result["workers"] == {"starts": 1, "deaths": 0}
-    assert ended.result["servers"] == {"starts": 2, "deaths": 0, "lost_pushes": 0}
+    assert ended.result["servers"] == {
+        "starts": 2,
+        "deaths": 0,
+        "lost_pushes": 0,
+        "lost_records": 0,
+    }
     assert ended.ledger["trained_once"] == 480
     # By steps, and at the end: the one that was due in the cut was taken after it.
     assert ended.result["checkpoints"]["taken"] >= 3
@@ -80,6 +85,7 @@ def test_whoever_is_cut_from_the_master_for_too_long_is_replaced(cuttable, tmp_p
     job, relays = cuttable(
         "step-10",
         durability="log",
+        log_place="peer",
         checkpoint_steps=1000,
         worker_timeout_seconds=10,
         server_timeout_seconds=10,

@@ -88,7 +88,12 @@ def test_a_log_in_files_outlives_all_servers_at_once(numbered, tmp_path):
     assert total == [480, 480]
     assert set(counts.values()) == {1}
     assert len(counts) == 480
-    assert ended.result["servers"] == {"starts": 6, "deaths": 4, "lost_pushes": 0}
+    assert ended.result["servers"] == {
+        "starts": 6,
+        "deaths": 4,
+        "lost_pushes": 0,
+        "lost_records": 0,
+    }
     assert ended.result["log"]["unprotected"]["times"] == 0
     assert audited(job.folder)["updates"]["lost"] == 0
 
@@ -153,7 +158,12 @@ def test_rows_and_all_else_are_those_of_an_undisturbed_job(
         (kills / "push-logged").touch()
         ended = job.ended().succeeded()
     assert list(kills.iterdir()) == []
-    assert ended.result["servers"] == {"starts": 3, "deaths": 1, "lost_pushes": 0}
+    assert ended.result["servers"] == {
+        "starts": 3,
+        "deaths": 1,
+        "lost_pushes": 0,
+        "lost_records": 0,
+    }
     assert ended.result["log"]["replayed_pushes"] >= 1
     assert model(tmp_path / "out") == model(session_folder / "trained-out")
     assert ended.result["metrics"] == trained.result["metrics"]

@@ -19,6 +19,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
         num_workers="2",
         num_epochs="3",
         checkpoint_seconds="3600",
+        durability="checkpoint",
         relaunch_limit="2",
     )
     job = Watched(NAME, namespace)

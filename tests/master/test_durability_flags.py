@@ -1,4 +1,4 @@
-"""What --durability=log needs, and what it cannot go with, in words."""
+"""What --durability=log needs, what it cannot go with, and what it is by default, in words."""
 
 import pytest
 
@@ -6,27 +6,33 @@ from shoal.errors import UserError
 from tests.master.strategies import config
 
 LOG = {"durability": "log", "checkpoint_seconds": 9.0}
+NO_LOG = {"durability": "checkpoint"}
+EVALUATION = {"validation_data": "/d", "restore_from": "/r"}
 IN_PODS = {"image": "i:1", "model_def": "m.f", "job_dir": "/job", "training_data": "/d"}
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"durability": "both"}, "--durability must be one of checkpoint, log, not 'both'"),
-        ({"log_mb": 5}, "--log-mb is of the log of updates: add --durability=log"),
-        ({"log_place": "peer"}, "--log-place is of the log of updates: add --durability=log"),
+        ({"durability": "both"}, "--durability must be one of auto, log, checkpoint, not 'both'"),
+        (NO_LOG | {"log_mb": 5}, "--log-mb is of the log of updates, which --durability=checkp"),
+        (NO_LOG | {"log_place": "peer"}, "--log-place is of the log of updates, which"),
+        (NO_LOG | {"log_fsync": True}, "--log-fsync is of the log of updates, which"),
         (LOG | {"log_place": "disk"}, "--log-place must be one of auto, peer, file, not 'disk'"),
         (LOG | {"log_place": "peer"}, "with --num-ps 1 there is no other server"),
-        ({"log_fsync": True}, "--log-fsync is of the log of updates: add --durability=log"),
+        ({"log_mb": 5, "sync": True}, "--log-mb: a log does not cover the gradients that wait"),
         (LOG | {"log_mb": 0}, "--log-mb must be at least 1, not 0"),
         (LOG | {"sync": True}, "--sync: leave one of them out"),
-        (LOG | {"log_fsync": True, "num_ps": 2}, "with --num-ps 2 it is in another server's"),
+        (
+            LOG | {"log_fsync": True, "num_ps": 2, "log_place": "peer"},
+            "this one is in another server's memory: add --log-place=file",
+        ),
         (LOG | {"checkpoint_seconds": 0.0}, "set --checkpoint-seconds or --checkpoint-steps"),
     ],
 )
 def test_what_cannot_be(fields, message):
     with pytest.raises(UserError) as raised:
-        config(**fields)
+        config(**fields).resolved()
     assert message in str(raised.value)
 
 
@@ -38,12 +44,56 @@ def test_in_pods_a_single_servers_log_is_on_a_volume():
     with pytest.raises(UserError, match=r"--log-place=file"):
         config(**LOG, **IN_PODS, num_ps=2, log_place="file", **shared).resolved()
     assert config(**LOG, **IN_PODS, **shared, volume="pvc=jobs,mount=/job").resolved().image
-    with pytest.raises(UserError, match=r"--durability=log needs checkpoints.*all pods share"):
+    with pytest.raises(UserError, match=r"--durability=log: .*no checkpoints.*all pods share"):
         config(**LOG, **IN_PODS, num_ps=2).resolved()
 
 
 def test_where_the_log_is():
-    assert not config(num_ps=1).log_in_files
+    on_volume = {"volume": "pvc=jobs,mount=/job"}
     assert config(**LOG, num_ps=1).log_in_files
-    assert not config(**LOG, num_ps=2).log_in_files
+    assert config(**LOG, num_ps=2).log_in_files
+    assert not config(**LOG, num_ps=2, log_place="peer").log_in_files
+    assert config(**LOG, **IN_PODS, **on_volume, num_ps=1).log_in_files
+    assert not config(**LOG, **IN_PODS, **on_volume, num_ps=2).log_in_files
     assert config(**LOG, num_ps=2, log_place="file", log_fsync=True).log_in_files
+
+
+def test_a_log_is_kept_by_default_wherever_one_can_be():
+    kept = {"checkpoint_seconds": 9.0}
+    shared = {"checkpoint_dir": "gs://bucket/checkpoints"}
+    for fields in (
+        kept,
+        kept | {"num_ps": 3},
+        {"checkpoint_seconds": 0.0, "checkpoint_steps": 5},
+        kept | IN_PODS | shared | {"num_ps": 2},
+        kept | IN_PODS | {"volume": "pvc=jobs,mount=/job"},
+    ):
+        resolved = config(**fields).resolved()
+        assert resolved.durability == "log"
+        assert not resolved.unprotected
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"checkpoint_seconds": 0.0}, "set --checkpoint-seconds or --checkpoint-steps above 0"),
+        ({"checkpoint_seconds": 9.0} | IN_PODS | {"num_ps": 2}, "--checkpoint-dir to a place"),
+        (
+            {"checkpoint_seconds": 9.0, "checkpoint_dir": "gs://bucket/checkpoints"} | IN_PODS,
+            "use --log-place=peer with --num-ps 2 or more",
+        ),
+    ],
+)
+def test_where_none_can_be_kept_it_is_said_with_what_to_change(fields, message):
+    resolved = config(**fields).resolved()
+    assert resolved.durability == "checkpoint"
+    assert message in resolved.unprotected
+    assert "is trained again" in resolved.unprotected
+    accepting = config(**fields, on_loss="accept").resolved()
+    assert "stays lost, and the job ends as degraded" in accepting.unprotected
+
+
+def test_sync_and_other_commands_keep_no_log_and_need_no_warning():
+    for fields in ({"sync": True}, {"command": "evaluate", **EVALUATION}):
+        resolved = config(**fields).resolved()
+        assert (resolved.durability, resolved.unprotected) == ("checkpoint", "")

@@ -22,7 +22,10 @@ LOG = {"durability": "log", "checkpoint_steps": 10}
     ("changes", "why"),
     [
         ({}, ""),
-        (LOG | {"num_ps": 2}, "it was in the memory of the servers, which are gone"),
+        (
+            LOG | {"num_ps": 2, "log_place": "peer"},
+            "it was in the memory of the servers, which are gone",
+        ),
         (LOG, "there is none in the job folder"),
     ],
 )
@@ -33,7 +36,7 @@ def test_why_there_is_nothing_to_be_done_again(tmp_path, changes, why):
 
 def test_what_was_in_the_memory_of_several_servers_is_counted_as_lost(tmp_path):
     folder = JobFolder(tmp_path)
-    configured = config(num_workers=1, num_ps=2, **LOG)
+    configured = config(num_workers=1, num_ps=2, log_place="peer", **LOG)
     with closing(Journal(folder.journal, configured)) as journal:
         job = journal.restore()
         register(job, DataDescribed(training=(Source("t", 40),)))
