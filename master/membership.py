@@ -92,8 +92,10 @@ class ServerSlot:
 
     running: as of a worker. answered: when it last did.
     With --durability=log: replayed: pushes that its incarnations did again. unprotected: why no
-    log protects its updates now, "" if one does. absences, absent_seconds: how often and how
-    long none did, of all incarnations. wants_checkpoint: as it said last.
+    log protects its updates now, "" if one does, and absent_since: since when. absences,
+    absent_seconds: how often and how long none did, of all incarnations, without the time that
+    runs. bereft: an incarnation died without protection, and the next one is not there yet.
+    wants_checkpoint: as it said last.
     """
 
     id: ServerId
@@ -112,6 +114,8 @@ class ServerSlot:
     absences_before: int = 0
     absent_seconds: float = 0.0
     absent_seconds_before: float = 0.0
+    absent_since: float = 0.0
+    bereft: bool = False
     wants_checkpoint: bool = False
     answered: float = 0.0
     staleness: pb.Distribution = field(default_factory=pb.Distribution)
@@ -124,10 +128,29 @@ class ServerSlot:
         self.started = now
         self.starts += 1
         self.absences_before = self.absences
-        self.absent_seconds_before = self.absent_seconds
+        self.absent_seconds_before = max(self.absent_seconds_before, self.absent_seconds)
+        self.bereft = bool(self.unprotected)
         self.wants_checkpoint = False
         self.running = False
         return self.incarnation
+
+    def came_back(self, now: float) -> None:
+        """The incarnation has registered.
+
+        A time without protection that its predecessor did not see the end of, is over: it is
+        protected from its recovery on, or counts from there itself.
+        """
+        if self.bereft:
+            self.bereft = False
+            self.absent_seconds_before += now - self.absent_since
+            self.absent_since = now
+
+    def seconds_unprotected(self, now: float) -> float:
+        """How long no log protected its updates, with the time that runs."""
+        if not self.unprotected:
+            return self.absent_seconds
+        over = max(self.absent_seconds_before, self.absent_seconds)
+        return over + now - self.absent_since
 
 
 class Membership:

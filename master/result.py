@@ -64,7 +64,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "best": job.checkpoints.best or None,
         },
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
-        "log": _log_of(job) if job.config.durability == "log" else None,
+        "log": _log_of(job, now) if job.config.durability == "log" else None,
         "sync": flow.updates.to_json(),
         "stage_seconds": record.stage_seconds(
             [slot.stage_seconds for slot in job.members.workers.values()]
@@ -90,13 +90,13 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     }
 
 
-def _log_of(job: Job) -> dict[str, Any]:
+def _log_of(job: Job, now: float) -> dict[str, Any]:
     """What came of --durability=log."""
     slots = job.members.servers.values()
     return {
         "replayed_pushes": sum(slot.replayed for slot in slots),
         "unprotected": {
             "times": sum(slot.absences for slot in slots),
-            "seconds": sum(slot.absent_seconds for slot in slots),
+            "seconds": sum(slot.seconds_unprotected(now) for slot in slots),
         },
     }

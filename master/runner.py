@@ -85,7 +85,8 @@ class Woken:
     """The job may have instructions."""
 
 
-def _note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
+def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
+    """A server has said this of itself."""
     job.servers.answered(server, status)
     slot = job.members.servers[server]
     slot.answered = now
@@ -421,7 +422,7 @@ class Runner:
             start = self.look(partial(_start_of, server))
             with contextlib.suppress(WireError):  # then the job has failed
                 self.hear(start, status.journal)
-                self.apply(partial(_note_status, server, status))
+                self.apply(partial(note_status, server, status))
 
     def _farewell(self, launcher: Launcher) -> None:
         """End the processes: workers before the servers that they may be calling."""

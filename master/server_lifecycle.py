@@ -78,6 +78,7 @@ class ServerLifecycle:
         """As `Job.server_registered`."""
         slot.replayed += replayed
         slot.answered = now
+        slot.came_back(now)
         if restored:
             self._record.note(now, f"{slot.id} is back: {restored}")
         # At its first start since the job began or was resumed, all workers are new as well.
@@ -156,6 +157,7 @@ class ServerLifecycle:
         slot = self._members.servers[server]
         if why and (absences > slot.absences or not slot.unprotected):
             self._record.note(now, f"warning: the updates of {server} are NOT PROTECTED: {why}")
+            slot.absent_since = now
         elif not why:
             seconds_now = seconds - slot.absent_seconds
             self._record.note(

@@ -16,7 +16,9 @@ from shoal.master.outcomes import (
 )
 from shoal.master.phases import Phase
 from shoal.master.result import result_of
+from shoal.master.runner import note_status
 from shoal.master.work import Source
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.strategies import begun, exited, w
 
@@ -93,6 +95,49 @@ def test_where_a_servers_log_is_and_when_none_protects_it():
         "unprotected": {"times": 2, "seconds": 4.0},
     }
     assert result_of(begun(TRAINING), 7.0)["log"] is None
+
+
+def said_of_protection(job, answer, now):
+    """A server's status comes in, as the master takes it from the wire."""
+    note_status(ServerId(1), answer, job, now)
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+@pytest.mark.parametrize("protected", [True, False])
+def test_the_time_of_a_server_that_dies_unprotected_counts_until_its_successor_is(
+    deaths, protected
+):
+    job = begun(TRAINING, durability="log", checkpoint_seconds=9.0, num_ps=2, relaunch_limit=9)
+    lost, whole = pb.ServerStatus(unprotected="its log is lost", absences=1), pb.ServerStatus()
+    said_of_protection(job, lost, 10.0)
+    for death in range(deaths):
+        job.process_exited(exited(ServerId(1), death), 12.0 + 3 * death)
+        assert absent(job, 13.0 + 3 * death) == (1, 3.0 + 3 * death)
+        job.server_registered(ServerId(1), death + 1, "host:9", 14.0 + 3 * death)
+        job.server_registered(ServerId(1), death + 1, "host:9", 14.5 + 3 * death)  # its retry
+    back = 11.0 + 3 * deaths
+    seconds = back - 10.0
+    if protected:
+        said_of_protection(job, whole, back + 1)
+        assert job.record.messages[-1].endswith(
+            f"the updates of ps-1 are protected again, after {seconds:.1f} s"
+        )
+        assert absent(job, back + 2) == (1, seconds)
+    else:
+        said_of_protection(job, lost, back)
+        assert absent(job, back + 2) == (2, seconds + 2)
+        over = pb.ServerStatus(absences=1, absent_seconds=2.5)
+        said_of_protection(job, over, back + 3)
+        assert absent(job, back + 4) == (2, seconds + 2.5)
+    # One that dies protected is kept by its neighbour.
+    job.process_exited(exited(ServerId(1), deaths), back + 5)
+    job.server_registered(ServerId(1), deaths + 1, "host:9", back + 9)
+    assert absent(job, back + 9)[1] == seconds + (0 if protected else 2.5)
+
+
+def absent(job, now):
+    times, seconds = result_of(job, now)["log"]["unprotected"].values()
+    return times, seconds
 
 
 def test_a_server_that_dies_too_often_ends_the_job():

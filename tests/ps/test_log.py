@@ -8,12 +8,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from shoal.master.ids import ServerId
+from shoal.master.outcomes import DataDescribed
+from shoal.master.result import result_of
+from shoal.master.runner import note_status
+from shoal.master.work import Source
 from shoal.native import ids as native_ids
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.ps import logfile, logpeer
 from shoal.ps.service import ParameterServer
+from tests.master.strategies import begun, exited
 from tests.ps.logged import DIM, POINTS, SPEC, Faults, World, content, lost
 
 
@@ -91,6 +97,39 @@ def test_two_dead_at_once_restore_the_checkpoint_and_the_loss_is_counted(world):
     assert all(job.status(index).wants_checkpoint for index in (0, 1))
     job.checkpoint()
     assert [job.status(index).unprotected for index in (0, 1)] == ["", ""]
+
+
+def test_who_dies_unprotected_is_counted_so_until_its_successor_is_protected(world):
+    job, server = world(2), ServerId(0)
+    master = begun(
+        DataDescribed(training=(Source("t", 20),)),
+        durability="log",
+        checkpoint_seconds=9.0,
+        num_ps=2,
+    )
+    pushed(job, 3)
+    job.checkpoint()
+    job.kill(1)
+    job.look_after_one(0)  # nobody keeps its log
+    note_status(server, job.status(0), master, 1.0)
+    job.kill(0)
+    master.process_exited(exited(server), 2.0)
+    job.start(0)
+    # From its recovery on the successor counts itself.
+    status = job.status(0)
+    assert (bool(status.unprotected), status.absences) == (True, 1)
+    master.server_registered(server, 1, "host:1", 4.0)
+    note_status(server, status, master, 4.0)
+    job.start(1)
+    for index in (0, 1):
+        job.meet(index)
+    job.look_after()
+    job.checkpoint()
+    status = job.status(0)
+    assert status.unprotected == ""
+    note_status(server, status, master, 9.0)
+    unprotected = result_of(master, 9.0)["log"]["unprotected"]
+    assert unprotected == {"times": 2, "seconds": 3.0 + status.absent_seconds}
 
 
 def test_who_loses_its_keeper_says_so_and_asks_for_a_checkpoint(world):
