@@ -48,6 +48,13 @@ class AppliedPush:
     records_done: int
 
 
+def sequence_of(push: LastPush | None, incarnation: int) -> int | None:
+    """The last push of a worker's incarnation that a server has; None for all there were."""
+    if push is None or push.incarnation < incarnation:
+        return 0
+    return push.sequence if push.incarnation == incarnation else None
+
+
 def applied_heads(
     task: Task, pushes: Iterable[AppliedPush | None], acknowledged: int
 ) -> tuple[int, int]:

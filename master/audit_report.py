@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shoal.master.copies import Difference
 from shoal.master.deaths import Death, Recovery
+from shoal.master.lease_copies import Difference
 
 Ranges = list[dict[str, Any]]
 

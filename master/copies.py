@@ -8,114 +8,32 @@ A server that was started again says so when it registers; all servers are asked
 
 Owns the comparison, for all incarnations of all workers since the oldest checkpoint that a
 server could still restore, and what follows from it as ranges: what a server lacks ("lost") and
-what it has once more than counts ("repeated"). What becomes of lost records is flow.py's.
+what it has once more than counts ("repeated"). One lease is lease_copies.py's, leases that every
+checkpoint has are settled.py's; what becomes of lost records is flow.py's.
 No I/O, no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 
-from shoal.master.applied import AppliedPush, LastPush
+from shoal.master.applied import AppliedPush, LastPush, sequence_of
 from shoal.master.ids import WorkerId
+from shoal.master.lease_copies import (
+    Difference,
+    Lease,
+    Piece,
+    certain_head,
+    differences_of,
+    in_shares,
+    part_of,
+    possible_head,
+)
 from shoal.master.lost_pushes import LostOfServer, LostPushes
-from shoal.master.ranges import Ranges, minus, overlap, union
+from shoal.master.ranges import minus, union
+from shoal.master.settled import Settled
 from shoal.master.spans import Interval
-from shoal.master.work import Span, Task
-
-
-@dataclass
-class Lease:
-    """A training task as one worker had it. Heads and ranges are records of its span, from 0.
-
-    order: rises from lease to lease. before: head of the span that earlier leases had trained
-        in part. began, ended: when, in the job's seconds; ended is None while the worker holds
-        it. last: the worker's last push of it, by sequence; 0 if not known. begun: how many
-        checkpoints had been begun when it ended.
-    acknowledged: head that counts as trained. head: that the servers have, which is more where
-        only some records of a push are known; heads: of servers that differ; None where a server
-        could not be asked.
-    lost: what servers have no more. taken_back: what does not count any more, as it is trained
-        again.
-    """
-
-    worker: WorkerId
-    incarnation: int
-    task: int
-    order: int
-    epoch: int
-    span: Span
-    before: int
-    began: float
-    ended: float | None = None
-    last: int = 0
-    begun: int = 0
-    acknowledged: int = 0
-    head: int = 0
-    heads: dict[int, int | None] = field(default_factory=dict)
-    lost: dict[int, Ranges] = field(default_factory=dict)
-    taken_back: Ranges = ()
-
-    def head_at(self, server: int) -> int:
-        """The head that a server has had."""
-        if self.ended is None:
-            return self.acknowledged
-        head = self.heads.get(server, self.head)
-        return self.acknowledged if head is None else head
-
-    def there(self, server: int) -> Ranges:
-        """What a server has."""
-        return minus(((0, self.head_at(server)),), self.lost.get(server, ()))
-
-    @property
-    def counted(self) -> Ranges:
-        """What counts as trained by this lease."""
-        return minus(((0, self.acknowledged),), self.taken_back)
-
-    def lacked(self, servers: int) -> Ranges:
-        """What counts and some of so many servers lacks."""
-        lacking = (minus(self.counted, self.there(server)) for server in range(servers))
-        return union(*lacking)
-
-    def lose(self, server: int, ranges: Iterable[tuple[int, int]]) -> None:
-        """A server has these no more."""
-        lost = union(self.lost.get(server, ()), ranges)
-        if lost:
-            self.lost[server] = lost
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Records that are to be trained again, which counted as trained.
-
-    repeated: so many of them counted as repeated. elsewhere: some server has them still.
-    """
-
-    epoch: int
-    span: Span
-    repeated: int
-    elsewhere: bool
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Records that a server has not as often as they count.
-
-    kind: "lost" (it has them no more) or "repeated" (once more than counts). server: of how many
-    (servers) its index is. worker: whose pushes they are; None if that is not kept. began, ended:
-    of the lease, in the job's seconds.
-    """
-
-    kind: str
-    server: int
-    servers: int
-    worker: WorkerId | None
-    incarnation: int
-    epoch: int
-    span: Span
-    began: float
-    ended: float
+from shoal.master.work import Task
 
 
 class Copies:
@@ -141,11 +59,7 @@ class Copies:
         # How many checkpoints were begun, and by number, how many had been with this one.
         self._begun = 0
         self._begun_with: dict[int, int] = {}
-        # Of leases that every checkpoint has which can be restored: what counts of them, by epoch
-        # and source, the last of each worker's pushes that each server has, and where they differ.
-        self._settled: dict[tuple[int, str], Ranges] = {}
-        self._settled_upto: dict[int, dict[WorkerId, tuple[int, int]]] = {}
-        self._differences: list[Difference] = []
+        self._settled = Settled()
         self.lost: dict[int, LostOfServer] = {}
 
     # ------------------------------------------------------------ what is acknowledged
@@ -156,16 +70,8 @@ class Copies:
             return
         assert task.span is not None
         self._order += 1
-        lease = Lease(
-            worker,
-            incarnation,
-            task.id,
-            self._order,
-            task.epoch,
-            task.span,
-            task.trained_before,
-            now,
-        )
+        of_task = task.epoch, task.span, task.trained_before
+        lease = Lease(worker, incarnation, task.id, self._order, *of_task, began=now)
         self._open[task.id] = lease
         self._leases.setdefault((worker, incarnation), {})[task.id] = lease
 
@@ -217,11 +123,13 @@ class Copies:
         leases = [lease for lease in self._leases.get(key, {}).values() if lease.ended is None]
         for lease in leases:
             del self._open[lease.task]
-            heads = [_head(lease, push) for push in pushes]
+            heads = [possible_head(lease, push) for push in pushes]
             known = [lease.acknowledged if head is None else head for head in heads]
             # As applied_heads: what was acknowledged counts, whatever the servers say now, and so
             # does what all of them have, if it is known which records that is.
-            common = [lease.acknowledged if push is None else _done(lease, push) for push in pushes]
+            common = [
+                lease.acknowledged if push is None else certain_head(lease, push) for push in pushes
+            ]
             self._end(lease, min(common, default=0), now)
             lease.head = lease.acknowledged
             lease.heads = {
@@ -270,10 +178,10 @@ class Copies:
             worker, incarnation = key
             fenced = self._fenced.get(key, ())[server : server + 1]
             upto = max((self.told(*key), *fenced))
-            after = _sequence(last.get(worker), incarnation)
+            after = sequence_of(last.get(worker), incarnation)
             if after is not None and upto > after:
                 lost.append(LostPushes(worker, incarnation, after, upto))
-        settled = self._settled_lost(server, last)
+        settled = self._settled.lost(server, self._servers, last, retrain=self._retrain)
         return self._note_lost(server, lost), settled + self._taken_back(leases)
 
     def met(self, server: int, told: LastPush) -> tuple[int, list[Piece]]:
@@ -287,7 +195,7 @@ class Copies:
             return 0, []
         self._met[server].add(key)
         has = base.get(told.worker)
-        after = _sequence(has, told.incarnation)
+        after = sequence_of(has, told.incarnation)
         if after is None or told.sequence <= after:
             return 0, []
         leases = list(self._leases.get(key, {}).values())
@@ -313,7 +221,7 @@ class Copies:
         if 0 < self._last(lease, server) <= push.sequence:
             return lease.head_at(server)
         if push.task == lease.task:
-            return _done(lease, push)
+            return certain_head(lease, push)
         at = self._leases[key].get(push.task)
         return lease.head_at(server) if at is not None and at.order > lease.order else 0
 
@@ -330,54 +238,10 @@ class Copies:
 
     def _taken_back(self, leases: Iterable[Lease]) -> list[Piece]:
         """Take back what counts and some server lacks, of those that have ended."""
-        pieces: list[Piece] = []
-        for lease in leases:
-            if not self._retrain or lease.ended is None:
-                continue
-            if not (missing := lease.lacked(self._servers)):
-                continue
-            there = union(*(lease.there(server) for server in range(self._servers)))
-            lease.taken_back = union(lease.taken_back, missing)
-            for elsewhere, ranges in (
-                (True, overlap(missing, there)),
-                (False, minus(missing, there)),
-            ):
-                for start, end in ranges:
-                    repeated = max(0, min(end, lease.before) - start)
-                    span = _part(lease.span, start, end)
-                    pieces.append(Piece(lease.epoch, span, repeated, elsewhere))
-        return pieces
-
-    def _settled_lost(self, server: int, has: Mapping[WorkerId, LastPush]) -> list[Piece]:
-        """What a server lacks of what every checkpoint has: all of it, or nothing."""
-        reached = {worker: (push.incarnation, push.sequence) for worker, push in has.items()}
-        settled_upto = self._settled_upto.get(server, {})
-        if all(reached.get(each, (0, 0)) >= upto for each, upto in settled_upto.items()):
-            return []
-        del self._settled_upto[server]
-        settled = [
-            (epoch, Span(source, start, end))
-            for (epoch, source), ranges in self._settled.items()
-            for start, end in ranges
-        ]
-        self._differences = [
-            each for each in self._differences if (each.server, each.kind) != (server, "repeated")
-        ]
         if not self._retrain:
-            self._differ("lost", [server], settled)
             return []
-        self._settled.clear()
-        others = [each for each in range(self._servers) if each != server]
-        self._differ("repeated", others, settled)
-        return [Piece(epoch, span, 0, bool(others)) for epoch, span in settled]
-
-    def _differ(
-        self, kind: str, servers: Iterable[int], settled: Iterable[tuple[int, Span]]
-    ) -> None:
-        for epoch, span in settled:
-            for server in servers:
-                where = server, self._servers, None, 0, epoch, span
-                self._differences.append(Difference(kind, *where, 0.0, 0.0))
+        ended = [lease for lease in leases if lease.ended is not None]
+        return [piece for lease in ended for piece in lease.take_back(self._servers)]
 
     # ------------------------------------------------------------ checkpoints
 
@@ -399,22 +263,9 @@ class Copies:
         )
 
     def _settle(self, leases: Sequence[Lease]) -> None:
-        settled: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        self._settled.add(leases, self._servers, self._last)
         for lease in leases:
             del self._leases[lease.worker, lease.incarnation][lease.task]
-            self._differences += _differences(lease, self._servers)
-            at = lease.span.start
-            spans = [(at + start, at + end) for start, end in lease.counted]
-            settled.setdefault((lease.epoch, lease.span.source), []).extend(spans)
-            for server in range(self._servers):
-                there = lease.there(server)
-                if there:
-                    whole = there[-1][1] == lease.head_at(server)
-                    upto = self._settled_upto.setdefault(server, {})
-                    last = lease.incarnation, self._last(lease, server) if whole else 1
-                    upto[lease.worker] = max(upto.get(lease.worker, (0, 0)), last)
-        for key, ranges in settled.items():
-            self._settled[key] = union(self._settled.get(key, ()), ranges)
         self._leases = {key: held for key, held in self._leases.items() if held}
 
     # ------------------------------------------------------------ resuming
@@ -424,39 +275,15 @@ class Copies:
 
         shares: the last push of each worker that each server's share has.
         """
-        found = [
-            Interval("trained", epoch, Span(source, start, end))
-            for (epoch, source), ranges in self._settled.items()
-            for start, end in ranges
-        ]
-        repeated = {
-            (each.epoch, each.span) for each in self._differences if each.kind == "repeated"
-        }
-        found += [Interval("touched", epoch, span) for epoch, span in sorted(repeated, key=str)]
+        found = self._settled.intervals()
         for lease in self._all():
-            there, counted = self._in_shares(lease, shares)
+            there, counted = in_shares(lease, shares, self._reached)
             for kind, ranges in (("trained", counted), ("touched", minus(union(*there), counted))):
                 found += [
-                    Interval(kind, lease.epoch, _part(lease.span, start, end))
+                    Interval(kind, lease.epoch, part_of(lease.span, start, end))
                     for start, end in ranges
                 ]
         return found
-
-    def _in_shares(
-        self, lease: Lease, shares: Sequence[Iterable[LastPush]]
-    ) -> tuple[list[Ranges], Ranges]:
-        """What of a lease each share may have, and what counts as trained with them."""
-        there: list[Ranges] = []
-        common = lease.counted if lease.ended is not None else ((0, len(lease.span)),)
-        for server, share in enumerate(shares):
-            push = next((each for each in share if each.worker == lease.worker), None)
-            certain = head = self._reached(lease, push, server)
-            if push is not None and push.incarnation == lease.incarnation and not head:
-                head = _head(lease, AppliedPush(push.sequence, push.task, push.records_done)) or 0
-            lost = lease.lost.get(server, ())
-            there.append(minus(((0, head),), lost))
-            common = overlap(common, minus(((0, certain),), lost))
-        return there, common
 
     def resumed(
         self,
@@ -475,19 +302,17 @@ class Copies:
         if not shares:
             self._servers = servers
             self._leases, self._open, self._fenced = {}, {}, {}
-            self._settled, self._settled_upto, self._differences = {}, {}, []
-            for each in in_model:
-                if each.kind == "trained":
-                    key = each.epoch, each.span.source
-                    spans = ((each.span.start, each.span.end),)
-                    self._settled[key] = union(self._settled.get(key, ()), spans)
+            self._settled.begin(in_model)
             return
         shares = [list(share) for share in shares]
         for lease in self._all():
-            self._only(lease, *self._in_shares(lease, shares), now)
+            there, counted = in_shares(lease, shares, self._reached)
+            if lease.ended is None:
+                lease.begun = self._begun
+            lease.only(there, counted, now)
         last = [{push.worker: push for push in share} for share in shares]
         for (worker, incarnation), before in self._fenced.items():
-            kept = (_sequence(has.get(worker), incarnation) for has in last)
+            kept = (sequence_of(has.get(worker), incarnation) for has in last)
             self._fenced[worker, incarnation] = tuple(
                 number if there is None else there
                 for number, there in zip(before, kept, strict=False)
@@ -496,26 +321,15 @@ class Copies:
         if servers != self._servers:
             # No push counts as applied there: what the new servers have, these leases do not say.
             self._settle(list(self._all()))
-            self._servers, self._fenced, self._settled_upto = servers, {}, {}
-
-    def _only(self, lease: Lease, there: list[Ranges], counted: Ranges, now: float) -> None:
-        """Of a lease servers have just this, and this counts as trained."""
-        heads = [ranges[-1][1] if ranges else 0 for ranges in there]
-        if lease.ended is None:
-            lease.ended, lease.begun = now, self._begun
-            lease.acknowledged = lease.head = counted[-1][1] if counted else 0
-        lease.taken_back = minus(((0, lease.acknowledged),), counted)
-        for server, (head, ranges) in enumerate(zip(heads, there, strict=True)):
-            head = max(head, lease.acknowledged)
-            lease.heads[server] = head
-            lease.lost[server] = minus(((0, head),), ranges)
+            self._servers, self._fenced = servers, {}
+            self._settled.forget_pushes()
 
     # ------------------------------------------------------------ the other end of it
 
     def differences(self) -> list[Difference]:
         """Where servers have records not as often as they count, at this moment."""
-        open_now = [each for lease in self._all() for each in _differences(lease, self._servers)]
-        return [*self._differences, *open_now]
+        open_now = [each for lease in self._all() for each in differences_of(lease, self._servers)]
+        return [*self._settled.differences, *open_now]
 
     @property
     def lacked(self) -> dict[int, int]:
@@ -525,45 +339,3 @@ class Copies:
             if each.kind == "lost":
                 lacked[each.server] = lacked.get(each.server, 0) + len(each.span)
         return lacked
-
-
-def _done(lease: Lease, push: AppliedPush | LastPush) -> int:
-    """Head of a lease that a server has for certain, whose last push of its worker this is."""
-    if not push.sequence or push.task != lease.task:
-        return 0
-    return min(push.records_done, len(lease.span))
-
-
-def _head(lease: Lease, push: AppliedPush | None) -> int | None:
-    """Head of a lease that a server may have; None if it could not be asked."""
-    if push is None:
-        return None
-    # A feed that shuffles says 0 until it is through: any record may be in a push.
-    touched = push.sequence and push.task == lease.task
-    return _done(lease, push) or (len(lease.span) if touched else 0)
-
-
-def _sequence(push: LastPush | None, incarnation: int) -> int | None:
-    """The last push of a worker's incarnation that a server has; None for all there were."""
-    if push is None or push.incarnation < incarnation:
-        return 0
-    return push.sequence if push.incarnation == incarnation else None
-
-
-def _part(span: Span, start: int, end: int) -> Span:
-    return Span(span.source, span.start + start, span.start + end)
-
-
-def _differences(lease: Lease, servers: int) -> Iterator[Difference]:
-    counted = lease.counted
-    same = lease.ended is None or lease.head == lease.acknowledged
-    if same and not lease.lost and not lease.heads and not lease.taken_back:
-        return
-    ended = lease.began if lease.ended is None else lease.ended
-    for server in range(servers):
-        there = lease.there(server)
-        for kind, ranges in (("lost", minus(counted, there)), ("repeated", minus(there, counted))):
-            for start, end in ranges:
-                span = _part(lease.span, start, end)
-                who = lease.worker, lease.incarnation, lease.epoch
-                yield Difference(kind, server, servers, *who, span, lease.began, ended)

@@ -15,10 +15,10 @@ from dataclasses import replace
 from shoal.config import JobConfig
 from shoal.master import outcomes, phases
 from shoal.master.applied import AppliedPush, applied_heads
-from shoal.master.copies import Piece
 from shoal.master.evaluation import MetricMismatchError
 from shoal.master.failures import Failure
 from shoal.master.ids import WorkerId
+from shoal.master.lease_copies import Piece
 from shoal.master.phases import Phase
 from shoal.master.range_failures import Trouble
 from shoal.master.record import JobRecord

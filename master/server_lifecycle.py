@@ -12,7 +12,6 @@ from dataclasses import replace
 from shoal.config import JobConfig
 from shoal.master import supervisor
 from shoal.master.applied import LastPush
-from shoal.master.copies import Piece
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
 from shoal.master.ids import ServerId, Start
@@ -24,6 +23,7 @@ from shoal.master.instructions import (
     StartProcess,
 )
 from shoal.master.launcher import Exited
+from shoal.master.lease_copies import Piece
 from shoal.master.membership import Membership, ProcessState, ServerSlot
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shoal.master import poison
-from shoal.master.copies import Piece
 from shoal.master.epochs import Epochs, Order, Spans
+from shoal.master.lease_copies import Piece
 from shoal.master.spans import Coverage, Interval
 from shoal.master.training_queue import TrainingQueue, aligned
 from shoal.master.work import ANYBODY, Asker, Source, Span, Task, TaskIds, pick

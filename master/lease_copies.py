@@ -1,0 +1,195 @@
+"""A training task as one worker had it, and what each server has of it.
+
+Owns the arithmetic of one lease: what counts, what a server has, lacks, or has once more. What
+becomes known of leases, and from whom, is copies.py's. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from shoal.master.applied import AppliedPush, LastPush
+from shoal.master.ids import WorkerId
+from shoal.master.ranges import Ranges, minus, overlap, union
+from shoal.master.work import Span
+
+
+@dataclass
+class Lease:
+    """A training task as one worker had it. Heads and ranges are records of its span, from 0.
+
+    order: rises from lease to lease. before: head of the span that earlier leases had trained
+        in part. began, ended: when, in the job's seconds; ended is None while the worker holds
+        it. last: the worker's last push of it, by sequence; 0 if not known. begun: how many
+        checkpoints had been begun when it ended.
+    acknowledged: head that counts as trained. head: that the servers have, which is more where
+        only some records of a push are known; heads: of servers that differ; None where a server
+        could not be asked.
+    lost: what servers have no more. taken_back: what does not count any more, as it is trained
+        again.
+    """
+
+    worker: WorkerId
+    incarnation: int
+    task: int
+    order: int
+    epoch: int
+    span: Span
+    before: int
+    began: float
+    ended: float | None = None
+    last: int = 0
+    begun: int = 0
+    acknowledged: int = 0
+    head: int = 0
+    heads: dict[int, int | None] = field(default_factory=dict)
+    lost: dict[int, Ranges] = field(default_factory=dict)
+    taken_back: Ranges = ()
+
+    def head_at(self, server: int) -> int:
+        """The head that a server has had."""
+        if self.ended is None:
+            return self.acknowledged
+        head = self.heads.get(server, self.head)
+        return self.acknowledged if head is None else head
+
+    def there(self, server: int) -> Ranges:
+        """What a server has."""
+        return minus(((0, self.head_at(server)),), self.lost.get(server, ()))
+
+    @property
+    def counted(self) -> Ranges:
+        """What counts as trained by this lease."""
+        return minus(((0, self.acknowledged),), self.taken_back)
+
+    def lacked(self, servers: int) -> Ranges:
+        """What counts and some of so many servers lacks."""
+        lacking = (minus(self.counted, self.there(server)) for server in range(servers))
+        return union(*lacking)
+
+    def lose(self, server: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """A server has these no more."""
+        lost = union(self.lost.get(server, ()), ranges)
+        if lost:
+            self.lost[server] = lost
+
+    def take_back(self, servers: int) -> list[Piece]:
+        """Have what counts and some of so many servers lacks count no more."""
+        if not (missing := self.lacked(servers)):
+            return []
+        there = union(*(self.there(server) for server in range(servers)))
+        self.taken_back = union(self.taken_back, missing)
+        pieces = []
+        for elsewhere, ranges in ((True, overlap(missing, there)), (False, minus(missing, there))):
+            for start, end in ranges:
+                repeated = max(0, min(end, self.before) - start)
+                span = part_of(self.span, start, end)
+                pieces.append(Piece(self.epoch, span, repeated, elsewhere))
+        return pieces
+
+    def only(self, there: Sequence[Ranges], counted: Ranges, now: float) -> None:
+        """Each server has just this of it, and this counts; it ends now if it has not ended."""
+        heads = [ranges[-1][1] if ranges else 0 for ranges in there]
+        if self.ended is None:
+            self.ended = now
+            self.acknowledged = self.head = counted[-1][1] if counted else 0
+        self.taken_back = minus(((0, self.acknowledged),), counted)
+        for server, (head, ranges) in enumerate(zip(heads, there, strict=True)):
+            head = max(head, self.acknowledged)
+            self.heads[server] = head
+            self.lost[server] = minus(((0, head),), ranges)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Records that are to be trained again, which counted as trained.
+
+    repeated: so many of them counted as repeated. elsewhere: some server has them still.
+    """
+
+    epoch: int
+    span: Span
+    repeated: int
+    elsewhere: bool
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Records that a server has not as often as they count.
+
+    kind: "lost" (it has them no more) or "repeated" (once more than counts). server: of how many
+    (servers) its index is. worker: whose pushes they are; None if that is not kept. began, ended:
+    of the lease, in the job's seconds.
+    """
+
+    kind: str
+    server: int
+    servers: int
+    worker: WorkerId | None
+    incarnation: int
+    epoch: int
+    span: Span
+    began: float
+    ended: float
+
+
+def certain_head(lease: Lease, push: AppliedPush | LastPush) -> int:
+    """Head of a lease that a server has for certain, whose last push of its worker this is."""
+    if not push.sequence or push.task != lease.task:
+        return 0
+    return min(push.records_done, len(lease.span))
+
+
+def possible_head(lease: Lease, push: AppliedPush | None) -> int | None:
+    """Head of a lease that a server may have; None if it could not be asked."""
+    if push is None:
+        return None
+    # A feed that shuffles says 0 until it is through: any record may be in a push.
+    touched = push.sequence and push.task == lease.task
+    return certain_head(lease, push) or (len(lease.span) if touched else 0)
+
+
+def in_shares(
+    lease: Lease,
+    shares: Sequence[Iterable[LastPush]],
+    reached: Callable[[Lease, LastPush | None, int], int],
+) -> tuple[list[Ranges], Ranges]:
+    """What of a lease each share of a checkpoint may have, and what counts as trained with them.
+
+    shares: the last push of each worker in it. reached: how much of the lease is for certain on a
+    server whose last push of the lease's worker this is.
+    """
+    there: list[Ranges] = []
+    common = lease.counted if lease.ended is not None else ((0, len(lease.span)),)
+    for server, share in enumerate(shares):
+        push = next((each for each in share if each.worker == lease.worker), None)
+        certain = head = reached(lease, push, server)
+        if push is not None and push.incarnation == lease.incarnation and not head:
+            last = AppliedPush(push.sequence, push.task, push.records_done)
+            head = possible_head(lease, last) or 0
+        lost = lease.lost.get(server, ())
+        there.append(minus(((0, head),), lost))
+        common = overlap(common, minus(((0, certain),), lost))
+    return there, common
+
+
+def part_of(span: Span, start: int, end: int) -> Span:
+    """Records `start` to `end` of a span, counted from its start."""
+    return Span(span.source, span.start + start, span.start + end)
+
+
+def differences_of(lease: Lease, servers: int) -> Iterator[Difference]:
+    """Where so many servers have records of a lease not as often as they count."""
+    counted = lease.counted
+    same = lease.ended is None or lease.head == lease.acknowledged
+    if same and not lease.lost and not lease.heads and not lease.taken_back:
+        return
+    ended = lease.began if lease.ended is None else lease.ended
+    for server in range(servers):
+        there = lease.there(server)
+        for kind, ranges in (("lost", minus(counted, there)), ("repeated", minus(there, counted))):
+            for start, end in ranges:
+                span = part_of(lease.span, start, end)
+                who = lease.worker, lease.incarnation, lease.epoch
+                yield Difference(kind, server, servers, *who, span, lease.began, ended)

@@ -1,0 +1,112 @@
+"""Leases that every checkpoint has which can be restored, no longer one by one but in sum.
+
+Owns which records count by them, up to which push each server has them, and where servers differ
+from that. Which leases these are is copies.py's. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from shoal.master.applied import LastPush
+from shoal.master.ids import WorkerId
+from shoal.master.lease_copies import Difference, Lease, Piece, differences_of
+from shoal.master.ranges import Ranges, union
+from shoal.master.spans import Interval
+from shoal.master.work import Span
+
+
+class Settled:
+    """What counts of settled leases, and where servers do not have it.
+
+    differences: where some server has records not as often as they count.
+    """
+
+    def __init__(self) -> None:
+        # By epoch and source; and by server, the last push of each worker, with its incarnation.
+        self._counted: dict[tuple[int, str], Ranges] = {}
+        self._upto: dict[int, dict[WorkerId, tuple[int, int]]] = {}
+        self.differences: list[Difference] = []
+
+    def add(self, leases: Sequence[Lease], servers: int, last: Callable[[Lease, int], int]) -> None:
+        """Settle these leases of a job with so many servers.
+
+        last: the last push of a lease that a server had, by sequence, or a later one.
+        """
+        added: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        for lease in leases:
+            self.differences += differences_of(lease, servers)
+            at = lease.span.start
+            spans = [(at + start, at + end) for start, end in lease.counted]
+            added.setdefault((lease.epoch, lease.span.source), []).extend(spans)
+            for server in range(servers):
+                there = lease.there(server)
+                if there:
+                    whole = there[-1][1] == lease.head_at(server)
+                    upto = self._upto.setdefault(server, {})
+                    reached = lease.incarnation, last(lease, server) if whole else 1
+                    upto[lease.worker] = max(upto.get(lease.worker, (0, 0)), reached)
+        for key, ranges in added.items():
+            self._counted[key] = union(self._counted.get(key, ()), ranges)
+
+    def lost(
+        self, server: int, servers: int, has: Mapping[WorkerId, LastPush], *, retrain: bool
+    ) -> list[Piece]:
+        """A server of so many has these pushes: all that is settled, or nothing of it.
+
+        Returns what is to be trained again, with `retrain`.
+        """
+        reached = {worker: (push.incarnation, push.sequence) for worker, push in has.items()}
+        upto = self._upto.get(server, {})
+        if all(reached.get(each, (0, 0)) >= push for each, push in upto.items()):
+            return []
+        del self._upto[server]
+        counted = self._spans()
+        self.differences = [
+            each for each in self.differences if (each.server, each.kind) != (server, "repeated")
+        ]
+        if not retrain:
+            self._differ("lost", [server], servers, counted)
+            return []
+        self._counted.clear()
+        others = [each for each in range(servers) if each != server]
+        self._differ("repeated", others, servers, counted)
+        return [Piece(epoch, span, 0, bool(others)) for epoch, span in counted]
+
+    def _spans(self) -> list[tuple[int, Span]]:
+        return [
+            (epoch, Span(source, start, end))
+            for (epoch, source), ranges in self._counted.items()
+            for start, end in ranges
+        ]
+
+    def _differ(
+        self, kind: str, of: Iterable[int], servers: int, counted: Iterable[tuple[int, Span]]
+    ) -> None:
+        for epoch, span in counted:
+            for server in of:
+                where = server, servers, None, 0, epoch, span
+                self.differences.append(Difference(kind, *where, 0.0, 0.0))
+
+    # ------------------------------------------------------------ resuming
+
+    def intervals(self) -> list[Interval]:
+        """What of the training records is in every checkpoint, as "trained" and "touched"."""
+        found = [Interval("trained", epoch, span) for epoch, span in self._spans()]
+        repeated = {(each.epoch, each.span) for each in self.differences if each.kind == "repeated"}
+        return found + [
+            Interval("touched", epoch, span) for epoch, span in sorted(repeated, key=str)
+        ]
+
+    def begin(self, in_model: Iterable[Interval]) -> None:
+        """The model is one that has this, and no push of this job."""
+        self._counted, self._upto, self.differences = {}, {}, []
+        for each in in_model:
+            if each.kind == "trained":
+                key = each.epoch, each.span.source
+                spans = ((each.span.start, each.span.end),)
+                self._counted[key] = union(self._counted.get(key, ()), spans)
+
+    def forget_pushes(self) -> None:
+        """No push counts as applied by the servers that there are now."""
+        self._upto = {}
