@@ -55,32 +55,21 @@ RPC_THREADS = 16
 """Handlers only take the job's lock for a moment, so few threads serve many workers."""
 
 
-LOCK_SECONDS = 0.2
-"""Between two attempts to get a lock."""
-
-
 class RunningError(UserError):
     """Another master runs the job."""
 
 
 @contextlib.contextmanager
-def locked(folder: JobFolder, job_name: str, patience: float = 0.0) -> Iterator[None]:
+def locked(folder: JobFolder, job_name: str) -> Iterator[None]:
     """Hold the job folder's lock.
 
-    Raises RunningError if another master holds it, for longer than `patience` seconds.
+    Raises RunningError if another master holds it.
     """
-    give_up = time.monotonic() + patience
     with folder.lock.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= give_up:
-                    raise RunningError(
-                        f"job {job_name} is already running in {folder.path}"
-                    ) from None
-            time.sleep(LOCK_SECONDS)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunningError(f"job {job_name} is already running in {folder.path}") from None
         yield
 
 
@@ -142,7 +131,7 @@ def run_job(
     make_launcher: MakeLauncher | None = None,
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     resume: str = "",
-    patience: float = 0.0,
+    lock: bool = True,
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -151,13 +140,14 @@ def run_job(
     make_launcher: by default, of processes of this machine.
     stop_signals: those that stop the job.
     resume: names a resumption, of a job whose processes have all ended; done once.
-    patience: seconds for an earlier master to end.
+    lock: take the folder's lock; False: the caller sees to it that there is one master only.
 
     Raises UserError if the job runs already, or the journal is damaged; OSError if the
     port is taken.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(folder, config.job_name, patience))
+        if lock:
+            stack.enter_context(locked(folder, config.job_name))
         journal = Journal(folder.journal, config)
         stack.callback(_close, journal)
         losses = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -17,7 +18,7 @@ from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.job_folder import JobFolder
-from shoal.master.__main__ import locked
+from shoal.master.__main__ import RunningError
 from shoal.master.ids import ServerId, WorkerId
 from shoal.wholefile import write_text
 
@@ -26,26 +27,32 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 
 
-def take_folder(folder: JobFolder, config: JobConfig, *, resume: bool) -> None:
+def take_folder(
+    folder: JobFolder, config: JobConfig, *, resume: bool, runs: Callable[[str], bool]
+) -> None:
     """Have the job folder be this job's, with its configuration in it.
 
     It is on a volume that outlives jobs: what an earlier one left is replaced with
     --overwrite only.
+
+    runs: whether a job of another name has a master.
 
     Raises UserError if it is another's, runs, or if there is no job to be resumed.
     """
     folder.path.mkdir(parents=True, exist_ok=True)
     if resume and not folder.journal.is_dir():
         raise UserError(f"--resume: there is no job with a journal in {folder.path}")
-    token = _token_in(folder)
+    token = _of(folder, "token")
     if token not in (config.token, None):
         if not config.overwrite:
             raise UserError(
                 f"--job-dir: a job has run before in {folder.path}; choose another, replace it "
                 "with --overwrite, or go on with it by --resume"
             )
-        with locked(folder, config.job_name):
-            pass  # nobody runs it any more
+        other = _of(folder, "job_name")
+        # One of this job's name has none: this master holds its Lease.
+        if other and other != config.job_name and runs(other):
+            raise RunningError(f"--job-dir: job {other} is running in {folder.path}")
         folder.empty()
     elif token is None and any(folder.path.iterdir()):
         raise UserError(
@@ -54,11 +61,11 @@ def take_folder(folder: JobFolder, config: JobConfig, *, resume: bool) -> None:
     write_text(folder.config, config.to_json())
 
 
-def _token_in(folder: JobFolder) -> str | None:
-    """The token of the job whose folder it is; None if it is nobody's."""
+def _of(folder: JobFolder, name: str) -> str | None:
+    """What job.json of the job whose folder it is says of `name`; None if it is nobody's."""
     try:
         # Not by JobConfig: it would refuse the file of another version of shoal.
-        return str(json.loads(folder.config.read_text()).get("token", ""))
+        return str(json.loads(folder.config.read_text()).get(name, ""))
     except (OSError, ValueError, AttributeError):
         return None
 

@@ -45,6 +45,7 @@ from shoal.master.bounded import bounded
 from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.ids import Start
 from shoal.master.kept_audit import audit_apart
+from shoal.master.lease_keeper import LeaseApi, LeaseKeeper, identity, is_free, leave
 from shoal.master.pod_launcher import PodLauncher
 from shoal.master.runner import Runner
 from shoal.proto.backoff import backoff_seconds
@@ -56,9 +57,6 @@ TERMINATION_LOG = Path("/dev/termination-log")
 
 PATIENCE_SECONDS = 300.0
 """For the API to take a change: an upgrade of a control plane takes minutes."""
-
-LOCK_PATIENCE_SECONDS = 120.0
-"""For a master whose pod was deleted by force to end: its node is told later."""
 
 LINGER_SECONDS, LINGER_AT_MOST_SECONDS = 3.0, 25.0
 """After SIGTERM: for the servers to ask for a checkpoint, and for it to be taken."""
@@ -108,9 +106,32 @@ def _run(
     namespace: str,
     resume: str,
 ) -> None:
-    """Run the job and publish its result, whatever it is."""
+    """Run the job as its one master, and publish its result, whatever it is."""
+    name, who = config.job_name, identity()
+    # A master is made to be killed at any time: a pod that is taken away must not stop the
+    # job. As the first process of a container it has no default handlers.
+    signal.signal(signal.SIGTERM, lambda *_: leave(name))
+    # A client of its own: renewals are not to wait for other calls.
+    calls = connect_from_pod()
+    lease = LeaseApi(calls, namespace, name, who, manifests.owner(name, os.environ["JOB_UID"]))
+    with LeaseKeeper(lease, who).held():
+        _run_alone(config, templates, api, namespace, resume)
+
+
+def _run_alone(
+    config: JobConfig,
+    templates: dict[str, Manifest],
+    api: client.ApiClient,
+    namespace: str,
+    resume: str,
+) -> None:
     uid, folder = os.environ["JOB_UID"], JobFolder(Path(config.job_dir))
-    take_folder(folder, config, resume=bool(resume))
+
+    def runs(job_name: str) -> bool:
+        other = LeaseApi(api, namespace, job_name, "", [])
+        return not is_free(lambda: _insist(other.read))
+
+    take_folder(folder, config, resume=bool(resume), runs=runs)
     core, name = client.CoreV1Api(api), config.job_name
     owned = {"metadata": {"ownerReferences": manifests.owner(name, uid)}}
     patch_config = partial(core.patch_namespaced_config_map, _request_timeout=CALL_SECONDS)
@@ -139,12 +160,9 @@ def _run(
         steps = manifests.memory_steps(config.oom_memory_factor)
         launcher = PodLauncher(runner.post, api, namespace, name, make_pod, steps)
         if config.shared(config.job_dir):
-            linger_when_told_to_end(runner, launcher)
+            linger_when_told_to_end(runner, launcher, name)
         return launcher
 
-    # A master is made to be killed at any time: a pod that is taken away must not stop the
-    # job. As the first process of a container it has no default handlers.
-    signal.signal(signal.SIGTERM, lambda *_: leave())
     code = run_job(
         config,
         folder,
@@ -152,7 +170,7 @@ def _run(
         host="0.0.0.0",
         stop_signals=(),
         resume=resume,
-        patience=LOCK_PATIENCE_SECONDS,
+        lock=False,
         make_launcher=make_launcher,
     )
     audit: str | None = None
@@ -167,12 +185,7 @@ def _run(
             TERMINATION_LOG.write_text(json.loads(folder.result.read_text())["state"])
 
 
-def leave() -> None:
-    """End this process, without a word: the job is not over."""
-    os._exit(128 + signal.SIGTERM)
-
-
-def linger_when_told_to_end(runner: Runner, launcher: PodLauncher) -> None:
+def linger_when_told_to_end(runner: Runner, launcher: PodLauncher, name: str) -> None:
     """Have SIGTERM end this process only when no server waits for a checkpoint any more.
 
     A drained node tells master and servers to end at the same time. To replace what ends is
@@ -184,11 +197,11 @@ def linger_when_told_to_end(runner: Runner, launcher: PodLauncher) -> None:
         while runner.apply(lambda job, _: job.checkpoints.hand_overs.pending):
             time.sleep(POLL_SECONDS)
         time.sleep(POLL_SECONDS)  # for the servers to hear of it
-        leave()
+        leave(name)
 
     def told(*_: object) -> None:
         launcher.tell_no_more()
-        late = threading.Timer(LINGER_AT_MOST_SECONDS, leave)
+        late = threading.Timer(LINGER_AT_MOST_SECONDS, leave, args=(name,))
         late.daemon = True
         late.start()
         threading.Thread(target=linger, name="linger", daemon=True).start()

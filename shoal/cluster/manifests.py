@@ -114,6 +114,8 @@ def master_job(
     for variable, path in (
         ("JOB_UID", "metadata.labels['controller-uid']"),
         ("POD_NAMESPACE", "metadata.namespace"),
+        ("POD_NAME", "metadata.name"),
+        ("POD_UID", "metadata.uid"),
     ):
         container["env"].append({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}})
     _probe(container, MASTER_PORT, grpc_probes)

@@ -1,14 +1,12 @@
 """What a master does with the job folder that it finds on its volume."""
 
-import threading
-
 import pytest
 
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.job_folder import JobFolder
-from shoal.master.__main__ import RunningError, locked
-from shoal.master.cluster_start import take_folder
+from shoal.master.__main__ import RunningError
+from shoal.master.cluster_start import take_folder as take
 
 
 @pytest.fixture
@@ -18,7 +16,12 @@ def folder(tmp_path):
 
 def config(token="one", **changes):
     given = {"model_def": "m.custom_model", "training_data": "/t.csv", "image": "i", "token": token}
+    given["job_name"] = "job"
     return JobConfig(**given | changes)
+
+
+def take_folder(folder, config, *, resume, running=()):
+    take(folder, config, resume=resume, runs=lambda name: name in running)
 
 
 def left(folder):
@@ -40,8 +43,10 @@ def test_what_another_job_has_left_is_replaced_on_demand_only(folder):
     (folder.path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="--job-dir: a job has run before"):
         take_folder(folder, config("two"), resume=False)
-    with locked(folder, "job"), pytest.raises(RunningError):
-        take_folder(folder, config("two", overwrite=True), resume=False)
+    other = config("two", overwrite=True, job_name="other")
+    with pytest.raises(RunningError, match="--job-dir: job job is running in"):
+        take_folder(folder, other, resume=False, running={"job"})
+    assert left(folder) == ["checkpoints", "job.json", "journal"]
     take_folder(folder, config("two", overwrite=True), resume=False)
     assert left(folder) == ["job.json"]
 
@@ -57,23 +62,3 @@ def test_what_is_no_jobs_is_left_alone(folder):
 def test_there_must_be_a_journal_to_resume(folder):
     with pytest.raises(UserError, match="--resume: there is no job with a journal"):
         take_folder(folder, config(), resume=True)
-
-
-def test_a_lock_that_becomes_free_is_waited_for(folder):
-    folder.path.mkdir(parents=True)
-    held, free = threading.Event(), threading.Event()
-
-    def hold():
-        with locked(folder, "job"):
-            held.set()
-            free.wait(60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait(60)
-    with pytest.raises(RunningError, match="already running"), locked(folder, "job"):
-        pass
-    threading.Timer(0.1, free.set).start()
-    with locked(folder, "job", patience=60.0):
-        assert free.is_set()
-    thread.join()

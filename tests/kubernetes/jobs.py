@@ -104,6 +104,11 @@ class Watched:
     def pods(self, phase):
         return sum(pod.status.phase == phase for pod in self.handle.pods("worker"))
 
+    def lease_holder(self):
+        """Who holds the job's Lease: a pod's name and uid. Empty: nobody."""
+        path = "jsonpath={.spec.holderIdentity}"
+        return kubectl("get", "lease", self.name, "-o", path, namespace=self.namespace).strip()
+
     def uid(self, pod):
         path = "jsonpath={.metadata.uid}"
         found = kubectl("get", "pod", pod, "-o", path, namespace=self.namespace, check=False)

@@ -11,6 +11,10 @@ from tests.kubernetes.jobs import Watched, following, held_job, kill, left_of, r
 NAME = "mortal"
 
 
+def leases(namespace):
+    return kubectl("get", "leases", "-o", "name", namespace=namespace)
+
+
 def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, namespace):
     shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
     flags, hold = held_job(
@@ -61,12 +65,15 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
 
         # 4. The master's pod is deleted by force: another one goes on with the same pods.
         pods = {pod.metadata.name: pod.metadata.uid for pod in job.handle.pods()}
-        master = job.handle.master_pod().metadata.name
+        master, holder = job.handle.master_pod().metadata.name, job.lease_holder()
+        assert holder == f"{master}_{job.uid(master)}"
         kubectl("delete", "pod", master, "--force", "--grace-period=0", namespace=namespace)
         until("another master", lambda: job.said("the master was started again", times=2))
         job.goes_on()
         now = {pod.metadata.name: pod.metadata.uid for pod in job.handle.pods()}
-        assert job.handle.master_pod().metadata.name != master
+        another = job.handle.master_pod().metadata.name
+        assert another != master
+        assert job.lease_holder() == f"{another}_{job.uid(another)}"
         assert {name: now.get(name) for name in pods if name != master} == {
             name: uid for name, uid in pods.items() if name != master
         }
@@ -82,6 +89,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
         train.send_signal(signal.SIGINT)
         assert train.wait(SECONDS) == 130, said()
     assert left_of(NAME, namespace) == ""
+    until("the Lease goes with the Job", lambda: not leases(namespace))
     stopped = result_in(shoal, NAME)
     hold.unlink()
     resumed = shoal("train", "--resume", f"shoal-jobs/{NAME}", "--num-workers", "1")

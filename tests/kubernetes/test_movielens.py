@@ -114,8 +114,9 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         proxy.cut()
         pod = f"{NAME}-worker-0"
         kubectl("delete", "pod", pod, "--force", "--grace-period=0", namespace=namespace)
-        until("the client says so", lambda: "API server does not answer" in said())
+        # First of all: a master that cannot renew its Lease ends, and another one goes on later.
         job.goes_on()
+        until("the client says so", lambda: "API server does not answer" in said())
         proxy.mend()
         until("the worker is back", lambda: job.said("worker-0 was started again", before + 1))
 
