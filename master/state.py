@@ -7,6 +7,7 @@ version of shoal that made it alone; another one does the events again (journal.
 
 from __future__ import annotations
 
+import enum
 import functools
 import io
 import pickle
@@ -54,9 +55,12 @@ def _message(name: str, content: bytes) -> Message:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """Messages of the wire by their bytes; all else as pickle has it."""
+        """Messages of the wire by their bytes, enums by value; all else as pickle has it."""
         if isinstance(value, Message):
             return _message, (value.DESCRIPTOR.name, value.SerializeToString(deterministic=True))
+        if isinstance(value, enum.Enum):
+            # Python before 3.11.4 would name getattr, which a state may not.
+            return type(value), (value.value,)
         return NotImplemented
 
 
