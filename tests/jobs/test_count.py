@@ -147,10 +147,10 @@ def test_a_server_that_dies_before_a_checkpoint_loses_nothing_for_good(tmp_path,
 
 
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
-def test_what_stays_lost_is_in_the_audit_row_by_row_and_no_success(tmp_path, kill):
+@pytest.mark.parametrize("steps", [40, 0], ids=["checkpoints", "none"])
+def test_what_stays_lost_is_in_the_audit_row_by_row_and_no_success(tmp_path, kill, steps):
     fields = {"count": True, "job_dir": tmp_path / "job", "kill": kill}
-    # Without any checkpoint dense values are those that the worker has, which are not lost.
-    fields |= {"durability": "checkpoint", "on_loss": "accept", "checkpoint_steps": 40}
+    fields |= {"durability": "checkpoint", "on_loss": "accept", "checkpoint_steps": steps}
     done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "PROBLEM: the job has degraded" in done.stdout
