@@ -96,6 +96,10 @@ class Checkpoints:
     def found(self, kept: Sequence[Taken]) -> None:
         """Checkpoints that the job took before its master was started, oldest first."""
         self.kept = [each for each in kept if each.number not in self._given_up]
+        self._note_newest()
+
+    def _note_newest(self) -> None:
+        self._flow.newest_checkpoint = self.kept[-1].number if self.kept else 0
 
     def master_restarted(self) -> None:
         """What was under way is not any more, and the time since the last is not known."""
@@ -200,6 +204,7 @@ class Checkpoints:
             slot.wants_checkpoint = False  # until it says so again
         self.count += 1
         self.kept.append(taken)
+        self._note_newest()
         self.hand_overs.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
         if self._mark:
             self.best, self._mark = taken.number, False
@@ -225,6 +230,7 @@ class Checkpoints:
             f"checkpoint {taken.number} was made of {what} and {replayed} updates of the log",
         )
         self.kept.append(taken)
+        self._note_newest()
 
     def failed(self, reason: str, final: bool, now: float) -> None:
         """The checkpoint under way could not be taken; the job goes on without it."""

@@ -50,6 +50,7 @@ class Flow:
 
     work: its tasks. updates: those of --sync. version: the highest seen of the model.
     failure: why the job failed. returns: how often training has begun again.
+    newest_checkpoint: its number; 0 for none.
     """
 
     def __init__(self, config: JobConfig, record: JobRecord) -> None:
@@ -63,7 +64,7 @@ class Flow:
         self.failure: Failure | None = None
         self.version = 0
         self._saved = self._confirmed = False
-        self.returns = 0
+        self.returns = self.newest_checkpoint = 0
 
     # ------------------------------------------------------------ phases
 
@@ -296,13 +297,13 @@ class Flow:
     def _with_way_out(self, task: Task, failure: Failure) -> Failure:
         """The failure of an export with the way to make one of the model that was trained."""
         config = self._config
-        if task.kind != pb.EXPORT or not (config.checkpoint_steps or config.checkpoint_seconds):
+        if task.kind != pb.EXPORT or not self.newest_checkpoint:
             return failure
         here = not config.image
         what = config.job_dir if here else f"{config.checkpoint_dir} --model-def {config.model_def}"
         message = (
-            f"{failure.message}\nWhat was trained is in the job's newest checkpoint: "
-            f"shoal export {what} --output FOLDER"
+            f"{failure.message}\nWhat was trained is in the job's newest checkpoint, number "
+            f"{self.newest_checkpoint}: shoal export {what} --output FOLDER"
         )
         return replace(failure, message=message)
 

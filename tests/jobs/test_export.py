@@ -130,7 +130,9 @@ def test_a_failed_export_leaves_what_it_can_and_names_the_way_out(session_folder
     assert ended.code == 1
     assert ended.result["state"] == "failed"
     job = session_folder / "late"
-    assert f"shoal export {job} --output FOLDER" in ended.err
+    newest = ended.result["checkpoints"]["kept"][-1]["number"]
+    way_out = f"newest checkpoint, number {newest}: shoal export {job} --output FOLDER"
+    assert way_out in ended.err
     assert "the scale is not 1" in Export(str(output)).manifest["partial"]
     assert all(tables(output).values())
     assert not (output / "saved_model").exists()
