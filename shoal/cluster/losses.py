@@ -20,8 +20,6 @@ def losses(config: JobConfig) -> list[str]:
             "warning: --job-dir is on no --volume that the pods share: if the master's pod is "
             "deleted or its node lost, the job begins anew, and it cannot be resumed"
         )
-    if config.unprotected:
-        found.append(f"warning: {config.unprotected}")
     if not config.checkpoint_dir:
         found.append(
             "warning: the job takes no checkpoints, as its pods share no folder: all that the "
@@ -33,9 +31,12 @@ def losses(config: JobConfig) -> list[str]:
             "warning: the job takes no checkpoints: all that the servers have learned goes with "
             "their pods. Give --checkpoint-seconds or --checkpoint-steps"
         )
-    elif not config.shared(config.checkpoint_dir):
-        found.append(
-            "warning: --checkpoint-dir is neither a URL nor on a --volume that the pods share; "
-            "unless --pod-template mounts one there, a server cannot find its checkpoint again"
-        )
+    else:
+        if not config.shared(config.checkpoint_dir):
+            found.append(
+                "warning: --checkpoint-dir is neither a URL nor on a --volume that the pods share; "
+                "unless --pod-template mounts one there, a server cannot find its checkpoint again"
+            )
+        if config.unprotected:
+            found.append(f"warning: {config.unprotected}")
     return found

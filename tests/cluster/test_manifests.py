@@ -68,8 +68,12 @@ def test_checkpoints_need_a_place_that_the_pods_share():
     ("changes", "said"),
     [
         ({}, ["the job begins anew", "its pods share no folder"]),
-        ({"checkpoint_dir": "gs://b/1"}, ["the job begins anew"]),
-        ({"checkpoint_dir": "/here"}, ["the job begins anew", "cannot find its checkpoint"]),
+        ({"checkpoint_dir": "gs://b/1"}, ["the job begins anew", "no log of updates is kept"]),
+        ({"checkpoint_dir": "gs://b/1", "num_ps": 2}, ["the job begins anew"]),
+        (
+            {"checkpoint_dir": "/here", "num_ps": 2},
+            ["the job begins anew", "cannot find its checkpoint"],
+        ),
         ({"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1"}, []),
         (
             {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1", "checkpoint_seconds": 0.0},

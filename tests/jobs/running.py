@@ -22,7 +22,7 @@ from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 
 ZOO = Path(__file__).with_name("zoo")
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds for anything to happen: many times what it takes on a busy machine."""
 POLL = 0.02
 IN_TERMINAL = """

@@ -71,7 +71,7 @@ def serial_step(twin, rule, parts):
 def test_an_update_is_one_serial_step_on_the_average(
     served, cluster, server_group, connect, servers, optimizer
 ):
-    made = cluster(servers)
+    made = cluster(servers, synchronous=True)
     workers = [
         served(group=server_group(made, worker=i), worker=i, optimizer=optimizer) for i in range(2)
     ]
@@ -97,7 +97,7 @@ def test_an_update_is_one_serial_step_on_the_average(
 
 
 def test_statistics_move_by_the_average_of_the_changes(served, cluster, server_group, connect):
-    made = cluster(2)
+    made = cluster(2, synchronous=True)
     first, second = (
         served(
             build=lambda: network(served_embedding, statistics=True),
@@ -124,7 +124,7 @@ def test_statistics_move_by_the_average_of_the_changes(served, cluster, server_g
 
 def test_a_pull_is_never_of_two_updates(server_group, served, cluster, connect):
     """One server has applied an update and the other not yet: the pull waits for it."""
-    made = cluster(2)
+    made = cluster(2, synchronous=True)
     group = server_group(made, whole_updates=True)
     model = served(group=group)
     _, push = model.compute(model.prepare(as_batch(*next(iter(batches())))), task=1)
@@ -170,7 +170,7 @@ def race(connect, cluster, server_group, served):
     running = []
 
     def make(**changes):
-        made = cluster(2)
+        made = cluster(2, synchronous=True)
         job: Job = begun(
             DataDescribed((Source("t", 40),)),
             num_workers=2,
