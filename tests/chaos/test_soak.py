@@ -28,7 +28,7 @@ def test_a_seed_makes_one_job_and_faults_of_its_processes(seed, tmp_path):
 
 def test_every_kind_of_fault_and_every_durability_is_drawn():
     kinds, jobs = Counter(), Counter()
-    for seed in SEEDS:
+    for seed in range(200):
         config = soak.configuration(seed, Path("jobs"))
         jobs[config.durability, config.log_place, config.on_loss, config.num_ps] += 1
         for fault in soak.faults_of(seed, 10, config):
