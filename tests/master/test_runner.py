@@ -205,7 +205,8 @@ def _killed_twice(run, stalled):
     """A job that goes on until it is stopped, whose worker 1 was killed twice at once."""
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 0, "port": port, "then": "stall"}
-    job = run(plan, num_workers=2, relaunch_limit=9)
+    # Worker 1 may be there much earlier, and must not be through before the other one.
+    job = run(plan, num_workers=2, relaunch_limit=9, num_epochs=10_000)
     wait()
     for _ in range(2):
         os.kill(job.pid_of(WorkerId(1)), signal.SIGKILL)
