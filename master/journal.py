@@ -28,7 +28,7 @@ from shoal.master import segments, state
 from shoal.master.events import Event, RecordedJob
 from shoal.master.segments import Entry, Header, Position, Segment
 from shoal.proto import faults
-from shoal.wholefile import remove_partial, replacing
+from shoal.wholefile import remove_partial, replacing, sync
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Journal:
         """The newest segment; the first one, if there is none yet."""
         if not self.path.is_dir():
             self.path.mkdir(parents=True)
-            segments.sync_folder(self.path.parent)
+            sync(self.path.parent)
         remove_partial(self.path)
         found = segments.segments(self.path)
         if not found:
@@ -149,7 +149,7 @@ class Journal:
         path = segments.segment_path(self.path, header.index)
         with replacing(path) as temporary:
             temporary.write_bytes(header.to_bytes())
-        segments.sync_folder(self.path)
+        sync(self.path)
         return path
 
     def restore(self) -> RecordedJob:

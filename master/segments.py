@@ -35,7 +35,7 @@ from shoal.errors import UserError
 from shoal.master.events import Event
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.positions import position_json, position_of
-from shoal.wholefile import reading, replacing
+from shoal.wholefile import reading, replacing, sync
 
 MAGIC = b"SHOALJNL"
 FORMAT = 2
@@ -206,17 +206,8 @@ def pack(path: Path) -> None:
     packed = path.with_name(path.name + PACKED)
     with replacing(packed) as temporary, gzip.open(temporary, "wb", _PACK_LEVEL) as file:
         file.write(path.read_bytes())
-    sync_folder(path.parent)
+    sync(path.parent)
     path.unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder be on the disk. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # ---------------------------------------------------------------- reading

@@ -77,3 +77,12 @@ def remove_partial(folder: Path) -> None:
     """Remove what killed processes left in `folder`; nobody may be writing there."""
     for left in folder.glob(f"{PREFIX}*{SUFFIX}"):
         left.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, be on the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -26,6 +26,7 @@ from shoal.checkpoints.storage import RemoteStorage, Storage, open_storage
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.flags import flag
+from shoal.wholefile import sync
 
 MANIFESTS = ("manifest.json", "_manifest.json")
 """Written last into an output folder: by the exporter, and beside predictions."""
@@ -233,7 +234,7 @@ class LocalPlace(Place):
         except OSError:
             self._put_back()
             raise
-        _sync_one(self._target.parent)
+        sync(self._target.parent)
         shutil.rmtree(self._old, ignore_errors=True)
 
     def abandon(self) -> None:
@@ -245,16 +246,8 @@ def _sync(folder: Path) -> None:
     """Have all that is in a folder on disk."""
     for parent, _, files in os.walk(folder):
         for name in files:
-            _sync_one(Path(parent, name))
-        _sync_one(Path(parent))
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(Path(parent, name))
+        sync(Path(parent))
 
 
 class UrlPlace(Place):

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from shoal.wholefile import reading, require_regular
+from shoal.wholefile import reading, require_regular, sync
 
 
 class Storage(ABC):
@@ -106,7 +106,7 @@ class LocalStorage(Storage):
         self._folder.mkdir(parents=True, exist_ok=True)
         # A folder whose entry is not on disk is lost with all that was synced in it.
         for made in missing:
-            _sync(made.parent)
+            sync(made.parent)
 
     def names(self) -> list[str]:
         """See Storage."""
@@ -137,7 +137,7 @@ class LocalStorage(Storage):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-            _sync(path.parent)
+            sync(path.parent)
         except OSError as error:
             # A full disk does not say which file it was about.
             error.filename = error.filename or str(temporary)
@@ -146,7 +146,7 @@ class LocalStorage(Storage):
     def discard(self, name: str) -> None:
         """See Storage."""
         (self._folder / name).unlink(missing_ok=True)
-        _sync(self._folder)
+        sync(self._folder)
 
     def remove(self) -> None:
         """See Storage."""
@@ -155,15 +155,6 @@ class LocalStorage(Storage):
     def local_path(self, name: str) -> Path | None:
         """See Storage."""
         return self._folder / name
-
-
-def _sync(folder: Path) -> None:
-    """Have the folder's entries on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class RemoteStorage(Storage):
