@@ -145,8 +145,8 @@ class ServerLifecycle:
 
     def _loss(self, server: ServerId, lost: int) -> str:
         return (
-            f"parameter server {server} was started again without {lost} updates that it had "
-            "acknowledged, and --on-loss is fail. Go on from the newest checkpoint with: "
+            f"parameter server {server} was started again without at least {lost} updates that it "
+            "had acknowledged, and --on-loss is fail. Go on from the newest checkpoint with: "
             f"shoal train --resume {self._config.job_dir}"
         )
 

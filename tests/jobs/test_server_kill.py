@@ -1,6 +1,7 @@
 """Parameter servers really killed: what comes back, what is lost, and that it is counted."""
 
 import os
+import re
 import shutil
 import signal
 
@@ -200,7 +201,9 @@ def test_on_loss_fail_names_the_server_and_the_way_on(counting, tmp_path):
         job.open("step-20")
         ended = job.ended()
     assert (ended.code, ended.result["state"]) == (1, "failed")
-    assert "parameter server ps-1 was started again without 19 updates" in ended.err
+    # How many the master knows of by then depends on the last heartbeats.
+    told = re.search(r"server ps-1 was started again without at least (\d+) updates", ended.err)
+    assert told and 1 <= int(told[1]) <= 20
     assert f"shoal train --resume {job.folder.path}" in ended.err
 
 
