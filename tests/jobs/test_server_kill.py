@@ -203,7 +203,8 @@ def test_on_loss_fail_names_the_server_and_the_way_on(counting, tmp_path):
     assert (ended.code, ended.result["state"]) == (1, "failed")
     # How many the master knows of by then depends on the last heartbeats.
     told = re.search(r"server ps-1 was started again without at least (\d+) updates", ended.err)
-    assert told and 1 <= int(told[1]) <= 20
+    assert told
+    assert 1 <= int(told[1]) <= 20
     assert f"shoal train --resume {job.folder.path}" in ended.err
 
 
