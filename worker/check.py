@@ -30,18 +30,19 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.tracebacks import own_lines
 from shoal.worker.local_servers import LocalServers, store_of
 
-SAMPLE_BYTES = 64_000_000
-"""About how much is put into a store to measure what a row takes, index and header included:
-enough for the rounding up of its memory to count little."""
+INDEX_BYTES = 32
+"""Of memory beside values and slots, a row of a table with millions of them: 16 are its entry in
+the index (native/index.h), whose buckets are half full or more."""
 
 
 def row_bytes(table: pb.TableSpec) -> int:
-    """Bytes that a server keeps for one row: values, optimizer slots, header, index."""
+    """Bytes that a server keeps for one row of a large table: values, optimizer slots, index.
+
+    Of some hundred thousand rows each takes up to half as much again, as memory is taken in
+    large pieces.
+    """
     store = store_of(table)
-    empty = store.memory_bytes()
-    rows = SAMPLE_BYTES // (4 * table.dim * (1 + len(store.slot_names)))
-    store.insert(np.arange(rows))
-    return round((store.memory_bytes() - empty) / rows)
+    return 4 * (table.dim + store.slot_width * len(store.slot_names)) + INDEX_BYTES
 
 
 @dataclass

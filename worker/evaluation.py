@@ -17,6 +17,7 @@ import tensorflow as tf
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.blame import blaming
+from shoal.worker.broadcasting import pairs_all
 from shoal.worker.losses import output_name, part_of
 from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule, user_code
@@ -34,11 +35,11 @@ class FunctionMetric(keras.metrics.Mean):
 
     def __init__(self, function: Any, name: str) -> None:
         super().__init__(name=name)
-        self._function = function
+        self.function = function
 
     def update_state(self, labels: Any, predictions: Any) -> Any:
         """Add a batch."""
-        values = tf.cast(self._function(labels, predictions), tf.float32)
+        values = tf.cast(self.function(labels, predictions), tf.float32)
         size = tf.shape(tf.nest.flatten(predictions)[0])[0]
         if values.shape.rank == 0:
             return super().update_state(values, sample_weight=tf.cast(size, tf.float32))
@@ -147,6 +148,16 @@ class Evaluator:
                     + (f"outputs {', '.join(map(repr, known))}" if known else "a single output")
                 )
 
+    def _check_functions(self, labels: Any, predictions: Any) -> None:
+        """Raises UserError for a function that pairs each label with each prediction."""
+        for metric in self._metrics:
+            if not isinstance(metric, FunctionMetric) or metric.function is self._model.loss:
+                continue
+            key = self._outputs.get(metric.name)
+            given = [each if key is None else part_of(each, key) for each in (labels, predictions)]
+            if fault := pairs_all(metric.function, *given):
+                raise UserError(f"{self._what}: metric {metric.name!r} {fault}")
+
     def _prove_additive(self, labels: Any, predictions: Any) -> None:
         """Raises UserError for a metric whose states cannot be added up.
 
@@ -201,6 +212,7 @@ class Evaluator:
             with blaming(None):
                 self._check_outputs(predictions)
                 if not self._traced:
+                    self._check_functions(batch.labels, predictions)
                     self._update.get_concrete_function(batch.labels, predictions, of_layers)
                     self._traced = True
             self._prove_additive(batch.labels, predictions)

@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from shoal.errors import UserError
+from shoal.worker.broadcasting import pairs_all
 from shoal.worker.module import summary
 
 
@@ -68,7 +69,16 @@ class Losses:
             # Some of them take tensors of one rank only; Keras sees to that when it compiles.
             return lambda labels, predictions: function(*_of_one_rank(labels, predictions))
 
+        seen: set[tuple[Any, ...]] = set()
+
         def with_shapes(labels: Any, predictions: Any) -> Any:
+            ranks = tuple(
+                getattr(each.shape, "rank", None) for each in tf.nest.flatten([labels, predictions])
+            )
+            # Once, as the step is traced; eagerly, this is called for each batch.
+            if ranks not in seen and (fault := pairs_all(function, labels, predictions)):
+                self._refuse(f"{self._file}: {what} {fault}")
+            seen.add(ranks)
             try:
                 return function(labels, predictions)
             except (ValueError, tf.errors.InvalidArgumentError) as error:

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from shoal.config import JobConfig
-from shoal.worker import check
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker import check, local_servers
 
 GOOD = """
 import keras
@@ -75,6 +78,30 @@ BROKEN = {
             r"clicks.py: loss raised ValueError: .*The labels have the shape \[batch\], the "
             r"predictions \[batch, 1\]: give both the same in loss, with tf.squeeze\(predictions, "
         ],
+    ),
+    "each label against each prediction, silently": (
+        [
+            (
+                "keras.losses.binary_crossentropy(labels[:, None], predictions[:, None])",
+                "tf.reduce_mean(tf.square(labels - predictions))",
+            ),
+            ('activation="sigmoid")(hidden)[:, 0])', 'activation="sigmoid")(hidden))'),
+        ],
+        [
+            r"clicks.py: loss pairs each label with each prediction: the labels have the shape "
+            r"\[batch\], the predictions \[batch, 1\], and .* with tf.squeeze\(predictions, -1\)"
+        ],
+    ),
+    "each label against each prediction, in a metric": (
+        [
+            (
+                "keras.losses.binary_crossentropy(labels[:, None], predictions[:, None])",
+                "keras.losses.binary_crossentropy(labels[:, None], predictions)",
+            ),
+            ('activation="sigmoid")(hidden)[:, 0])', 'activation="sigmoid")(hidden))'),
+            ("keras.metrics.AUC()", "lambda labels, p: tf.where(labels > 0.5, p, 1 - p)"),
+        ],
+        [r"eval_metrics_fn\(\) of clicks.py: metric 'auc' pairs each label with each prediction"],
     ),
     "option of the optimizer": (
         [("Adam(0.01)", "Adam(0.01, use_ema=True)")],
@@ -189,6 +216,20 @@ def test_the_report_says_what_lives_where(inspect):
     assert "One batch of 100 records: loss 0.69" in text
     assert "200 distinct ids" in text
     assert "metrics of the batch: loss 0.69" in text
+
+
+@pytest.mark.parametrize(("kind", "dim"), [("SGD", 8), ("Adam", 4)])
+def test_what_a_row_takes_is_that_of_a_large_table(kind, dim):
+    """A store of millions of rows, as a server has it, takes so much for each."""
+    table = pb.TableSpec(
+        dim=dim,
+        optimizer=OptimizerSpec.from_keras(kind, {}).to_json(),
+        initializer=InitializerSpec("zeros").to_json(),
+    )
+    store = local_servers.store_of(table)
+    rows = 3_000_000
+    store.insert(np.arange(rows))
+    assert check.row_bytes(table) == pytest.approx(store.memory_bytes() / rows, rel=0.15)
 
 
 def test_the_export_is_tried_and_what_it_lacks_is_said(inspect):
