@@ -55,6 +55,10 @@ RPC_THREADS = 16
 """Handlers only take the job's lock for a moment, so few threads serve many workers."""
 
 
+STOP_SECONDS = 10.0
+"""For calls under way to end, when the master does."""
+
+
 class RunningError(UserError):
     """Another master runs the job."""
 
@@ -191,7 +195,9 @@ def run_job(
             write_json(folder.result, result)
         finally:
             folder.master.unlink(missing_ok=True)
-            server.stop(grace=1.0).wait()
+            # Where a thread of gRPC cannot be started, or has ended, nobody ends the wait.
+            with contextlib.suppress(RuntimeError):
+                server.stop(grace=1.0).wait(STOP_SECONDS)
         return exit_code_of(job)
 
 
@@ -223,6 +229,11 @@ def main(config_path: Path, port: int, resume: str) -> None:
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
+    except Exception:
+        # At once: threads of a master that broke half way may never end by themselves.
+        logger.exception("the master failed")
+        logging.shutdown()
+        os._exit(EXIT_JOB_FAILED)
 
 
 if __name__ == "__main__":

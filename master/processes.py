@@ -24,6 +24,7 @@ from shoal.job_folder import JobFolder
 from shoal.master.ids import Start
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started
 from shoal.proto import faults
+from shoal.proto.pools import NO_THREAD
 from shoal.wholefile import write_json
 
 LAST_LINES = 20
@@ -114,7 +115,7 @@ class ProcessLauncher(Launcher):
         self._changed = threading.Condition()
 
     def start(self, start: Start) -> None:
-        """Start a process. Raises OSError if that is impossible."""
+        """Start a process. Raises OSError if that, or a thread to watch it, is impossible."""
         log = self._log(start)
         log.parent.mkdir(parents=True, exist_ok=True)
         record = self._record(start)
@@ -153,9 +154,19 @@ class ProcessLauncher(Launcher):
         with self._changed:
             self._children[start] = child
         self._post(Started(start, child.pid))
-        threading.Thread(
+        watcher = threading.Thread(
             target=watch, args=(start, child), name=f"watch-{start}", daemon=True
-        ).start()
+        )
+        try:
+            watcher.start()
+        except RuntimeError as error:
+            # Nobody would see its end, which all would wait for.
+            with self._changed:
+                del self._children[start]
+                _signal_group(child, signal.SIGKILL)
+                if child.process is not None:
+                    child.process.wait()
+            raise OSError(f"{start.process}: {NO_THREAD} ({error})") from error
 
     def adopt(self, start: Start) -> None:
         """Take over a process that an earlier master started, or was about to.

@@ -47,6 +47,7 @@ from shoal.master.updates import Update
 from shoal.master.witnesses import Witnesses
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.pools import started_pool
 from shoal.proto.positions import position_json
 
 logger = logging.getLogger(__name__)
@@ -211,7 +212,7 @@ class Runner:
 
         again: an earlier master has begun it.
         """
-        threads = ThreadPoolExecutor(5, thread_name_prefix="calls")
+        threads = started_pool(5, "calls")
         poller = threading.Thread(target=self._guarded, args=(self._poll,), name="poll-servers")
         try:
             if again and self.apply(lambda job, _: job.has_instructions):

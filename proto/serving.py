@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -19,6 +18,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import STATUS_CODES, WireError
 from shoal.proto.health import POOL, health_handler
 from shoal.proto.methods import THREADS, Method, Threads
+from shoal.proto.pools import NO_THREAD, started_pool
 from shoal.proto.transport import (
     ERROR_METADATA,
     LABEL_METADATA,
@@ -136,13 +136,13 @@ def serve(
         own (methods.THREADS).
     name: as `peer_name` gives it; calls meant for another are refused. "": none are.
 
-    Raises OSError if the address cannot be bound.
+    Raises OSError if the address cannot be bound, or there are not threads enough.
     """
     services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
     guarded: Callable[..., Any]
     joined: Callable[..., Any]
     pools = {
-        kind: ThreadPoolExecutor(count, thread_name_prefix=f"rpc-{kind.value}")
+        kind: started_pool(count, f"rpc-{kind.value}")
         for kind, count in THREADS.items()
         if kind == Threads.STATE or any(method.threads == kind for method in handlers)
     }
@@ -167,9 +167,7 @@ def serve(
             own[method.name + PARTS_SUFFIX] = grpc.stream_unary_rpc_method_handler(
                 joined, response_serializer=serialize
             )
-    server = grpc.server(
-        ThreadPoolExecutor(threads, thread_name_prefix="rpc"), options=SERVER_OPTIONS
-    )
+    server = grpc.server(started_pool(threads, "rpc"), options=SERVER_OPTIONS)
     for service, methods in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
     server.add_generic_rpc_handlers((health_handler(pools[Threads.STATE]),))
@@ -177,5 +175,8 @@ def serve(
         port = server.add_insecure_port(address)
     except RuntimeError as error:
         raise OSError(f"cannot listen on {address}: {error}") from error
-    server.start()
+    try:
+        server.start()
+    except RuntimeError as error:
+        raise OSError(f"{NO_THREAD} ({error})") from error
     return server, port

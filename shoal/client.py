@@ -36,7 +36,7 @@ from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
 
 SILENCE_SECONDS = 5.0
-"""Of a master that has answered before, until it is told."""
+"""Of a master, until it is told."""
 
 LOG_LINES = 20
 """Lines of the master's log that are shown if it dies."""
@@ -134,8 +134,8 @@ class _Run:
         self._connection: Connection | None = None
         self._stopping_since: float | None = None
         self._stop_sent = False
-        self._answered: float | None = None
-        self._told = False
+        self._heard = time.monotonic()
+        self._answered = self._told = False
 
     def follow(self) -> int:
         """Start the master and follow the job to its end; returns the master's exit code.
@@ -159,6 +159,7 @@ class _Run:
                 )
 
     def _follow_master(self) -> int:
+        self._heard, self._answered, self._told = time.monotonic(), False, False
         with (self._folder.logs / "master.log").open("ab") as log:
             # In a session of its own: Ctrl-C is ours to translate, and a closed
             # terminal must not take the master before it has ended the others.
@@ -205,6 +206,7 @@ class _Run:
         if self._connection is None:
             address = self._folder.master_address()
             if address is None:
+                self._tell_of_silence()
                 return
             self._connection = Connection(
                 address,
@@ -228,17 +230,20 @@ class _Run:
         except (PeerUnavailableError, WireError):
             self._tell_of_silence()
         else:
-            self._answered, self._told = time.monotonic(), False
+            self._heard, self._answered, self._told = time.monotonic(), True, False
 
     def _tell_of_silence(self) -> None:
         """Say, once, that the master has not answered for some time."""
-        silent = time.monotonic() - (self._answered or time.monotonic())
+        silent = time.monotonic() - self._heard
         if silent >= SILENCE_SECONDS and not self._told:
             self._told = True
             log = self._folder.logs / "master.log"
-            self._display.event(
-                f"warning: the master has not answered for {silent:.0f} s; see {log}"
+            what = (
+                f"warning: the master has not answered for {silent:.0f} s"
+                if self._answered
+                else f"waiting for the master to start, for {silent:.0f} s so far"
             )
+            self._display.event(f"{what}; see {log}")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

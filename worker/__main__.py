@@ -76,7 +76,7 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
     if progress.stopped.is_set():
         return
     from shoal.worker.loop import Worker, failure_of
-    from shoal.worker.module import load_module
+    from shoal.worker.module import as_exception, load_module
     from shoal.worker.requests import VALUE_TYPES
     from shoal.worker.servers import ServerGroup
 
@@ -112,9 +112,9 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
         if progress.stopped.is_set():
             return  # the others of the job end too
         raise
-    except Exception as error:
+    except BaseException as error:  # sys.exit() in the user's code is no end of the job's
         logger.exception("worker %d cannot go on", index)
-        _report(master, index, incarnation, failure_of(error))
+        _report(master, index, incarnation, failure_of(as_exception(error)))
         sys.exit(EXIT_JOB_FAILED)
     finally:
         heartbeat.stop()

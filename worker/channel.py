@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
 from shoal.worker.heartbeat import Progress
+from shoal.worker.module import as_exception
 
 Item = TypeVar("Item")
 
@@ -86,7 +87,7 @@ def read_ahead(items: Iterator[Item], progress: Progress) -> Generator[Item, Non
     To be closed, which ends the thread.
     """
     channel: Channel[Item] = Channel(READ_AHEAD)
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
 
     def read() -> None:
         try:
@@ -94,16 +95,17 @@ def read_ahead(items: Iterator[Item], progress: Progress) -> Generator[Item, Non
                 channel.put(item)
         except ChannelClosedError:
             pass
-        except Exception as error:
+        except BaseException as error:
             errors.append(error)
-        channel.finish()
+        finally:
+            channel.finish()
 
     thread = threading.Thread(target=read, name="read")
     thread.start()
     try:
         yield from taken(channel, progress, "wait for data")
         if errors:
-            raise errors[0]
+            raise as_exception(errors[0])
     finally:
         channel.abort()
         thread.join()

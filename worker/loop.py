@@ -54,7 +54,7 @@ def failure_of(error: Exception) -> pb.Failure:
         kind, message, text = pb.USER_ERROR, str(error), ""
     elif isinstance(error, UserCodeError):
         kind, message, text = pb.USER_CODE, error.message, error.traceback
-        if isinstance(error.__cause__, Exception):
+        if error.__cause__ is not None:
             line = without_secrets(summary(error.__cause__))
     elif isinstance(error, WireError) and error.kind in _TO_MEND:
         kind, message, text = pb.USER_ERROR, error.message, ""

@@ -42,13 +42,24 @@ def user_code(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (UserError, UserCodeError):
+    except (UserError, UserCodeError, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:
+        # sys.exit() too: it would end a thread, and others would wait for that without end.
         raise UserCodeError(f"{what} raised {summary(error)}", traceback.format_exc()) from error
 
 
-def summary(error: Exception) -> str:
+def as_exception(error: BaseException) -> Exception:
+    """What came out of a thread's work, as something to raise in another one."""
+    if isinstance(error, Exception):
+        return error
+    text = "".join(traceback.format_exception(error))
+    made = UserCodeError(f"the code of this job raised {summary(error)}", text)
+    made.__cause__ = error
+    return made
+
+
+def summary(error: BaseException) -> str:
     """Type and text of an exception in one line.
 
     TensorFlow and Keras wrap the texts of exceptions in the code that they trace, and
@@ -72,7 +83,7 @@ def summary(error: Exception) -> str:
     line = re.sub(r"^\{\{function_node \S+\}\} ", "", lines[0])
     line = re.sub(r"^Error in user-defined function passed to .*? iterator: \S+: ", "", line)
     inner, colon, rest = line.partition(": ")
-    if colon and re.fullmatch(r"\w+(Error|Exception)", inner):
+    if colon and re.fullmatch(r"\w+(Error|Exception)|SystemExit|KeyboardInterrupt", inner):
         # The type that the user's code raised, not the one that it was wrapped in.
         name, line = inner, rest
     return f"{name}: {line}"

@@ -33,6 +33,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker.channel import READ_AHEAD, Channel, ChannelClosedError, read_ahead, taken
 from shoal.worker.heartbeat import Progress
 from shoal.worker.model import Prepared, ServedModel
+from shoal.worker.module import as_exception
 from shoal.worker.moves import OwnMoves
 from shoal.worker.pace import Pace
 from shoal.worker.pipeline import Batch
@@ -163,11 +164,12 @@ class _Run:
                 stage(at)
             except ChannelClosedError:
                 pass
-            except Exception as error:
+            except BaseException as error:
                 for channel in self._before(out):
                     channel.abort()
-                out.put(TaskError(at.task, error))
-            out.finish()
+                out.put(TaskError(at.task, as_exception(error)))
+            finally:
+                out.finish()
 
     def _last_stage(self) -> None:
         at = _At(self._first)
@@ -175,9 +177,10 @@ class _Run:
             self._pushing(at)
         except TaskError as error:
             self._error = error
-        except Exception as error:
-            self._error = TaskError(at.task, error)
-        self._abort()
+        except BaseException as error:
+            self._error = TaskError(at.task, as_exception(error))
+        finally:
+            self._abort()
 
     def _before(self, out: Channel[Any]) -> list[Channel[Any]]:
         """What stages before the one that fills `out` may wait at."""

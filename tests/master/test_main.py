@@ -141,3 +141,22 @@ def test_json_is_replaced_whole(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(path, {"a": float("nan")})
     assert json.loads(path.read_text()) == {"a": 1}
+
+
+def test_a_master_that_gets_no_thread_ends_and_says_why(tmp_path):
+    (tmp_path / "job.json").write_text(config().to_json())
+    # The system refuses threads with such stacks, as it does every thread under a limit.
+    code = (
+        "import threading; threading.stack_size(1 << 47); "
+        "from shoal.master.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--config", str(tmp_path / "job.json")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == EXIT_JOB_FAILED
+    assert "Error: cannot start a thread" in done.stderr
+    assert "ulimit -u" in done.stderr

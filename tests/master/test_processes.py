@@ -7,6 +7,7 @@ import queue
 import signal
 import socket
 import sys
+import threading
 
 import pytest
 
@@ -14,6 +15,7 @@ from shoal.job_folder import JobFolder
 from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.launcher import Exited, Started
 from shoal.master.processes import ProcessLauncher, shoal_command
+from shoal.proto.pools import started_pool
 from shoal.wholefile import write_json
 
 PATIENCE = 30.0
@@ -197,3 +199,26 @@ def test_the_record_of_a_start_cut_short_leads_to_the_process(tmp_path):
     finally:
         first.end([A], 0.0)
     assert second.wait_gone([A], PATIENCE)
+
+
+@pytest.fixture
+def no_threads():
+    """As under a limit of processes: the system refuses every further thread."""
+    before = threading.stack_size(1 << 47)
+    yield
+    threading.stack_size(before)
+
+
+def test_a_process_that_no_thread_can_watch_is_ended_and_told(tmp_path, no_threads):
+    launched = Launched(tmp_path, {A: FOREVER})
+    with pytest.raises(OSError, match=r"worker-0: cannot start a thread.*ulimit"):
+        launched.launcher.start(A)
+    assert not launched.launcher.running()
+    started = launched.event(Started)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started.pid, 0)
+
+
+def test_a_pool_whose_threads_cannot_be_had_is_an_error(no_threads):
+    with pytest.raises(OSError, match="cannot start a thread"):
+        started_pool(3, "test")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shoal.errors import UserError
+from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError
 from shoal.worker.blame import blamed
@@ -370,3 +370,31 @@ def test_what_reading_raises_comes_after_the_batches_before_it():
 
 def test_a_heartbeat_that_never_began_can_be_stopped():
     Heartbeat(None, Progress(), 0, 0, 1.0).stop()
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+@pytest.mark.parametrize("stage", ["pull", "compute", "push"])
+def test_a_stage_that_calls_sys_exit_ends_the_run_with_an_error(model, depth, stage):
+    model.fail[stage, 3] = SystemExit(0)
+    with pytest.raises((TaskError, SystemExit)) as caught:
+        run(model, depth)
+    if depth:
+        assert isinstance(caught.value.error, UserCodeError)
+        assert "SystemExit" in str(caught.value.error)
+    assert stages(model, "push") == list(range(3))
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_a_reader_that_calls_sys_exit_ends_the_run_with_an_error(model, depth):
+    def read():
+        yield from numbered(3)
+        raise SystemExit(0)
+
+    progress = Progress()
+    progress.begin(1)
+    with pytest.raises((TaskError, UserCodeError)) as caught:
+        train(model, depth, progress, read())
+    error = caught.value.error if depth else caught.value
+    assert isinstance(error, UserCodeError)
+    assert "SystemExit" in str(error)
+    assert stages(model, "push") == list(range(3))
