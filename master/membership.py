@@ -95,7 +95,8 @@ class ServerSlot:
     log protects its updates now, "" if one does, and absent_since: since when. absences,
     absent_seconds: how often and how long none did, of all incarnations, without the time that
     runs. bereft: an incarnation died without protection, and the next one is not there yet.
-    wants_checkpoint: as it said last.
+    wants_checkpoint: as it said last. registered: an incarnation has, since the job began or was
+    resumed. Before it registers, a server does away with the log that an earlier course left.
     """
 
     id: ServerId
@@ -117,6 +118,7 @@ class ServerSlot:
     absent_since: float = 0.0
     bereft: bool = False
     wants_checkpoint: bool = False
+    registered: bool = False
     answered: float = 0.0
     staleness: pb.Distribution = field(default_factory=pb.Distribution)
     age: pb.Distribution = field(default_factory=pb.Distribution)
@@ -140,6 +142,7 @@ class ServerSlot:
         A time without protection that its predecessor did not see the end of, is over: it is
         protected from its recovery on, or counts from there itself.
         """
+        self.registered = True
         if self.bereft:
             self.bereft = False
             self.absent_seconds_before += now - self.absent_since

@@ -78,11 +78,12 @@ class ServerLifecycle:
         """As `Job.server_registered`."""
         slot.replayed += replayed
         slot.answered = now
+        # What registers first since the job began or was resumed has served no worker before.
+        meets = slot.registered
         slot.came_back(now)
         if restored:
             self._record.note(now, f"{slot.id} is back: {restored}")
-        # At its first start since the job began or was resumed, all workers are new as well.
-        found = self._flow.work.copies.restored(slot.id.index, has, meets=slot.starts > 1)
+        found = self._flow.work.copies.restored(slot.id.index, has, meets=meets)
         self._found(slot.id, *found, now)
         if self._members.servers_ready:
             self._flow.servers_ready(now)

@@ -97,8 +97,9 @@ class MasterService:
 
         def look(job: Job, now: float) -> pb.RestoreReply:
             del now
-            # Not the first start since the job began or was resumed.
-            replay = job.members.server_calls(server, request.incarnation).starts > 1
+            # Until one has registered, the log is of an earlier course: what that has beyond the
+            # checkpoint does not count as trained, and will be trained again.
+            replay = job.members.server_calls(server, request.incarnation).registered
             kept = job.checkpoints.kept[::-1] if again else ()
             return pb.RestoreReply(
                 again=again,

@@ -46,6 +46,7 @@ POINTS = {
     "after-journal": Point("master", "events are in the journal, and nobody was answered yet"),
     "checkpoint-begun": Point("master", "all servers have fixed what they hold"),
     "checkpoint-written": Point("master", "all shares are written, the manifest is not"),
+    "server-started": Point("ps", "a server has started, and does not know yet what it restores"),
     "push-received": Point("ps", "a push has come and is not applied yet"),
     "push-logged": Point("ps", "a push is in the log, if there is one, and not applied yet"),
     "push-half-applied": Point("ps", "a table has its part of a push, others may not yet"),

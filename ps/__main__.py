@@ -19,7 +19,7 @@ from shoal import log
 from shoal.config import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
-from shoal.proto import methods, rpc, serving, transport
+from shoal.proto import faults, methods, rpc, serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.memory import keep_freed_memory
@@ -166,6 +166,7 @@ def _restore(
     server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection
 ) -> str:
     """Restore what the master says, if anything; in words, "" for nothing."""
+    faults.point("server-started")
     plan = connection.call(
         methods.GET_RESTORE, pb.RestoreRequest(server=index, incarnation=incarnation)
     )

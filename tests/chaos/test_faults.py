@@ -79,7 +79,7 @@ def test_pauses_and_cuts():
         (parse_kill, "ps:0@step=1,step=2", "step stands there twice"),
         (parse_kill, "ps:0@random=3", "random takes no value.*--chaos-seed"),
         (parse_kill, "ps:0@phase=training-hard", "phase=training-hard is not known.*evaluating"),
-        (parse_kill, "ps:0@point=before-journal", "not known. The points of a ps: push-received"),
+        (parse_kill, "ps:0@point=before-journal", "not known. The points of a ps: server-started"),
         (parse_kill, "ps:0@step=1,seconds=3", "seconds is no time"),
         (parse_kill, "job@step=1,flip=disk", "flip=disk is not known.*files: journal, log, check"),
         (parse_kill, "job@step=1,num-ps=0", "num-ps=0 is not a number from 1"),

@@ -9,20 +9,21 @@ import pytest
 from shoal.checkpoints.folders import newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.job_folder import JobFolder
+from shoal.proto import faults
 from tests.jobs.running import RunningJob, arguments_of, audited
 from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 
 
-def resume(folder, **more):
+def resume(folder, environment=None, **more):
     return subprocess.run(
         arguments_of("train", resume=folder.path, **more),
         capture_output=True,
         text=True,
         check=False,
         timeout=240,
-        env={**os.environ, "GATE": f"{folder.path}.gate"},
+        env={**os.environ, "GATE": f"{folder.path}.gate", **(environment or {})},
     )
 
 
@@ -108,6 +109,43 @@ def test_what_is_in_a_log_in_files_is_not_lost_when_all_die(
     total, counts = applied(tmp_path / "out")
     assert set(total) == {480.0}
     assert set(counts) == set(range(480))
+    assert set(counts.values()) == {1}
+
+
+def test_a_log_of_before_is_not_done_again_by_a_server_that_dies_as_the_job_is_resumed(
+    numbered, tmp_path
+):
+    """One server's log is gone, so the job begins anew; the other's must not come back with it."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "stale",
+        environment={"GATES": "step-20"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=2,
+        num_workers=1,
+        durability="log",
+        log_place="file",
+        checkpoint_seconds=1000,
+        **SERIAL,
+    ) as job:
+        job.at_gate("step-20")
+        for pid in [job.process.pid, *job.left()]:
+            os.kill(pid, signal.SIGKILL)
+        job.process.wait()
+        for file in job.folder.update_log.glob("ps-0001.*"):
+            file.unlink()
+        kills = tmp_path / "kills"
+        kills.mkdir()
+        armed = faults.arm(kills, "server-started", "ps-0")
+        done = resume(job.folder, environment={faults.VARIABLE: str(kills)})
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not armed.exists()
+        report = audited(job.folder)
+    assert report["records"]["once"] == report["records"]["total"] == 480
+    total, counts = applied(tmp_path / "out")
+    assert set(total) == {480.0}
     assert set(counts.values()) == {1}
 
 
