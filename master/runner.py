@@ -45,6 +45,7 @@ from shoal.master.status import position
 from shoal.master.update_thread import UpdateThread
 from shoal.master.updates import Update
 from shoal.master.witnesses import Witnesses
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.pools import started_pool
@@ -69,6 +70,9 @@ PATIENCE_SECONDS = 3.0
 WORKER_FAREWELL_SECONDS = 20.0
 """After success, for workers to hear that they are done and to leave by themselves:
 a heartbeat and the interpreter's end, on a busy machine."""
+
+NO_ROOM_SECONDS = 0.5
+"""Between two tries to start a process for which `shoal chaos` leaves no room."""
 
 GRACE_SECONDS = 5.0
 """Between the request to end and the kill."""
@@ -134,6 +138,7 @@ class Runner:
         self._witnesses = witnesses
         self._lock = threading.Lock()
         self._delayed = DelayedStarts()
+        self._roomless: set[Start] = set()
         self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
         self._servers = ServerConnections(job.config.token)
         self._taker = CheckpointTaker(job.config, self._servers)
@@ -278,7 +283,7 @@ class Runner:
             if ended:
                 return
             for start in self._delayed.due(now):
-                launcher.start(start)
+                self._start(start, launcher)
             try:
                 event = self._inbox.get(timeout=TICK_SECONDS)
             except queue.Empty:
@@ -308,7 +313,7 @@ class Runner:
             case StartProcess(start, pause) if pause > 0:
                 self._delayed.add(start, self._clock() + pause)
             case StartProcess(start):
-                launcher.start(start)
+                self._start(start, launcher)
             case AdoptProcess(start):
                 launcher.adopt(start)
             case TerminateProcess(start) | KillProcess(start) if self._delayed.drop(start):
@@ -329,6 +334,16 @@ class Runner:
                 threads.submit(self._taker.remove, numbers)
             case _:
                 assert_never(instruction)
+
+    def _start(self, start: Start, launcher: Launcher) -> None:
+        if faults.has_room(str(start.process)):
+            self._roomless.discard(start)
+            launcher.start(start)
+            return
+        if start not in self._roomless:
+            self._roomless.add(start)
+            self.post(Waiting(start, "there is no room for it"))
+        self._delayed.add(start, self._clock() + NO_ROOM_SECONDS)
 
     def _take_checkpoint(self, final: bool) -> None:
         try:

@@ -6,13 +6,20 @@ comparison. With it:
 - A process that comes to the point NAME removes the file NAME from the folder, or
   NAME@PROCESS, which is for it alone (NAME@ps-1), and kills itself with SIGKILL: so each
   file is one death.
-- One that comes to a point whose file holds the word "hang" goes on when the file is gone.
+- One that comes to a point whose file holds the word "hang" goes on when the file is gone;
+  where a number of seconds follows, it removes the file and hangs for so long.
+- A process that serves, and whose id is in the file calls@PROCESS, handles no call until the
+  file is gone: it answers the pings of its connections and nothing else.
+- A process with a file no-room@PROCESS is not started until that is gone.
+- What lies behind a URL faulty://PATH is a local path, and fails or hangs as shoal.chaos.faulty
+  says.
 - A process that connects to another one goes through the relay whose address is in the
   file PROCESS.OTHER (worker-0.ps-1), and says beside it where the other one is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -26,6 +33,9 @@ PROCESS_VARIABLE = "SHOAL_PROCESS"
 
 HANG = "hang"
 """What the file of a point holds where a process is to hang, and not to die."""
+
+FAULTY = "faulty"
+"""The protocol of URLs whose storage may fail."""
 
 _FOLDER = os.environ.get(VARIABLE, "")
 _PROCESS = os.environ.get(PROCESS_VARIABLE, "")
@@ -53,10 +63,12 @@ POINTS = {
     "push-applied": Point("ps", "a push is applied and not answered yet"),
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
     "log-appending": Point("ps", "another server's push has come to its log, and is not in it yet"),
+    "restoring": Point("ps", "a checkpoint is about to be restored"),
     "rows-assigned": Point("ps", "rows of --restore-from have come and are in their table"),
     "share-begun": Point("ps", "a share of a checkpoint is about to be written"),
     "share-half-written": Point("ps", "a part of a share is written"),
     "share-written": Point("ps", "a share is written, and the master was not told yet"),
+    "feeding": Point("worker", "the feed of --count is about to give a minibatch"),
     "before-push": Point("worker", "gradients are computed and not sent yet"),
     "between-acknowledgements": Point("worker", "one server has acknowledged, not yet all"),
     "batch-evaluated": Point("worker", "a batch of an evaluation is done, its task is not"),
@@ -74,26 +86,62 @@ def point(name: str, first: Callable[[], object] = lambda: None) -> None:
     for armed in (name, f"{name}@{_PROCESS}"):
         path = Path(_FOLDER) / armed
         try:
-            if path.read_text() == HANG:
-                while path.exists():
-                    time.sleep(0.05)
+            asked, _, seconds = path.read_text().partition(" ")
+            if asked == HANG and not seconds:
+                _wait_until_gone(path)
                 continue
             # Of several processes that come here one finds the file.
             path.unlink()
         except FileNotFoundError:
             continue
+        if asked == HANG:
+            time.sleep(float(seconds))
+            continue
         first()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(folder: Path, name: str, process: str = "") -> Path:
+def arm(folder: Path, name: str, process: str = "", hang: float = 0.0) -> Path:
     """Have the next process that comes to a point die there; the file that it will remove.
 
-    process: the only one that is meant.
+    process: the only one that is meant. hang: seconds for which it is to hang there instead.
     """
     path = folder / (f"{name}@{process}" if process else name)
-    path.touch()
+    # At once with what it holds: a process may come there at any moment.
+    written = path.with_name(f"{path.name}.new")
+    written.write_text(f"{HANG} {hang:g}" if hang else "")
+    written.replace(path)
     return path
+
+
+def calls_file(folder: Path, process: str) -> Path:
+    """Holds the id of a process that is to handle no call."""
+    return folder / f"calls@{process}"
+
+
+def before_call() -> None:
+    """Wait here, before a call is handled, while this process is to answer pings only."""
+    if not _FOLDER:
+        return
+    path = calls_file(Path(_FOLDER), _PROCESS)
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_text() == str(os.getpid()):
+            _wait_until_gone(path)
+
+
+def no_room_file(folder: Path, process: str) -> Path:
+    """Is there while a process finds no room."""
+    return folder / f"no-room@{process}"
+
+
+def has_room(process: str) -> bool:
+    """Whether a process can be started now."""
+    return not _FOLDER or not no_room_file(Path(_FOLDER), process).exists()
+
+
+def _wait_until_gone(path: Path) -> None:
+    while path.exists():
+        time.sleep(0.05)
 
 
 def route(address: str, peer: str) -> str:
@@ -120,3 +168,10 @@ def relay_file(folder: Path, process: str, other: str) -> Path:
 def target_file(relay: Path) -> Path:
     """Holds the address at which the other process of a relay's file was last."""
     return relay.with_name(f"{relay.name}.at")
+
+
+if _FOLDER:
+    import fsspec
+
+    # By name: processes that open no such URL load nothing of it.
+    fsspec.register_implementation(FAULTY, "shoal.chaos.faulty.FaultyFileSystem")

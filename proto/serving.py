@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from shoal.proto import parts
+from shoal.proto import faults, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import STATUS_CODES, WireError
 from shoal.proto.health import POOL, health_handler
@@ -89,6 +89,7 @@ def _guard(
     """The gRPC-facing form of a handler: errors translated, bugs logged whole."""
 
     def unary(request: Any, context: grpc.ServicerContext) -> Any:
+        faults.before_call()
         try:
             _check_peer(name, context)
             if method.label is not None:
@@ -100,6 +101,7 @@ def _guard(
             _abort_bug(method, context, error)
 
     def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        faults.before_call()
         try:
             _check_peer(name, context)
             yield from handler(request)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import open_storage
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.routing import Routing
@@ -34,6 +35,7 @@ def newest_share(
     refused = []
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
         try:
+            faults.point("restoring")
             checkpoint = Checkpoint(open_storage(plan.root), number, nonce)
             model = restore(checkpoint, server, routing, pushes)
         except (CheckpointError, OSError) as error:

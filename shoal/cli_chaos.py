@@ -64,6 +64,38 @@ OPTIONS = (
         "repeated.",
     ),
     click.option(
+        "--hang",
+        "hangs",
+        multiple=True,
+        metavar="WHO@WHEN,seconds=S",
+        help="Let a process that comes to the point @point=NAME hang there for S seconds; without "
+        "a point, let ps:N or master handle no call, and answer pings only. May be repeated.",
+    ),
+    click.option(
+        "--storage",
+        "storages",
+        multiple=True,
+        metavar="WHAT@WHEN,seconds=S,fail=N",
+        help="Let every N-th call of a process to its data or checkpoints fail for S seconds, as "
+        "in data@step=100,seconds=5,fail=3; with hang=N, hang until that is over. May be repeated.",
+    ),
+    click.option(
+        "--half-sent",
+        "half_sents",
+        multiple=True,
+        metavar="ps:N@WHEN,seconds=S",
+        help="Send a server the first parts of eight pushes, and nothing more for S seconds; "
+        ",count=N: of so many. May be repeated.",
+    ),
+    click.option(
+        "--no-room",
+        "no_rooms",
+        multiple=True,
+        metavar="WHO@WHEN,seconds=S",
+        help="Kill a worker or ps and have no room for its successor for S seconds. May be "
+        "repeated.",
+    ),
+    click.option(
         "--cut",
         "cuts",
         multiple=True,
@@ -131,6 +163,10 @@ def run(
     kills: Sequence[str],
     pauses: Sequence[str],
     fills: Sequence[str],
+    hangs: Sequence[str],
+    storages: Sequence[str],
+    half_sents: Sequence[str],
+    no_rooms: Sequence[str],
     cuts: Sequence[str],
     random_kills: int,
     chaos_seed: int | None,
@@ -141,7 +177,7 @@ def run(
     """Run the job and exit with the code. limit_given: --relaunch-limit was. Raises UserError."""
     import dataclasses
 
-    from shoal.chaos import faults
+    from shoal.chaos import asked, faults
     from shoal.chaos.count_job import write_input
     from shoal.chaos.run import counted, given_metrics, run_disturbed, run_undisturbed
     from shoal.display import default_display
@@ -152,16 +188,22 @@ def run(
         raise UserError("--image: shoal chaos runs jobs on this machine only")
     counts = config.num_workers, config.num_ps
     seed = config.seed if chaos_seed is None else chaos_seed
-    asked = [
-        *(faults.parse_kill(text, *counts) for text in kills),
-        *(faults.parse_pause(text, *counts) for text in pauses),
-        *(faults.parse_fill(text, *counts) for text in fills),
-        *(faults.parse_cut(text, *counts) for text in cuts),
-    ]
-    planned = faults.drawn(asked, seed) + faults.random_kills(random_kills, seed, *counts)
+    asks = (
+        (asked.parse_kill, kills),
+        (asked.parse_pause, pauses),
+        (asked.parse_fill, fills),
+        (asked.parse_hang, hangs),
+        (asked.parse_storage, storages),
+        (asked.parse_half_sent, half_sents),
+        (asked.parse_no_room, no_rooms),
+        (asked.parse_cut, cuts),
+    )
+    fixed = [parse(text, *counts) for parse, texts in asks for text in texts]
+    planned = faults.drawn(fixed, seed) + faults.random_kills(random_kills, seed, *counts)
     if not planned:
         raise UserError(
-            "nothing is to be done: give --kill, --pause, --fill, --cut or --random-kills"
+            "nothing is to be done: give --kill, --pause, --fill, --hang, --storage, --half-sent, "
+            "--no-room, --cut or --random-kills"
         )
     if count:
         undisturbed = "none"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from shoal.chaos.count_job import GROUPS, Int64, Source
+from shoal.chaos.faulty import PREFIX
 from shoal.native.ids import slot_of
 from shoal.proto.routing import Routing, slice_of
 
@@ -125,7 +126,7 @@ class _Expected:
 
     def apply(self, each: Mapping[str, Any], servers: Sequence[int]) -> None:
         """Count a range. servers: how many there may have been then."""
-        keys = self._keys[each["source"]][each["start"] : each["end"]]
+        keys = self._keys[each["source"].removeprefix(PREFIX)][each["start"] : each["end"]]
         times = np.zeros_like(self.low)
         np.add.at(times, np.searchsorted(self.ids, keys), 1)
         held = [

@@ -1,6 +1,6 @@
 """Faults: what is to be done to which process of a job, and when. No I/O.
 
-Owns the language of --kill, --pause, --cut and --fill, and drawing what is random.
+Owns drawing what is random. Reading them from text is asked.py's.
 """
 
 from __future__ import annotations
@@ -9,15 +9,23 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shoal.chaos.damage import FILES, FLIP, REMOVE
-from shoal.errors import UserError
 from shoal.flags import flag
-from shoal.proto.faults import POINTS
 
 PHASES = ("starting", "training", "saving", "evaluating", "exporting")
 """States of a training job, in their order."""
 
 KILL, PAUSE, CUT, FILL = "kill", "pause", "cut", "fill"
+HANG, STORAGE, HALF_SENT, NO_ROOM = "hang", "storage", "half-sent", "no-room"
+
+FAIL = "fail"
+"""What storage may do beside HANG."""
+
+DATA, CHECKPOINTS = "data", "checkpoints"
+"""Kinds of storage, in place of a process: what the job is trained and evaluated with, and what
+it keeps."""
+
+HALF_SENT_COUNT = 8
+"""Requests that are sent by half: as many as a server has threads for pushes."""
 
 FIRST, LAST = 0.02, 0.95
 """The part of a job's steps in which what is random happens."""
@@ -28,18 +36,19 @@ TOGETHER = 0.25
 JOB = "job"
 """In place of a process: all of them at once, the client too. The job is then resumed."""
 
-_ROLES = {"worker": "--num-workers", "ps": "--num-ps", "master": ""}
-
 
 @dataclass(frozen=True, order=True)
 class Party:
-    """A process of a job, or all of them. role: worker, ps, master or job."""
+    """A process of a job, or all of them, or a kind of storage.
+
+    role: worker, ps, master, job, data or checkpoints.
+    """
 
     role: str
     index: int = 0
 
     def __str__(self) -> str:
-        return self.role if self.role in ("master", JOB) else f"{self.role}:{self.index}"
+        return f"{self.role}:{self.index}" if self.role in ("worker", "ps") else self.role
 
     @property
     def process(self) -> str:
@@ -65,7 +74,7 @@ class When:
     def __str__(self) -> str:
         parts = [f"step={self.step}"] * (self.step is not None)
         parts += ["random"] * self.random
-        parts += [f"{self.fraction:.0%} of the steps"] * (self.fraction is not None)
+        parts += [f"{self.fraction or 0:.0%} of the steps"] * (self.fraction is not None)
         parts += [f"phase={self.phase}"] * bool(self.phase)
         parts += [f"point={self.point}"] * bool(self.point)
         return ",".join(parts)
@@ -77,6 +86,8 @@ class Fault:
 
     Of the job, while all its processes are down: damage, (flip or remove, what of
     damage.FILES) each; changes, (field, value) of the configuration to resume with.
+
+    Of storage: how, FAIL or HANG, and every, each so-manieth call. count: of half-sent requests.
     """
 
     kind: str
@@ -85,189 +96,17 @@ class Fault:
     seconds: float = 0.0
     damage: tuple[tuple[str, str], ...] = ()
     changes: tuple[tuple[str, int], ...] = ()
+    how: str = ""
+    every: int = 1
+    count: int = HALF_SENT_COUNT
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:g} s" if self.seconds else ""
         down = [f"{verb} {what}" for verb, what in self.damage]
         down += [f"{flag(name)} {value}" for name, value in self.changes]
+        down += [f"{self.how} every {self.every}"] * bool(self.how)
+        down += [f"{self.count} requests"] * (self.kind == HALF_SENT)
         return ", ".join([f"{self.kind} {'-'.join(map(str, self.parties))}{lasts}", *down])
-
-
-_CHANGES = ("num-ps", "num-workers")
-
-
-class _Spec:
-    """The text of one flag, taken apart."""
-
-    def __init__(self, flag: str, text: str, workers: int, servers: int) -> None:
-        self._flag = flag
-        self._text = text
-        self._count = {"worker": workers, "ps": servers, "master": 1}
-        self.who, at, rest = text.partition("@")
-        if not at or not rest:
-            raise self.error("it does not say when: add @WHEN", self._times())
-        self.values: dict[str, str] = {}
-        for part in rest.split(","):
-            name, _, value = part.partition("=")
-            if name in self.values:
-                raise self.error(f"{name} stands there twice", "")
-            self.values[name] = value
-
-    def error(self, what: str, possible: str) -> UserError:
-        return UserError(
-            f"{self._flag} {self._text}: {what}" + (f". {possible}" if possible else "")
-        )
-
-    def _times(self) -> str:
-        lasts = "" if self._flag == "--kill" else ",seconds=S"
-        point = ", or point=NAME with any of these or alone" if self._flag == "--kill" else ""
-        return (
-            f"WHEN is step=N{lasts}, random{lasts} or phase=NAME{lasts}{point}, "
-            f"as in {self._flag} {self.who or 'worker:0'}@step=200{lasts.replace('S', '3')}"
-        )
-
-    def party(self, text: str) -> Party:
-        role, colon, index = text.partition(":")
-        there = [
-            f"{role}:0" + (f" to {role}:{count - 1}" if count > 1 else "")
-            for role, count in self._count.items()
-            if role != "master"
-        ]
-        possible = f"There are {', '.join(there)} and master"
-        if text == JOB and self._flag == "--kill":
-            return Party(JOB)
-        if role not in _ROLES:
-            raise self.error(f"{text or 'nothing'} is no process of a job", possible)
-        if role == "master":
-            if colon:
-                raise self.error("there is one master, without a number", possible)
-            return Party(role)
-        if not index.isdigit():
-            raise self.error(f"{text} does not say which {role}", possible)
-        if int(index) >= self._count[role]:
-            count = self._count[role]
-            raise self.error(f"the job has no {text}: {_ROLES[role]} is {count}", possible)
-        return Party(role, int(index))
-
-    def when(self, party: Party | None) -> When:
-        """party: who is to come to a point; None where there is no point to come to."""
-        known = {"step", "random", "phase"}
-        if party == Party(JOB):
-            known |= {FLIP, REMOVE, *_CHANGES}
-        else:
-            known.add("point" if party else "seconds")
-        if unknown := self.values.keys() - known:
-            raise self.error(f"{sorted(unknown)[0] or 'nothing'} is no time", self._times())
-        times = [name for name in ("step", "random", "phase") if name in self.values]
-        if len(times) > 1:
-            raise self.error(f"{times[0]} and {times[1]} are two times: leave one out", "")
-        if not times and "point" not in self.values:
-            raise self.error("it does not say when", self._times())
-        return When(
-            step=self._step(),
-            random=self._random(),
-            phase=self._among("phase", PHASES, "phases"),
-            point=self._among(
-                "point",
-                [name for name, point in POINTS.items() if party and point.role == party.role],
-                f"points of a {party.role}" if party else "",
-            ),
-        )
-
-    def damage(self) -> tuple[tuple[str, str], ...]:
-        """What is to be done to files while the job is down."""
-        return tuple(
-            (verb, self._among(verb, list(FILES), "files"))
-            for verb in (FLIP, REMOVE)
-            if verb in self.values
-        )
-
-    def changes(self) -> tuple[tuple[str, int], ...]:
-        """What the job is to be resumed with."""
-        changes = []
-        for name in _CHANGES:
-            if (value := self.values.get(name)) is not None:
-                if not value.isdigit() or not int(value):
-                    raise self.error(f"{name}={value} is not a number from 1", "")
-                changes.append((name.replace("-", "_"), int(value)))
-        return tuple(changes)
-
-    def _step(self) -> int | None:
-        if "step" not in self.values:
-            return None
-        value = self.values["step"]
-        if not value.isdigit():
-            raise self.error(f"step={value} is not a number from 0", "")
-        return int(value)
-
-    def _random(self) -> bool:
-        if self.values.get("random"):
-            raise self.error("random takes no value; --chaos-seed says which draws", "")
-        return "random" in self.values
-
-    def _among(self, name: str, known: Sequence[str], what: str) -> str:
-        if name not in self.values:
-            return ""
-        value = self.values[name]
-        if value not in known:
-            raise self.error(f"{name}={value} is not known", f"The {what}: {', '.join(known)}")
-        return value
-
-    def seconds(self) -> float:
-        value = self.values.get("seconds")
-        if value is None:
-            raise self.error("it does not say for how long", "Add ,seconds=S")
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = 0.0
-        if not 0 < seconds < float("inf"):
-            raise self.error(f"seconds={value} is not a number above 0", "")
-        return seconds
-
-
-def parse_kill(text: str, workers: int, servers: int) -> Fault:
-    """`worker:0@step=200`, `ps:1@random`, `master@point=before-journal,step=50`.
-
-    Of all processes: `job@step=200,flip=journal,num-ps=3`.
-
-    workers, servers: how many the job has. Raises UserError.
-    """
-    spec = _Spec("--kill", text, workers, servers)
-    party = spec.party(spec.who)
-    return Fault(KILL, (party,), spec.when(party), damage=spec.damage(), changes=spec.changes())
-
-
-def parse_pause(text: str, workers: int, servers: int) -> Fault:
-    """`ps:0@step=100,seconds=5`; as `parse_kill` otherwise."""
-    spec = _Spec("--pause", text, workers, servers)
-    return Fault(PAUSE, (spec.party(spec.who),), spec.when(None), spec.seconds())
-
-
-def parse_fill(text: str, workers: int, servers: int) -> Fault:
-    """`master@step=100,seconds=5`; as `parse_kill` otherwise."""
-    spec = _Spec("--fill", text, workers, servers)
-    return Fault(FILL, (spec.party(spec.who),), spec.when(None), spec.seconds())
-
-
-def parse_cut(text: str, workers: int, servers: int) -> Fault:
-    """`worker:0-ps:1@step=300,seconds=3`; as `parse_kill` otherwise."""
-    spec = _Spec("--cut", text, workers, servers)
-    first, dash, second = spec.who.partition("-")
-    if not dash:
-        raise spec.error("a cut is between two", "Write them with a dash: worker:0-ps:1")
-    one, other = sorted((spec.party(first), spec.party(second)), key=lambda p: -_talks(p))
-    if one == other or one.role == "worker" == other.role:
-        raise spec.error(
-            f"{one} and {other} never talk to each other",
-            "Cuts are between worker:N and ps:N, worker:N and master, ps:N and master, or two ps:N",
-        )
-    return Fault(CUT, (one, other), spec.when(None), spec.seconds())
-
-
-def _talks(party: Party) -> int:
-    """Higher for who calls: workers call servers, and all call the master."""
-    return ("master", "ps", "worker").index(party.role)
 
 
 def random_kills(count: int, seed: int, workers: int, servers: int) -> list[Fault]:

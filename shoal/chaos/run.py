@@ -19,7 +19,8 @@ from typing import Any
 from shoal.chaos.count import Comparison, Course, compare
 from shoal.chaos.count_job import read_input
 from shoal.chaos.damage import damaged
-from shoal.chaos.faults import Fault
+from shoal.chaos.faults import STORAGE, Fault
+from shoal.chaos.faulty import behind_urls
 from shoal.chaos.watcher import Deed, Watcher
 from shoal.client import resume_job, run_job
 from shoal.config import JobConfig
@@ -154,7 +155,9 @@ def run_disturbed(
     planned: none still to be drawn. seed: of what damage draws. Raises UserError before
     anything is started.
     """
-    config = config.resolved()
+    config = behind_urls(
+        config.resolved(), {fault.parties[0].role for fault in planned if fault.kind == STORAGE}
+    )
     for fault in planned:
         # Refused here, if the job could not be resumed with it.
         dataclasses.replace(config, **dict[str, Any](fault.changes))

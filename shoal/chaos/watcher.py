@@ -6,8 +6,6 @@ nothing is assumed to happen within a time. Runs on a thread of its own.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import signal
 import threading
 import time
@@ -17,7 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal.chaos.faults import CUT, FILL, JOB, KILL, Fault, Party
+from shoal.chaos import faulty
+from shoal.chaos.faults import (
+    CUT,
+    FILL,
+    HALF_SENT,
+    HANG,
+    JOB,
+    KILL,
+    NO_ROOM,
+    STORAGE,
+    Fault,
+    Party,
+)
+from shoal.chaos.half_sent import HalfSent
+from shoal.chaos.looker import Looker
 from shoal.chaos.relay import Relay
 from shoal.chaos.schedule import Schedule, Seen
 from shoal.config import JobConfig
@@ -29,20 +41,11 @@ from shoal.processes import (
     process_of,
     signal_process,
 )
-from shoal.proto import faults, methods
-from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection
+from shoal.proto import faults
 from shoal.proto.transport import peer_name
 
 LOOK_SECONDS = 0.02
 """Between two looks at the servers: some steps of a small model."""
-
-MASTER_LOOKS = 5
-"""So many looks at the servers for one at the master."""
-
-CALL_SECONDS = 1.0
-"""Deadline of one look: a process may be paused."""
 
 
 @dataclass
@@ -50,7 +53,7 @@ class Deed:
     """A fault and what became of it.
 
     at: wall-clock seconds when it was done; None: the job ended before. step: at that time.
-    process: that was killed or paused. ended: a pause or cut was over before the job was.
+    process: that was killed, paused or the like. ended: what lasts was over before the job was.
     came: what came of it, in words, where that is not all.
     """
 
@@ -85,6 +88,7 @@ class Watcher:
 
     def __init__(self, config: JobConfig, planned: list[Fault], folder: Path) -> None:
         """config: resolved. folder: of SHOAL_FAULTS, empty."""
+        self._config = config
         self._job = JobFolder(Path(config.job_dir))
         self._schedule = Schedule(planned)
         self._faults = folder
@@ -105,9 +109,9 @@ class Watcher:
         kill: has the client kill the whole job.
         """
         self._over.clear()
-        self._kill, self.killed = kill, None
-        looker = _Looker(config, self._job)
-        self._thread = threading.Thread(target=self._run, args=(looker,), name="chaos", daemon=True)
+        self._config, self._kill, self.killed = config, kill, None
+        self._looker = Looker(config, self._job)
+        self._thread = threading.Thread(target=self._run, name="chaos", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -128,19 +132,20 @@ class Watcher:
             relay.close()
         self.deeds += [Deed(fault) for fault in self._schedule.left]
 
-    def _run(self, looker: _Looker) -> None:
+    def _run(self) -> None:
+        looker = self._looker
         try:
             while not looker.is_there() and not self._over.wait(LOOK_SECONDS):
                 pass
             while not self._over.wait(LOOK_SECONDS) and self.killed is None:
-                self._step(looker)
+                self._step()
         except BaseException as error:
             self.error = error
         finally:
             looker.close()
 
-    def _step(self, looker: _Looker) -> None:
-        self.seen = looker.look()
+    def _step(self) -> None:
+        self.seen = self._looker.look()
         self._see_deaths()
         due = [Deed(fault) for fault in self._schedule.due(self.seen)]
         self.deeds += due
@@ -161,6 +166,8 @@ class Watcher:
             self._cut(deed)
             return True
         (party,) = fault.parties
+        if fault.kind == STORAGE:
+            return self._trouble(deed, party)
         if party.role == JOB:
             self._note(deed)
             self.killed = deed
@@ -168,12 +175,11 @@ class Watcher:
             return True
         if fault.when.point:
             return self._arm(deed, party)
-        if fault.kind == FILL:
-            deed.process = self._fill(deed, party)
-        elif fault.kind == KILL:
+        do = {FILL: self._fill, HANG: self._hang, HALF_SENT: self._send, NO_ROOM: self._evict}
+        if fault.kind == KILL:
             deed.process = kill_process(self._job.config, party.role, party.index)
         else:
-            deed.process = self._pause(deed, party)
+            deed.process = do.get(fault.kind, self._pause)(deed, party)
         if deed.process is None:
             return False
         self._note(deed)
@@ -186,9 +192,8 @@ class Watcher:
         path = self._faults / f"{deed.fault.when.point}@{party.process}"
         if path.exists():
             return False  # armed by another fault, and not come to yet
-        self._armed.append(
-            _Armed(deed, faults.arm(self._faults, deed.fault.when.point, party.process))
-        )
+        point, hang = deed.fault.when.point, deed.fault.seconds
+        self._armed.append(_Armed(deed, faults.arm(self._faults, point, party.process, hang)))
         return True
 
     def _see_deaths(self) -> None:
@@ -209,6 +214,44 @@ class Watcher:
             return None
         self._last(deed, partial(_make_room, self._job))
         return process
+
+    def _hang(self, deed: Deed, party: Party) -> int | None:
+        process = process_of(self._job.config, party.role, party.index)
+        if process is not None:
+            self._while_there(deed, faults.calls_file(self._faults, party.process), str(process))
+        return process
+
+    def _send(self, deed: Deed, party: Party) -> int | None:
+        address = self._looker.server_address(party.index)
+        process = process_of(self._job.config, party.role, party.index)
+        if process is None or address is None:
+            return None
+        peer = peer_name(self._config.token, party.role, party.index)
+        self._last(deed, HalfSent(address, peer, deed.fault.count).close)
+        return process
+
+    def _evict(self, deed: Deed, party: Party) -> int | None:
+        path = faults.no_room_file(self._faults, party.process)
+        if path.exists():
+            return None  # by another fault
+        path.touch()
+        process = kill_process(self._job.config, party.role, party.index)
+        if process is None:
+            path.unlink()
+        else:
+            self._while_there(deed, path)
+        return process
+
+    def _trouble(self, deed: Deed, storage: Party) -> bool:
+        if faulty.trouble_file(self._faults, storage.role).exists():
+            return False  # of another fault
+        self._last(deed, faulty.begin(self._faults, deed.fault, self._config).unlink)
+        self._note(deed)
+        return True
+
+    def _while_there(self, deed: Deed, path: Path, content: str = "") -> None:
+        path.write_text(content)
+        self._last(deed, partial(path.unlink, missing_ok=True))
 
     def _cut(self, deed: Deed) -> None:
         relays = [self._relays[pair] for pair in _directions(deed.fault)]
@@ -247,72 +290,3 @@ def _directions(fault: Fault) -> list[tuple[str, str]]:
 def _relays(planned: list[Fault], folder: Path) -> dict[tuple[str, str], Relay]:
     pairs = {pair for fault in planned if fault.kind == CUT for pair in _directions(fault)}
     return {pair: Relay(folder, *pair) for pair in sorted(pairs)}
-
-
-@dataclass
-class _Looker:
-    """Asks the job's processes how far it is."""
-
-    config: JobConfig
-    folder: JobFolder
-    _seen: Seen = field(default_factory=Seen)
-    _looks: int = 0
-    _servers: list[str] = field(default_factory=list)
-    _connections: dict[tuple[str, int, str], Connection] = field(default_factory=dict)
-
-    def is_there(self) -> bool:
-        """Whether the folder is this job's by now, and not still that of one before."""
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            return bool(json.loads(self.folder.config.read_text())["token"] == self.config.token)
-        return False
-
-    def look(self) -> Seen:
-        """How far the job is; what cannot be asked is as it was."""
-        if self._looks % MASTER_LOOKS == 0:
-            self._look_at_master()
-        self._looks += 1
-        step = self._seen.step
-        for index, address in enumerate(self._servers):
-            request = pb.ServerStatusRequest(onlooker=True)
-            status = self._call("ps", index, address, methods.STATUS, request)
-            if status is not None:
-                step = max(step, status.version)
-        self._seen = Seen(step, self._seen.steps, self._seen.phase)
-        return self._seen
-
-    def close(self) -> None:
-        """Close the connections."""
-        for connection in self._connections.values():
-            connection.close()
-
-    def _look_at_master(self) -> None:
-        address = self.folder.master_address()
-        if address is None:
-            return
-        routing = self._call("master", 0, address, methods.GET_ROUTING, pb.GetRoutingRequest())
-        if routing is not None:
-            self._servers = list(routing.servers)
-        status = self._call("master", 0, address, methods.GET_JOB_STATUS, pb.JobStatusRequest())
-        if status is None:
-            return
-        records = status.ledger.total
-        batch = self.config.minibatch_size
-        batch *= self.config.gradients_per_update if self.config.sync else 1
-        steps = -(-records // batch) if records else self._seen.steps
-        self._seen = Seen(self._seen.step, steps, status.state or self._seen.phase)
-
-    def _call(
-        self, role: str, index: int, address: str, method: methods.Method[Any, Any], request: Any
-    ) -> Any:
-        key = role, index, address
-        if key not in self._connections:
-            # A process that was started again may be elsewhere.
-            for old in [each for each in self._connections if each[:2] == key[:2]]:
-                self._connections.pop(old).close()
-            peer = peer_name(self.config.token, role, index)
-            self._connections[key] = Connection(
-                address, deadline=CALL_SECONDS, patience=0.0, peer=peer
-            )
-        with contextlib.suppress(PeerUnavailableError, WireError):
-            return self._connections[key].call(method, request)
-        return None

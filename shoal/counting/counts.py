@@ -9,17 +9,28 @@ one dense weight of a group of records, so that every server has some.
 """
 
 import keras
+import tensorflow as tf
 
 from shoal.layers import Embedding
+from shoal.proto import faults
 
 GROUPS = 12
 """Dense weights; record n counts in weight n % GROUPS."""
 
 
+def give(records):
+    """The record numbers, int64 [batch], unless `shoal chaos` has something else in mind."""
+    faults.point("feeding")
+    return records
+
+
 def feed_batch(columns, mode, metadata):
     """Columns of a minibatch to (features, labels)."""
-    features = {"record": columns["record"], "user": columns["user"]}
-    return features if mode == "prediction" else (features, columns["record"])
+    # Python of its own for each minibatch: what is not TensorFlow's runs once, while it is traced.
+    record = tf.numpy_function(give, [columns["record"]], tf.int64)
+    record.set_shape(columns["record"].shape)
+    features = {"record": record, "user": columns["user"]}
+    return features if mode == "prediction" else (features, record)
 
 
 class Groups(keras.layers.Layer):

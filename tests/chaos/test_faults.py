@@ -9,19 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import master, ps, worker
+from shoal import counting, master, ps, worker
+from shoal.chaos.asked import (
+    parse_cut,
+    parse_fill,
+    parse_half_sent,
+    parse_hang,
+    parse_kill,
+    parse_no_room,
+    parse_pause,
+    parse_storage,
+)
 from shoal.chaos.faults import (
     CUT,
     FIRST,
+    HALF_SENT,
+    HANG,
     LAST,
+    NO_ROOM,
+    STORAGE,
     Fault,
     Party,
     When,
     drawn,
-    parse_cut,
-    parse_fill,
-    parse_kill,
-    parse_pause,
     random_kills,
 )
 from shoal.cli_chaos import OPTIONS
@@ -63,6 +73,24 @@ def test_pauses_and_cuts():
     assert parse_cut("ps:0-ps:1@random,seconds=3", 2, 3).parties == (Party("ps", 0), Party("ps", 1))
 
 
+def test_what_hangs_fails_or_finds_no_room():
+    hang = parse_hang("worker:1@point=feeding,step=60,seconds=30", 2, 3)
+    when = When(step=60, point="feeding")
+    assert hang == Fault(HANG, (Party("worker", 1),), when, 30.0)
+    assert str(hang) == "hang worker:1 for 30 s"
+    assert parse_hang("master@step=9,seconds=1", 2, 3).when == When(step=9)
+    storage = parse_storage("data@step=100,fail=3,seconds=5", 2, 3)
+    assert storage == Fault(STORAGE, (Party("data"),), When(step=100), 5.0, how="fail", every=3)
+    assert str(storage) == "storage data for 5 s, fail every 3"
+    assert parse_storage("checkpoints@random,hang=1,seconds=5", 2, 3).how == "hang"
+    half = parse_half_sent("ps:2@step=7,seconds=2,count=3", 2, 3)
+    assert half == Fault(HALF_SENT, (Party("ps", 2),), When(step=7), 2.0, count=3)
+    assert str(half) == "half-sent ps:2 for 2 s, 3 requests"
+    assert parse_half_sent("ps:2@step=7,seconds=2", 2, 3).count == 8
+    room = parse_no_room("ps:1@random,seconds=20", 2, 3)
+    assert room == Fault(NO_ROOM, (Party("ps", 1),), When(random=True), 20.0)
+
+
 @pytest.mark.parametrize(
     ("parse", "text", "told"),
     [
@@ -95,10 +123,22 @@ def test_pauses_and_cuts():
         (parse_cut, "worker:0@step=1,seconds=1", "a cut is between two.*worker:0-ps:1"),
         (parse_cut, "worker:0-worker:1@step=1,seconds=1", "never talk to each other"),
         (parse_cut, "master-master@step=1,seconds=1", "never talk to each other"),
+        (parse_hang, "worker:0@step=1,seconds=1", "nobody calls a worker: it hangs at a point"),
+        (parse_hang, "worker:0@point=feeding", "does not say for how long"),
+        (parse_hang, "ps:0@point=feeding,seconds=1", "not known. The points of a ps:"),
+        (parse_storage, "disk@step=1,seconds=1,fail=1", "disk is no storage. data and checkp"),
+        (parse_storage, "data@step=1,seconds=1", "not say what the storage does. Add ,fail=N or"),
+        (parse_storage, "data@step=1,seconds=1,fail=2,hang=2", "not say what the storage does"),
+        (parse_storage, "data@step=1,seconds=1,fail=0", "fail=0 is not a number from 1"),
+        (parse_storage, "data@step=1,fail=2", "does not say for how long"),
+        (parse_half_sent, "worker:0@step=1,seconds=1", "sent to a ps, not worker:0"),
+        (parse_half_sent, "ps:0@step=1,seconds=1,count=no", "count=no is not a number from 1"),
+        (parse_no_room, "master@step=1,seconds=1", "starts a worker or a ps, not master"),
+        (parse_no_room, "ps:0@point=restoring,seconds=1", "point is no time"),
     ],
 )
 def test_a_wrong_text_is_named_with_what_is_possible(parse, text, told):
-    flag = f"--{parse.__name__.removeprefix('parse_')}"
+    flag = f"--{parse.__name__.removeprefix('parse_').replace('_', '-')}"
     with pytest.raises(UserError, match=f"^{flag} {re.escape(text)}: .*{told}"):
         parse(text, 2, 3)
 
@@ -140,8 +180,9 @@ def test_only_what_is_to_be_random_is_drawn():
 
 def test_the_points_are_those_in_the_code():
     found = {
-        (name, package.__name__.rpartition(".")[2])
-        for package in (master, ps, worker)
+        # What counts, workers do.
+        (name, package.__name__.rpartition(".")[2].replace("counting", "worker"))
+        for package in (master, ps, worker, counting)
         for path in Path(package.__path__[0]).glob("*.py")
         for name in re.findall(r'faults\.point\("([\w-]+)"[,)]', path.read_text())
     }

@@ -104,7 +104,7 @@ def test_thirteen_kills_leave_every_record_trained_once_and_no_update_lost(ids, 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({}, "nothing is to be done: give --kill, --pause, --fill, --cut or --random-kills"),
+        ({}, "nothing is to be done: give --kill, --pause, --fill, --hang, --storage"),
         ({"kill": "ps:7@step=1"}, "--kill ps:7@step=1: the job has no ps:7: --num-ps is 1"),
         (
             {

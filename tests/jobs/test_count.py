@@ -77,6 +77,34 @@ def test_a_log_that_was_removed_while_the_job_was_down_costs_training_only(tmp_p
     assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
 
 
+def test_storage_hangs_half_sent_requests_and_no_room_cost_time_only(tmp_path):
+    """Issue 14: each is what an ordinary day brings, and none is a failure of the job."""
+    fields = {
+        "count": True,
+        "job_dir": tmp_path / "job",
+        "num_ps": 2,
+        "num_workers": 2,
+        "checkpoint_steps": 20,
+        "storage": ["data@step=40,hang=2,seconds=1", "checkpoints@step=320,fail=2,seconds=0.5"],
+        "hang": [
+            "ps:1@step=60,seconds=1",
+            "worker:0@point=feeding,step=100,seconds=1",
+            "ps:1@point=restoring,step=250,seconds=2",
+        ],
+        "half_sent": "ps:0@step=150,seconds=1",
+        "no_room": "ps:1@step=260,seconds=3",
+    }
+    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done to the job: 7" in done.stdout
+    assert "PROBLEM" not in done.stdout
+    assert "count: 0 repeated and 0 lost" in done.stdout
+    assert_every_row_exact(done)
+    # Nobody takes what hangs for dead: the one death is that of whom there was no room for.
+    assert "deaths: 1\n" in done.stdout
+    assert "ps-1 waits: there is no room for it" in done.stdout
+
+
 @pytest.mark.parametrize(("damage", "seed"), [("flip", 1), ("flip", 2)])
 def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(tmp_path, damage, seed):
     """X2: a job once went back silently, and trained again what it had forgotten."""

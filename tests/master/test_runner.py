@@ -22,7 +22,7 @@ from shoal.master.result import result_of
 from shoal.master.runner import Runner
 from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.master.service import MasterService
-from shoal.proto import methods, rpc, serving
+from shoal.proto import faults, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
@@ -279,3 +279,25 @@ def test_a_bug_in_the_master_fails_the_job_instead_of_hanging_it(run, monkeypatc
     result = run(num_workers=1, worker_timeout_seconds=50.0, num_epochs=10_000).finish()
     assert result["failure"]["kind"] == "INTERNAL"
     assert "a bug" in result["failure"]["traceback"]
+
+
+def test_a_process_without_room_waits_and_its_job_begins_when_there_is_some(
+    run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(faults, "_FOLDER", str(tmp_path))
+    path = faults.no_room_file(tmp_path, "ps-0")
+    path.touch()
+    job = run()
+    told = "ps-0 waits: there is no room for it"
+
+    def messages():
+        return [each for each in job.runner.look(lambda j, _: j.record.messages) if told in each]
+
+    end = time.monotonic() + PATIENCE
+    while not messages():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert ServerId(0) not in {start.process for start in job.launcher.running()}
+    path.unlink()
+    job.pid_of(ServerId(0))
+    assert len(messages()) == 1
