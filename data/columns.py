@@ -7,8 +7,8 @@ Knows no TensorFlow; the worker makes tensors of the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -41,16 +41,22 @@ TensorFlow converts fastest); lists of one fixed length are a 2-D array."""
 
 
 def read_columns(
-    reader: DataReader, source: str, start: int, end: int
+    reader: DataReader,
+    source: str,
+    start: int,
+    end: int,
+    only: Collection[str] | None = None,
 ) -> Iterator[dict[str, Column]]:
     """Read the records [start, end) of a source as chunks of columns.
+
+    only: these columns; what is in others does not matter. All of them where None.
 
     Raises UserError as the reader does, if a chunk cannot be converted, or if a
     custom reader yields another number of records than it was asked for.
     """
     seen = 0
-    for chunk in _gather(reader.read(source, start, end), reader):
-        columns = as_columns(chunk, source)
+    for chunk in gathered(reader.read(source, start, end), reader):
+        columns = as_columns(chunk, source, only, start + seen)
         seen += records_in(columns)
         yield columns
     if seen != end - start:
@@ -116,41 +122,60 @@ def _part(chunk: dict[str, Column], start: int, end: int) -> dict[str, Column]:
     return part
 
 
-def as_columns(chunk: Any, source: str = "") -> dict[str, Column]:
+def as_columns(
+    chunk: Any, source: str = "", only: Collection[str] | None = None, first: int | None = None
+) -> dict[str, Column]:
     """The columns of one chunk.
 
     chunk: a pyarrow RecordBatch or Table, or a mapping of column name to array or
         list (a list of lists is a list column).
     source: named in errors.
+    only: these columns, if the chunk has them; all of them where None.
+    first: the number of the chunk's first record, for errors.
 
-    Raises UserError naming source and column for missing values (only floats may
+    Raises UserError naming source, column and row for missing values (only floats may
     miss: they are NaN), for types TensorFlow has no counterpart for, and for columns
     of different lengths.
     """
-    if isinstance(chunk, pa.RecordBatch | pa.Table):
-        return {
-            name: _from_arrow(column, name, source)
-            for name, column in zip(chunk.schema.names, chunk.columns, strict=True)
-        }
-    if not isinstance(chunk, Mapping):
-        raise UserError(
-            f"{_place(source)}a reader must yield record batches, dicts of arrays or records "
-            f"(dicts or tuples), not {type(chunk).__name__}"
-        )
-    columns = {str(name): _from_python(value, str(name), source) for name, value in chunk.items()}
+    arrow = isinstance(chunk, pa.RecordBatch | pa.Table)
+    columns: dict[str, Column] = {}
+    for name, column in columns_of(chunk, source).items():
+        if only is None or name in only:
+            place = _Place(source, name, first)
+            columns[name] = _from_arrow(column, place) if arrow else _from_python(column, place)
     lengths = {name: records_in({name: column}) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise UserError(f"{_place(source)}columns of different lengths in one chunk: {told}")
+        raise UserError(f"{_Place(source)}columns of different lengths in one chunk: {told}")
     return columns
 
 
-def _place(source: str, name: str = "") -> str:
-    parts = [part for part in (source, f"column {name!r}" if name else "") if part]
-    return ": ".join(parts) + (": " if parts else "")
+def columns_of(chunk: Any, source: str = "") -> dict[str, Any]:
+    """The columns of a chunk, not converted. Raises UserError if it is none."""
+    if isinstance(chunk, pa.RecordBatch | pa.Table):
+        return dict(zip(chunk.schema.names, chunk.columns, strict=True))
+    if isinstance(chunk, Mapping):
+        return {str(name): column for name, column in chunk.items()}
+    raise UserError(
+        f"{_Place(source)}a reader must yield record batches, dicts of arrays or records "
+        f"(dicts or tuples), not {type(chunk).__name__}"
+    )
 
 
-def _from_arrow(column: pa.Array | pa.ChunkedArray, name: str, source: str) -> Column:
+@dataclass(frozen=True)
+class _Place:
+    """Where a column stands, as the beginning of an error. first: its first record's number."""
+
+    source: str
+    name: str = ""
+    first: int | None = None
+
+    def __str__(self) -> str:
+        parts = [self.source, f"column {self.name!r}" if self.name else ""]
+        return "".join(f"{part}: " for part in parts if part)
+
+
+def _from_arrow(column: pa.Array | pa.ChunkedArray, place: _Place) -> Column:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
@@ -158,25 +183,26 @@ def _from_arrow(column: pa.Array | pa.ChunkedArray, name: str, source: str) -> C
         column = column.dictionary_decode()
         kind = column.type
     if pa.types.is_fixed_size_list(kind):
-        _refuse_nulls(column, name, source)
-        values = _flat(column.flatten(), name, source)
+        _refuse_nulls(column, place)
+        values = _flat(column.flatten(), replace(place, first=None))
         return values.reshape(len(column), kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        _refuse_nulls(column, name, source)
+        _refuse_nulls(column, place)
         lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        return ListColumn(_flat(column.flatten(), name, source), lengths.astype(np.int64))
-    return _flat(column, name, source)
+        values = _flat(column.flatten(), replace(place, first=None))
+        return ListColumn(values, lengths.astype(np.int64))
+    return _flat(column, place)
 
 
-def _flat(column: pa.Array, name: str, source: str) -> npt.NDArray[Any]:
+def _flat(column: pa.Array, place: _Place) -> npt.NDArray[Any]:
     """A column without structure as an array of its records."""
     kind = column.type
     types = pa.types
     if types.is_dictionary(kind):
-        return _flat(column.dictionary_decode(), name, source)
+        return _flat(column.dictionary_decode(), place)
     if types.is_floating(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    _refuse_nulls(column, name, source)
+    _refuse_nulls(column, place)
     if types.is_null(kind):
         # Only empty lists in this chunk of a custom reader: no value tells the type.
         return np.empty(0, np.int64)
@@ -193,21 +219,27 @@ def _flat(column: pa.Array, name: str, source: str) -> npt.NDArray[Any]:
         or types.is_large_binary(kind)
     ):
         raise UserError(
-            f"{_place(source, name)}the type {kind} has no counterpart in TensorFlow; write "
+            f"{place}the type {kind} has no counterpart in TensorFlow; write "
             f"the column as a number, a string, or a list of these"
         )
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _refuse_nulls(column: pa.Array, name: str, source: str) -> None:
+def _refuse_nulls(column: pa.Array, place: _Place) -> None:
     if column.null_count:
+        where = "" if place.first is None else _first_null(column, place.first)
         raise UserError(
-            f"{_place(source, name)}{column.null_count} missing values; only columns of floats "
-            f"may miss values (they become NaN), so fill them when writing the data"
+            f"{place}{column.null_count} missing values{where}; only columns of floats may miss "
+            f"values (they become NaN): fill them when writing the data, or leave the column out "
+            f"of what feed reads"
         )
 
 
-def _from_python(value: Any, name: str, source: str) -> Column:
+def _first_null(column: pa.Array, first: int) -> str:
+    return f", the first in row {first + pc.index(column.is_null(), True).as_py() + 1}"
+
+
+def _from_python(value: Any, place: _Place) -> Column:
     """An array or list of a custom reader."""
     if isinstance(value, ListColumn):
         return value
@@ -215,13 +247,13 @@ def _from_python(value: Any, name: str, source: str) -> Column:
         return value
     try:
         if isinstance(value, np.ndarray) and value.ndim > 1:
-            return _flat(pa.array(value.ravel()), name, source).reshape(value.shape)
+            return _flat(pa.array(value.ravel()), place).reshape(value.shape)
         if not isinstance(value, np.ndarray):
             value = list(value)
             value = [v.tolist() if isinstance(v, np.ndarray) else v for v in value]
-        return _from_arrow(pa.array(value), name, source)
+        return _from_arrow(pa.array(value), place)
     except (pa.ArrowException, TypeError) as error:
-        raise UserError(f"{_place(source, name)}cannot be made an array: {error}") from error
+        raise UserError(f"{place}cannot be made an array: {error}") from error
 
 
 def _is_record(chunk: Any) -> bool:
@@ -233,8 +265,8 @@ def _is_record(chunk: Any) -> bool:
     )
 
 
-def _gather(chunks: Iterator[Any], reader: DataReader) -> Iterator[Any]:
-    """Chunks as they are; single records gathered to dicts of lists."""
+def gathered(chunks: Iterator[Any], reader: DataReader) -> Iterator[Any]:
+    """What `reader` yields: chunks as they are; single records gathered to dicts of lists."""
     records: list[Any] = []
     for chunk in chunks:
         if _is_record(chunk):

@@ -18,8 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from shoal.data.columns import GATHERED_RECORDS, ListColumn, read_columns
+from shoal.data.columns import GATHERED_RECORDS, ListColumn
 from shoal.data.reader import DataReader, Source, check_not_empty
+from shoal.data.samples import sample_columns
 from shoal.errors import UserError
 
 NAME = "custom_data_reader"
@@ -86,7 +87,7 @@ class CustomReader(DataReader):
             else:
                 source = next(source for source in self.sources() if source.records)
                 end = min(source.records, GATHERED_RECORDS)
-                columns = next(read_columns(self, source.name, 0, end))
+                columns, _ = sample_columns(self, source.name, end)
                 self._schema = pa.schema(
                     [
                         (name, pa.list_(pa.array(column.values).type))

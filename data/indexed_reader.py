@@ -7,7 +7,7 @@ index_store.py's.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -43,6 +43,11 @@ class IndexedReader(DataReader):
         if self._schema is None:
             self._schema = selected(self._full_schema(), self._columns, self._flag)
         return self._schema
+
+    def narrow(self, columns: Collection[str]) -> None:
+        """See DataReader; `schema` tells these columns from now on."""
+        self._columns = [name for name in self.schema().names if name in columns]
+        self._schema = selected(self.schema(), self._columns, self._flag)
 
     @abstractmethod
     def _full_schema(self) -> pa.Schema:

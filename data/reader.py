@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,10 @@ class DataReader(ABC):
     def doubts(self) -> list[str]:
         """What is likely a mistake in the data and can be read all the same, in words."""
         return []
+
+    def narrow(self, columns: Collection[str]) -> None:
+        """Nothing but these columns will be asked for: others need not be read."""
+        del columns
 
     def place(self, source: str, record: int) -> str:
         """Where a record of a source is, in words: record from 0, row from 1."""

@@ -8,41 +8,26 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from shoal.data.columns import minibatches, read_columns
+from shoal.data.columns import minibatches, read_columns, records_in
 from shoal.data.reader import DataReader, Metadata, check_columns
+from shoal.data.samples import blank, sample_columns
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.blame import blame, part
 from shoal.worker.chunks import MappedChunks, spec_of, tensors_of
 from shoal.worker.module import UserModule, user_code
+from shoal.worker.transformations import makes_batches, one_to_one, reordering, used_columns
 
 TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"
 
 PREFETCHED_BATCHES = 2
-
-# Transformations that give one element for each of theirs, in the same order. Any
-# other between the records and the end of feed (shuffle, filter, batch, repeat...)
-# makes a batch's place in the range unknown, so progress counts by whole tasks.
-ONE_TO_ONE = frozenset(
-    {"_MapDataset", "_ParallelMapDataset", "_PrefetchDataset", "_OptionsDataset"}
-)
-
-REORDERING = {
-    "_ShuffleDataset": "shuffles",
-    "_InterleaveDataset": "interleaves",
-    "_ParallelInterleaveDataset": "interleaves",
-}
-"""Transformations after which it is not known which record is which, in words."""
-
-BATCHING = frozenset({"_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"})
-"""Transformations that make batches."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +77,10 @@ class Pipeline:
         self._minibatch_size = minibatch_size
         # Records in one element of what _chunks gives; None: as the reader's chunks are.
         self._cut = None if module.feed_batch is None else minibatch_size
-        chunks = tf.data.Dataset.from_generator(self._chunks, output_signature=self._signature())
+        self._used: frozenset[str] | None = None
+        self._sample, faults = self._first_record()
+        signature = spec_of(tensors_of(self._sample))
+        chunks = tf.data.Dataset.from_generator(self._chunks, output_signature=signature)
         with self._reading("the columns"):
             metadata = reader.metadata
         try:
@@ -104,7 +92,12 @@ class Pipeline:
             if missing and missing[1] not in metadata.column_names:
                 what = f"{self._feed}: {flag}"
                 check_columns(reader.schema(), [missing[1]], what, self.first_source)
+            for name, fault in faults.items():
+                if re.search(rf"(['\"]){re.escape(name)}\1", error.traceback):
+                    # What it got is a stand-in.
+                    raise fault from error
             raise
+        self._use(faults)
         self._spent = spent
         self._read_seconds = 0.0
         # Training reads ahead in a thread of its own (channel.py), which sees what takes long.
@@ -127,28 +120,30 @@ class Pipeline:
     def _fed(self, chunks: Any, metadata: Metadata) -> Any:
         """The dataset of batches that the user's function makes of chunks of columns.
 
-        Sets `_elements`, of which `_raise_at_record` takes one a record, and `aligned`.
+        Sets `_given`, what the function gets, `_elements`, of which `_raise_at_record` takes one
+        a record, and `aligned`.
         """
         feed_batch = self._module.feed_batch
         if feed_batch is not None:
             self.aligned = True
+            self._given = chunks
             self._elements = chunks.map(lambda columns: feed_batch(columns, self._mode, metadata))
             return self._elements
         assert self._module.feed is not None
-        records = chunks.unbatch()
+        records = self._given = chunks.unbatch()
         self._elements = self._module.feed(records, self._mode, metadata)
         if not isinstance(self._elements, tf.data.Dataset):
             raise UserError(
                 f"{self._feed} returned {type(self._elements).__name__}, not a tf.data.Dataset"
             )
-        if _batched(self._elements, records):
+        if makes_batches(self._elements, records):
             raise UserError(
                 f"{self._feed} makes batches in mode {self._mode!r}: leave that out, shoal makes "
                 "them, by --minibatch-size; what is to work on whole batches goes into "
                 "feed_batch(columns, mode, metadata)"
             )
-        self.aligned = _one_to_one(self._elements, records)
-        if self._mode == PREDICTION and (name := _reordering(self._elements, records)):
+        self.aligned = one_to_one(self._elements, records)
+        if self._mode == PREDICTION and (name := reordering(self._elements, records)):
             raise UserError(
                 f"{self._feed} {name} in mode 'prediction': a prediction would belong to no "
                 "record; do so in other modes only"
@@ -257,13 +252,15 @@ class Pipeline:
         records = run.records
         try:
             with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
-                chunks = read_columns(self._reader, records.source, records.start, records.end)
+                chunks = read_columns(
+                    self._reader, records.source, records.start, records.end, self._used
+                )
                 pieces = iter(chunks if self._cut is None else minibatches(chunks, self._cut))
                 while True:
                     began = time.perf_counter()
                     if (columns := next(pieces, None)) is None:
                         break
-                    tensors = tensors_of(columns)
+                    tensors = tensors_of(self._completed(columns))
                     self._read_seconds += time.perf_counter() - began
                     yield tensors
         except Exception as error:
@@ -276,13 +273,39 @@ class Pipeline:
             return nullcontext()
         return user_code(f"{self._module.describe('custom_data_reader')}, reading {what},")
 
-    def _signature(self) -> Any:
-        """The spec of a chunk, from the first record there is."""
+    def _first_record(self) -> tuple[dict[str, Any], dict[str, UserError]]:
+        """The columns of the first record there is, and what is wrong with which."""
         with self._reading("the first record"):
             for source in self._reader.sources():
                 if source.records:
-                    return spec_of(tensors_of(next(read_columns(self._reader, source.name, 0, 1))))
+                    return sample_columns(self._reader, source.name, 1)
         raise UserError(f"there is no record in the {self._mode} data")
+
+    def _use(self, faults: Mapping[str, UserError]) -> None:
+        """Read from now on what the user's function takes, and nothing else.
+
+        faults: what is wrong with which column. Raises that of one that is taken.
+        """
+        used = used_columns(self._elements, self._given)
+        names = self._sample.keys() if used is None else used
+        for name in faults:
+            if name in names:
+                raise faults[name]
+        # A chunk without any column would not tell how many records it has.
+        if used and len(used) < len(self._sample):
+            self._used = used
+            if self._module.custom_data_reader is None:
+                self._reader.narrow(used)
+
+    def _completed(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """A chunk with something in the columns that were not read."""
+        if self._used is None:
+            return columns
+        records = records_in(columns)
+        return {
+            name: columns[name] if name in columns else blank(column, records)
+            for name, column in self._sample.items()
+        }
 
 
 @dataclass
@@ -291,37 +314,3 @@ class _Run:
 
     records: pb.Range
     error: Exception | None = None
-
-
-def _reordering(dataset: Any, records: Any) -> str | None:
-    """What a transformation between `records` and `dataset` does to their order, if any."""
-    pending = [dataset]
-    while pending:
-        each = pending.pop()
-        if each is not records:
-            if (what := REORDERING.get(type(each).__name__)) is not None:
-                return what
-            pending += each._inputs()
-    return None
-
-
-def _batched(dataset: Any, records: Any) -> bool:
-    """Whether what comes last in `dataset`, but for what is one to one, is making batches."""
-    while dataset is not records and type(dataset).__name__ in ONE_TO_ONE:
-        (dataset,) = dataset._inputs()
-    # A fixed number of records may be meant as one example.
-    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec)]
-    unknown = all(shape.rank is not None and shape.rank and shape[0] is None for shape in shapes)
-    return unknown and dataset is not records and type(dataset).__name__ in BATCHING
-
-
-def _one_to_one(dataset: Any, records: Any) -> bool:
-    """Whether `dataset` is `records` transformed element by element, in order."""
-    while dataset is not records:
-        if type(dataset).__name__ not in ONE_TO_ONE:
-            return False
-        inputs = dataset._inputs()
-        if len(inputs) != 1:
-            return False
-        dataset = inputs[0]
-    return True

@@ -137,6 +137,20 @@ def test_count_schema_and_ranges(tmp_path, name):
         records(reader, 50, 61)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, (_, schema, _) in FORMATS.items() if schema == TYPED]
+)
+def test_a_reader_that_is_narrowed_reads_no_other_columns(tmp_path, name):
+    write, *_ = FORMATS[name]
+    write(tmp_path / name)
+    reader = opened(tmp_path / name)
+    assert reader.schema().names == list(TYPED)
+    reader.narrow({"price", "name"})
+    assert records(reader, 15, 33) == [
+        {k: row[k] for k in ("price", "name")} for row in ROWS[15:33]
+    ]
+
+
 @pytest.mark.parametrize("name", [name for name, (*_, words) in FORMATS.items() if words])
 def test_a_bad_record_is_named_and_those_elsewhere_are_read(tmp_path, name):
     write, _, words = FORMATS[name]

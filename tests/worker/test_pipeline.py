@@ -1,6 +1,10 @@
 """Batches: their content, their place in the range, and errors in feed."""
 
+import decimal
+import textwrap
+
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -253,3 +257,85 @@ def test_a_feed_batch_that_drops_records_is_told(pipeline, numbers):
     batches = pipeline(numbers, text=feed_batch(COLUMN + "[1:]")).batches(records(numbers, 8, 20))
     with pytest.raises(UserError, match=r"gave 7 elements for the 8 records from 8 on"):
         list(batches)
+
+
+ODD = {
+    "missing": pa.array([1, None] * 50),
+    "price": pa.array([decimal.Decimal("1.50")] * 100),
+    "note": pa.array([{"a": 1}] * 100),
+    "all missing": pa.nulls(100),
+    "tags": pa.array([[1], None] * 50),
+}
+"""Columns that cannot be tensors."""
+
+BATCHED = """
+    def feed_batch(columns, mode, metadata):
+        features = tf.cast(columns["x"], tf.float32)[:, None]
+        return features, tf.cast(columns["y"], tf.float32)[:, None]
+    """
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["feed", "feed_batch"])
+def test_what_is_in_columns_that_nobody_reads_does_not_matter(pipeline, parquet, batched):
+    path = parquet(x=np.arange(100), y=2 * np.arange(100), **ODD)
+    text = MODULE[: MODULE.index("def feed")] + textwrap.dedent(BATCHED) if batched else MODULE
+    batches = list(pipeline(path, text=text).batches(records(path, 30, 50)))
+    features = np.concatenate([batch.features.numpy()[:, 0] for batch in batches])
+    np.testing.assert_array_equal(features, np.arange(30, 50))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing", r"data.parquet: column 'missing': .*missing values, the first in row 2;"),
+        ("price", r"data.parquet: column 'price': the type decimal128\(3, 2\) has no counterpart"),
+        ("note", r"data.parquet: column 'note': the type struct<a: int64> has no counterpart"),
+    ],
+)
+def test_what_is_wrong_with_a_column_that_is_read_is_told(pipeline, parquet, name, message):
+    path = parquet(x=np.arange(100), y=2 * np.arange(100), **ODD)
+    text = MODULE.replace('record["y"]', f'record["{name}"]')
+    with pytest.raises(UserError, match=message):
+        list(pipeline(path, text=text).batches(records(path, 0, 16)))
+
+
+def test_a_column_that_is_handed_on_is_read(pipeline, parquet):
+    path = parquet(x=np.arange(100), y=np.arange(100), missing=ODD["missing"])
+    text = feed_with(
+        'return dataset.map(lambda row: ({"a": row["x"], "b": row["missing"]}, row["y"]))'
+    )
+    with pytest.raises(UserError, match="column 'missing'"):
+        list(pipeline(path, text=text).batches(records(path, 0, 16)))
+
+
+def test_a_csv_value_that_fits_no_number_matters_only_where_it_is_read(pipeline, tmp_path):
+    """In a column whose type was guessed from the records before it."""
+    path = tmp_path / "late.csv"
+    rows = [f"{i},{2 * i},{i}" for i in range(200_000)]
+    rows[-1] = "199999,399998,oops"
+    path.write_text("\n".join(["x,y,z", *rows]) + "\n")
+    made = pipeline(str(path), size=4096)
+    last = list(made.batches(records(str(path), 199_990, 200_000)))
+    assert last[-1].features.numpy()[-1, 0] == 199_999
+    text = MODULE.replace('record["y"]', 'record["z"]')
+    with pytest.raises(UserError, match=r"row 200000: .*oops"):
+        list(pipeline(str(path), text=text).batches(records(str(path), 199_990, 200_000)))
+
+
+def test_odd_columns_of_a_reader_of_the_users(module):
+    class Reader:
+        def sources(self):
+            return [("memory", 4)]
+
+        def read(self, source, start, end):
+            yield {
+                "x": np.arange(4)[start:end],
+                "y": np.arange(4)[start:end],
+                "n": [None, 1, 2, {}][start:end],
+            }
+
+    text = MODULE + "\ndef custom_data_reader(path):\n    pass\n"
+    reader = open_custom_reader(lambda path: Reader(), "memory", "--training-data")
+    made = Pipeline(reader, module(text), TRAINING, "--training-data", 8)
+    (batch,) = made.batches(records("memory", 0, 4))
+    np.testing.assert_array_equal(batch.features.numpy()[:, 0], np.arange(4))

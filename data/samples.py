@@ -1,0 +1,73 @@
+"""The first records of data, from which types are told, and what stands for a column unread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shoal.data.columns import Column, ListColumn, as_columns, columns_of, gathered
+from shoal.data.reader import DataReader
+from shoal.errors import UserError
+
+
+def sample_columns(
+    reader: DataReader, source: str, end: int
+) -> tuple[dict[str, Column], dict[str, UserError]]:
+    """The first records of a source, at most `end`, and what is wrong with which column.
+
+    A column that cannot be converted holds a single value of its type, or bytes where its
+    type has no counterpart. Raises UserError if the records themselves cannot be read.
+    """
+    chunk = next(gathered(reader.read(source, 0, end), reader))
+    columns: dict[str, Column] = {}
+    faults: dict[str, UserError] = {}
+    for name, column in columns_of(chunk, source).items():
+        try:
+            columns |= as_columns(chunk, source, [name], 0)
+        except UserError as error:
+            faults[name] = error
+            columns[name] = _stand_in(_type_of(column))
+    return columns, faults
+
+
+def blank(column: Column, records: int) -> Column:
+    """A column of the type of another one, with nothing in it."""
+    if isinstance(column, ListColumn):
+        return ListColumn(column.values[:0], np.zeros(records, np.int64))
+    if column.dtype == object:
+        return np.full(records, b"", object)
+    return np.zeros((records, *column.shape[1:]), column.dtype)
+
+
+def _type_of(column: Any) -> pa.DataType:
+    """The type of a column of a chunk, as far as its values tell it."""
+    try:
+        return (
+            column.type if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column).type
+        )
+    except (pa.ArrowException, TypeError):
+        return pa.null()
+
+
+def _stand_in(kind: pa.DataType) -> Column:
+    """One value of a type, converted; bytes where there is none."""
+    if pa.types.is_dictionary(kind):
+        return _stand_in(kind.value_type)
+    try:
+        value = pa.array([_some_value(kind)], kind)
+        return as_columns(pa.record_batch({"": value}))[""]
+    except (UserError, pa.ArrowException, TypeError, ValueError):
+        return np.array([b""], object)
+
+
+def _some_value(kind: pa.DataType) -> Any:
+    types = pa.types
+    if types.is_fixed_size_list(kind):
+        return [_some_value(kind.value_type)] * kind.list_size
+    if types.is_list(kind) or types.is_large_list(kind):
+        return []
+    if types.is_string(kind) or types.is_large_string(kind):
+        return ""
+    return b"" if types.is_binary(kind) or types.is_large_binary(kind) else 0
