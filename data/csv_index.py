@@ -23,13 +23,26 @@ BLOCK_BYTES = 4 << 20
 STRIDE = 1024
 """Records between two entries of the index: a range's begin costs a scan of so many."""
 
-QUOTE, COMMA, LINE_FEED, CARRIAGE_RETURN = (ord(c) for c in '",\n\r')
+QUOTE, LINE_FEED, CARRIAGE_RETURN = (ord(c) for c in '"\n\r')
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 LONE_RETURN = "there is a carriage return without a line feed"
 
 Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a CSV file is written.
+
+    separator: between two fields; of several characters only without quotes.
+    quotes: whether double quotes hold a field together. header: whether a line of names is first.
+    """
+
+    separator: str = ","
+    quotes: bool = True
+    header: bool = True
 
 
 class MalformedCsvError(Exception):
@@ -42,7 +55,7 @@ class MalformedCsvError(Exception):
 
 
 def scan(
-    file: pa.NativeFile, start: int, end: int, first: int
+    file: pa.NativeFile, start: int, end: int, first: int, dialect: Dialect
 ) -> Iterator[tuple[Offsets, Offsets]]:
     """Yield (begins, ends) of the records whose bytes lie in [start, end).
 
@@ -61,12 +74,12 @@ def scan(
         if not len(block):
             break
         line_feeds = np.flatnonzero(block == LINE_FEED)
-        quotes = np.flatnonzero(block == QUOTE)
+        quotes = np.flatnonzero(block == QUOTE) if dialect.quotes else line_feeds[:0]
         if len(quotes) or in_quotes:
             # A line feed is inside quotes if an odd number of quotes stands before it.
             before = np.searchsorted(quotes, line_feeds)
             line_feeds = line_feeds[(before + in_quotes) % 2 == 0]
-        bad = _first_fault(block, quotes, in_quotes, previous)
+        bad = _first_fault(block, quotes, in_quotes, previous, dialect)
         if bad is not None:
             where, message = bad
             raise MalformedCsvError(record + int(np.searchsorted(line_feeds, where)), message)
@@ -94,7 +107,11 @@ def scan(
 
 
 def _first_fault(
-    block: npt.NDArray[np.uint8], quotes: npt.NDArray[np.intp], in_quotes: bool, previous: int
+    block: npt.NDArray[np.uint8],
+    quotes: npt.NDArray[np.intp],
+    in_quotes: bool,
+    previous: int,
+    dialect: Dialect,
 ) -> tuple[int, str] | None:
     """Where and why the block is not RFC 4180, None if it is."""
     faults: list[tuple[int, str]] = []
@@ -102,12 +119,13 @@ def _first_fault(
         opening = quotes[1 if in_quotes else 0 :: 2]
         before = np.where(opening > 0, block[np.maximum(opening - 1, 0)], previous)
         # A quote before it closes and opens at once: an escaped quote.
-        wrong = opening[~np.isin(before, (COMMA, LINE_FEED, QUOTE))]
+        wrong = opening[~np.isin(before, (ord(dialect.separator), LINE_FEED, QUOTE))]
         if len(wrong):
             faults.append(
                 (
                     int(wrong[0]),
-                    'there is a " inside an unquoted field; quote the field and double the "',
+                    'there is a " inside an unquoted field; quote the field and double the ", '
+                    "or read quotes as other characters, with --csv-quotes none",
                 )
             )
     returns = np.flatnonzero(block == CARRIAGE_RETURN)
@@ -126,7 +144,7 @@ def _first_fault(
 class CsvIndex:
     """Boundaries of one file's records.
 
-    header: bytes [begin, end) of the header line.
+    header: bytes [begin, end) of the header line; (0, 0) if there is none.
     records: how many records follow it.
     begins: int64, the byte offset of every STRIDE-th record, and the file's size.
     longest: bytes of the longest record.
@@ -136,17 +154,19 @@ class CsvIndex:
     records: int
     begins: Offsets
     longest: int
+    dialect: Dialect
 
     @classmethod
-    def build(cls, file: pa.NativeFile) -> CsvIndex:
+    def build(cls, file: pa.NativeFile, dialect: Dialect) -> CsvIndex:
         """One pass over the file. Raises MalformedCsvError."""
         size = file.size()
         header: tuple[int, int] | None = None
         records = longest = 0
         kept: list[Offsets] = []
-        for all_begins, all_ends in scan(file, cls.text_begin(file), size, 0):
+        first = 0 if dialect.header else 1
+        for all_begins, all_ends in scan(file, cls.text_begin(file), size, first, dialect):
             headers = 0
-            if header is None and len(all_begins):
+            if dialect.header and header is None and len(all_begins):
                 header = (int(all_begins[0]), int(all_ends[0]))
                 headers = 1
             begins, ends = all_begins[headers:], all_ends[headers:]
@@ -160,13 +180,15 @@ class CsvIndex:
             records,
             np.concatenate([*kept, np.array([size], np.int64)]),
             longest,
+            dialect,
         )
 
     @classmethod
-    def of_table(cls, table: pa.Table) -> CsvIndex:
+    def of_table(cls, table: pa.Table, dialect: Dialect) -> CsvIndex:
         """From what `table` gave."""
         begin, end, records, longest, *begins = table["number"].to_numpy()
-        return cls((int(begin), int(end)), int(records), np.array(begins, np.int64), int(longest))
+        kept = np.array(begins, np.int64)
+        return cls((int(begin), int(end)), int(records), kept, int(longest), dialect)
 
     def table(self) -> pa.Table:
         """For the index store: header, count, longest record, and then the begins."""
@@ -187,9 +209,8 @@ class CsvIndex:
         entry, rest = divmod(record, STRIDE)
         if record >= self.records or rest == 0:
             return int(self.begins[-1] if record >= self.records else self.begins[entry])
-        for begins, _ in scan(
-            file, int(self.begins[entry]), int(self.begins[entry + 1]), entry * STRIDE + 1
-        ):
+        begin, end = int(self.begins[entry]), int(self.begins[entry + 1])
+        for begins, _ in scan(file, begin, end, entry * STRIDE + 1, self.dialect):
             if rest < len(begins):
                 return int(begins[rest])
             rest -= len(begins)

@@ -1,8 +1,9 @@
-"""Reading ranges of CSV files with a header line, plain or gzip'd.
+"""Reading ranges of CSV files, plain or compressed, with any separator.
 
 Parsing is Arrow's. A file is indexed once per job (csv_index.py), so that a range reads
-its own bytes only. A gzip'd file cannot be entered in the middle; it is
-unpacked to a temporary file at first use.
+its own bytes only. A compressed file cannot be entered in the middle; it is
+unpacked to a temporary file at first use. What is likely a mistake in a file is
+csv_doubts.py's.
 
 The columns' types are guessed from the first megabyte of each file, as int64,
 double, bool or string; dates and times stay strings. Where the guess is wrong, a
@@ -15,16 +16,17 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from shoal.data.csv_index import CsvIndex, MalformedCsvError, scan
+from shoal.data.csv_doubts import columns_in_doubt, other_separator, record_for_header
+from shoal.data.csv_index import CsvIndex, Dialect, MalformedCsvError, scan
 from shoal.data.file_reader import FileReader
+from shoal.data.files import unpacked_name
 from shoal.data.reader import Source, check_columns, check_range
 from shoal.data.schemas import merged_schema
 from shoal.data.storage import reporting
@@ -36,13 +38,13 @@ SAMPLE_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 20
 """Bytes that Arrow parses at a time, unless one record is longer."""
 
-DOUBTED_SHARE = 0.05
-"""Values that are no numbers, to one that is, up to which a column of text is in doubt."""
-
 DOUBTED_FILES = 20
 """Files that are looked at for such columns."""
 
-NUMBER = r"^[ \t]*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?[ \t]*$"
+FIELD = "\x1f"
+"""What stands for a separator of several characters, which Arrow does not know."""
+
+EMPTY = "the file is empty; a header line is expected, or with --csv-columns a record"
 
 GUESSED = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
 
@@ -51,6 +53,10 @@ class CsvReader(FileReader):
     """Reads the CSV files that a pattern stands for; see FileReader.
 
     column_types: Arrow types of columns whose type must not be guessed.
+    separator: between two fields; where empty, a tab in files that end in .tsv, else a comma.
+    column_names: of files without a header line; those of the header where there are none.
+    quotes: whether double quotes hold a field together; not with a separator of several
+        characters.
     """
 
     def __init__(
@@ -58,9 +64,15 @@ class CsvReader(FileReader):
         pattern: str,
         *,
         column_types: Mapping[str, pa.DataType] | None = None,
+        separator: str = "",
+        column_names: Sequence[str] = (),
+        quotes: bool = True,
         **options: Any,
     ) -> None:
-        super().__init__(pattern, **options)
+        super().__init__(pattern, kind="csv", **options)
+        self._separator = separator
+        self._column_names = list(column_names)
+        self._quotes = quotes
         self._given = dict(column_types or {})
         self._indexes: dict[str, CsvIndex] = {}
 
@@ -89,14 +101,15 @@ class CsvReader(FileReader):
         with _reporting(source, start):
             file = self._storage.open(source)
             begin, stop = index.window(file, start, end)
+            dialect = self._dialect(source)
             reader = pacsv.open_csv(
-                file.get_stream(begin, stop - begin),
+                _stream(file, begin, stop, dialect),
                 read_options=pacsv.ReadOptions(
                     use_threads=False,  # the worker is one of many; also numbers bad rows
                     block_size=max(BLOCK_BYTES, index.longest + 1),
-                    column_names=self._header(file, index.header, source),
+                    column_names=self._names(file, index.header, source),
                 ),
-                parse_options=pacsv.ParseOptions(newlines_in_values=True),
+                parse_options=_parsing(dialect),
                 convert_options=pacsv.ConvertOptions(
                     column_types=schema, include_columns=schema.names
                 ),
@@ -106,21 +119,30 @@ class CsvReader(FileReader):
                     yield batch
 
     def doubts(self) -> list[str]:
-        """Columns that are text because of a few values: of each the first row in question."""
-        return list(self._doubts().values())
+        """Doubts about the names; and the columns that few values make text, with the first."""
+        return [*self.name_doubts(), *self._doubts().values()]
+
+    def name_doubts(self) -> list[str]:
+        """Names of columns that are a record, or several columns', by the looks of them."""
+        if self._column_names:
+            return []
+        for path in self._paths[:DOUBTED_FILES]:
+            with _reporting(path):
+                names, sample = self._sampled(path)
+            doubts = [other_separator(names), record_for_header(names, sample)]
+            if any(doubts):
+                return [f"{path}: {'; and '.join(filter(None, doubts))}"]
+        return []
 
     def _doubts(self) -> dict[str, str]:
         found: dict[str, str] = {}
+        named = bool(self._column_names)
         for path in self._paths[:DOUBTED_FILES]:
             with _reporting(path):
                 _, sample = self._sampled(path)
-            if sample is None:
-                continue
-            for name, column in zip(sample.column_names, sample.columns, strict=True):
-                if column.type == pa.string() and name not in {*found, *self._given}:
-                    doubt = _doubt(column)
-                    if doubt:
-                        found[name] = f"{path}: column {name!r} is read as text: {doubt}"
+            if sample is not None:
+                for name, text in columns_in_doubt(sample, {*found, *self._given}, named=named):
+                    found[name] = f"{path}: {text}"
         return found
 
     def place(self, source: str, record: int) -> str:
@@ -131,25 +153,41 @@ class CsvReader(FileReader):
     def _index(self, path: str) -> CsvIndex:
         index = self._indexes.get(path)
         if index is None:
+            dialect = self._dialect(path)
             with _reporting(path):
                 table = self._store.get(
-                    "csv",
+                    f"csv {dialect}",
                     path,
                     self._storage.stamp(path),
-                    lambda: CsvIndex.build(self._storage.open(path)).table(),
+                    lambda: CsvIndex.build(self._storage.open(path), dialect).table(),
                 )
-                index = self._indexes[path] = CsvIndex.of_table(table)
-            if index.header == (0, 0):
-                raise UserError(f"{path}: the file is empty; a header line is expected")
+                index = self._indexes[path] = CsvIndex.of_table(table, dialect)
+            if dialect.header and index.header == (0, 0):
+                raise UserError(f"{path}: {EMPTY}")
         return index
 
-    def _header(self, file: pa.NativeFile, place: tuple[int, int], path: str) -> list[str]:
-        begin, end = place
-        text = file.read_at(end - begin, begin).decode("utf-8")
-        names = next(csv.reader([text.rstrip("\r\n")]))
+    def _dialect(self, path: str) -> Dialect:
+        tabs = unpacked_name(path).endswith(".tsv")
+        separator = self._separator or ("\t" if tabs else ",")
+        return Dialect(separator, self._quotes and len(separator) == 1, not self._column_names)
+
+    def _names(self, file: pa.NativeFile, header: tuple[int, int], path: str) -> list[str]:
+        """The names of a file's columns. header: the bytes of its header line."""
+        if self._column_names:
+            return self._column_names
+        begin, end = header
+        text = file.read_at(end - begin, begin).decode("utf-8").rstrip("\r\n")
+        dialect = self._dialect(path)
+        if dialect.quotes:
+            names = next(csv.reader([text], delimiter=dialect.separator))
+        else:
+            names = text.split(dialect.separator)
         twice = sorted(name for name, times in Counter(names).items() if times > 1)
         if twice:
-            raise UserError(f"{path}: the header names column {twice[0]!r} twice")
+            raise UserError(
+                f"{path}: the header names column {twice[0]!r} twice; if it is no header but a "
+                "record, give --csv-columns with the names"
+            )
         return names
 
     def _guess(self, path: str) -> dict[str, pa.DataType | None]:
@@ -166,33 +204,51 @@ class CsvReader(FileReader):
         return kinds
 
     def _sampled(self, path: str) -> tuple[list[str], pa.Table | None]:
-        """The header's names, and the records of the sample, typed by Arrow, if there are any."""
+        """The columns' names, and the records of the sample, typed by Arrow, if there are any."""
         file = self._storage.open(path)
-        place = self._sample(file)
+        dialect = self._dialect(path)
+        place = self._sample(file, dialect)
         if place is None:
-            raise UserError(f"{path}: the file is empty; a header line is expected")
+            raise UserError(f"{path}: {EMPTY}")
         header, begin, end = place
-        names = self._header(file, header, path)
+        names = self._names(file, header, path)
         if begin == end:
             return names, None
-        return names, pacsv.read_csv(
-            file.get_stream(begin, end - begin),
-            read_options=pacsv.ReadOptions(
-                use_threads=False, block_size=end - begin + 1, column_names=names
-            ),
-            parse_options=pacsv.ParseOptions(newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(
-                column_types={n: k for n, k in self._given.items() if n in names}
-            ),
-        )
+        types = {name: kind for name, kind in self._given.items() if name in names}
+        try:
+            return names, pacsv.read_csv(
+                _stream(file, begin, end, dialect),
+                read_options=pacsv.ReadOptions(
+                    use_threads=False, block_size=end - begin + 1, column_names=names
+                ),
+                parse_options=_parsing(dialect),
+                convert_options=pacsv.ConvertOptions(column_types=types),
+            )
+        except pa.ArrowInvalid as error:
+            if hint := self._hint(names, str(error)):
+                raise UserError(f"{path}: {_numbered(str(error), 0)}; {hint}") from error
+            raise
 
-    def _sample(self, file: pa.NativeFile) -> tuple[tuple[int, int], int, int] | None:
-        """The header's bytes, and the bytes of the whole records in the sample."""
+    def _hint(self, names: list[str], error: str) -> str:
+        """What may be the reason for an error of the first records."""
+        if not (found := re.search(r"Expected (\d+) columns, got (\d+): (.*)", error, re.DOTALL)):
+            return ""
+        if self._column_names and found[2] != "1":
+            return f"--csv-columns names {len(names)}"
+        return other_separator([found[3]] if self._column_names else names)
+
+    def _sample(
+        self, file: pa.NativeFile, dialect: Dialect
+    ) -> tuple[tuple[int, int], int, int] | None:
+        """The header's bytes, and the bytes of the whole records in the sample.
+
+        None if there is no header, where there should be one.
+        """
         size = file.size()
         mark = CsvIndex.text_begin(file)
-        header: tuple[int, int] | None = None
+        header = None if dialect.header else (mark, mark)
         last = 0
-        for begins, ends in scan(file, mark, size, 0):
+        for begins, ends in scan(file, mark, size, int(header is not None), dialect):
             if len(begins) and header is None:
                 header = (int(begins[0]), int(ends[0]))
             if len(ends):
@@ -203,18 +259,24 @@ class CsvReader(FileReader):
         return None if header is None else (header, header[1], max(last, header[1]))
 
 
-def _doubt(values: pa.ChunkedArray) -> str:
-    """What few values of a column of text are no numbers, in words; "" if there are many."""
-    number = pc.match_substring_regex(values, NUMBER)
-    missing = pc.is_in(values, pa.array(pacsv.ConvertOptions().null_values))
-    numbers = pc.sum(number).as_py() or 0
-    others = len(values) - (pc.sum(pc.or_(number, missing)).as_py() or 0)
-    if not 0 < others <= numbers * DOUBTED_SHARE:
-        return ""
-    row = pc.index(pc.or_(number, missing), False).as_py()
-    return (
-        f"row {row + 1} holds {values[row].as_py()!r}, and {numbers:,} of the first "
-        f"{len(values):,} values are numbers"
+def _stream(file: pa.NativeFile, begin: int, end: int, dialect: Dialect) -> pa.NativeFile:
+    """The bytes [begin, end) of a file, with a separator that Arrow knows. Raises ArrowInvalid."""
+    if len(dialect.separator) == 1:
+        return file.get_stream(begin, end - begin)
+    data = file.read_at(end - begin, begin)
+    if FIELD.encode() in data:
+        raise pa.ArrowInvalid(
+            f"there is a character {FIELD!r}, which fields separated by {dialect.separator!r} may "
+            "not hold"
+        )
+    return pa.BufferReader(data.replace(dialect.separator.encode(), FIELD.encode()))
+
+
+def _parsing(dialect: Dialect) -> pacsv.ParseOptions:
+    return pacsv.ParseOptions(
+        delimiter=dialect.separator if len(dialect.separator) == 1 else FIELD,
+        quote_char='"' if dialect.quotes else False,
+        newlines_in_values=dialect.quotes,
     )
 
 
@@ -234,13 +296,17 @@ def _reporting(path: str, start: int = 0) -> Iterator[None]:
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: the header is not UTF-8 text") from error
         except pa.ArrowInvalid as error:
-            text = str(error)
-            row = re.search(r"Row #(\d+): ", text)
-            place = f"row {start + int(row[1])}: " if row else ""
-            if row:
-                text = text.replace(row[0], "")
-            column = re.search(r"In CSV column #(\d+): ", text)
-            raise UserError(f"{path}: {place}{_plain(text, column)}") from error
+            raise UserError(f"{path}: {_numbered(str(error), start)}") from error
+
+
+def _numbered(text: str, start: int) -> str:
+    """Arrow's message, with the row's number in the file where it tells one."""
+    row = re.search(r"Row #(\d+): ", text)
+    place = f"row {start + int(row[1])}: " if row else ""
+    if row:
+        text = text.replace(row[0], "")
+    text = text.replace(FIELD, " ")
+    return place + _plain(text, re.search(r"In CSV column #(\d+): ", text))
 
 
 def _plain(text: str, column: re.Match[str] | None) -> str:

@@ -18,14 +18,17 @@ class FileReader(IndexedReader):
     """Reads the files that a pattern stands for, in the format of the class derived.
 
     pattern: file, folder or glob; a path or a URL. storage: of the pattern, where it is there
-        already. options: see IndexedReader.
+        already. kind: format of the files, whose endings then need not tell it. options: see
+        IndexedReader.
 
     Raises UserError if no file is found.
     """
 
-    def __init__(self, pattern: str, *, storage: Storage | None = None, **options: Any) -> None:
+    def __init__(
+        self, pattern: str, *, storage: Storage | None = None, kind: str = "", **options: Any
+    ) -> None:
         super().__init__(pattern, **options)
-        self._storage = storage or Storage(pattern, self._flag)
+        self._storage = storage or Storage(pattern, self._flag, kind)
         self._paths = self._storage.names
 
     def sources(self) -> list[Source]:

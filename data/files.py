@@ -12,36 +12,46 @@ from collections.abc import Iterable
 
 from shoal.errors import UserError
 
-EXTENSIONS = {
+ENDINGS = {
     ".csv": "csv",
-    ".csv.gz": "csv",
+    ".tsv": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".tfrecord": "tfrecord",
     ".tfrecords": "tfrecord",
-    ".tfrecord.gz": "tfrecord",
     ".recordio": "recordio",
     ".txt": "lines",
-    ".txt.gz": "lines",
     ".jsonl": "jsonlines",
-    ".jsonl.gz": "jsonlines",
     ".ndjson": "jsonlines",
 }
 """File name ending -> format."""
 
-KNOWN = ", ".join(EXTENSIONS)
+PACKED = (".gz", ".zst")
+"""Endings of files that are compressed as a whole, behind the ending of their format."""
+
+PACKED_INSIDE = ("parquet", "recordio")
+"""Formats that compress their parts themselves."""
+
+KNOWN = f"{', '.join(ENDINGS)} (text and TFRecord also with {' or '.join(PACKED)} behind it)"
+
+
+def unpacked_name(path: str) -> str:
+    """The name of what is in a compressed file, in small letters; of others their own."""
+    name = path.lower()
+    return next((name.removesuffix(each) for each in PACKED if name.endswith(each)), name)
 
 
 def format_of(path: str) -> str | None:
     """The format that a file's name promises, None if shoal has no reader for it."""
-    for extension, kind in EXTENSIONS.items():
-        if path.lower().endswith(extension):
-            return kind
-    return None
+    name = unpacked_name(path)
+    kind = next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
+    return None if kind in PACKED_INSIDE and name != path.lower() else kind
 
 
-def find_files(pattern: str, flag: str) -> list[str]:
+def find_files(pattern: str, flag: str, kind: str = "") -> list[str]:
     """The files that `pattern` stands for, sorted.
+
+    kind: their format where it was said; by their endings where empty.
 
     A folder stands for all files in and below it that have a known ending and whose
     names begin with neither "." nor "_" (where other systems keep their marks). Text
@@ -50,47 +60,58 @@ def find_files(pattern: str, flag: str) -> list[str]:
     Raises UserError if there is nothing, or a file named has no known ending.
     """
     if os.path.isfile(pattern):
-        return [_known(pattern, flag)]
+        return [_known(pattern, flag, kind)]
     if os.path.isdir(pattern):
-        return _below(pattern, flag)
+        return _below(pattern, flag, kind)
     if glob.has_magic(pattern):
         matches = sorted(path for path in glob.glob(pattern, recursive=True))
-        files = [_known(path, flag) for path in matches if os.path.isfile(path)]
+        files = [_known(path, flag, kind) for path in matches if os.path.isfile(path)]
         for folder in (path for path in matches if os.path.isdir(path)):
-            files += _below(folder, flag)
+            files += _below(folder, flag, kind)
         if files:
             return sorted(set(files))
         raise UserError(f"{flag}: no file matches {pattern}")
     raise UserError(f"{flag}: there is no file or folder {pattern}{_near(pattern)}")
 
 
-def _known(path: str, flag: str) -> str:
-    if format_of(path) is None:
-        raise UserError(f"{flag}: {path} has no known ending; shoal reads {KNOWN}")
+def check_known(path: str, flag: str, kind: str) -> None:
+    """Raises UserError for a file whose format nobody says."""
+    if not kind and format_of(path) is None:
+        raise UserError(
+            f"{flag}: {path} has no known ending; shoal reads {KNOWN}; say what other files "
+            "hold with --data-format, such as --data-format csv"
+        )
+
+
+def _known(path: str, flag: str, kind: str) -> str:
+    check_known(path, flag, kind)
     return path
 
 
-def _below(folder: str, flag: str) -> list[str]:
+def _below(folder: str, flag: str, kind: str) -> list[str]:
     found = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name[0] not in "._"]
         found += [os.path.relpath(os.path.join(parent, name), folder) for name in names]
-    files = data_files(found)
+    files = data_files(found, kind)
     if not files:
         raise UserError(f"{flag}: the folder {folder} holds no file ending in {KNOWN}")
     return [os.path.join(folder, path) for path in files]
 
 
-def data_files(names: Iterable[str]) -> list[str]:
+def data_files(names: Iterable[str], kind: str = "") -> list[str]:
     """Those of a folder's files that are its data, sorted.
 
-    names: paths below the folder, with slashes.
+    names: paths below the folder, with slashes. kind: as of `find_files`; files whose ending
+        tells it are the data, or all of them if there are none.
     """
     found = [
         name
         for name in names
-        if format_of(name) is not None and not any(part[0] in "._" for part in name.split("/"))
+        if (kind or format_of(name)) and not any(part[0] in "._" for part in name.split("/"))
     ]
+    if kind:
+        return sorted([name for name in found if format_of(name) == kind] or found)
     return sorted([name for name in found if format_of(name) != "lines"] or found)
 
 

@@ -80,6 +80,10 @@ class DataReader(ABC):
         """What is likely a mistake in the data and can be read all the same, in words."""
         return []
 
+    def name_doubts(self) -> list[str]:
+        """Those of `doubts` that are about the names of the columns."""
+        return []
+
     def narrow(self, columns: Collection[str]) -> None:
         """Nothing but these columns will be asked for: others need not be read."""
         del columns

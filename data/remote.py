@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from fsspec.core import url_to_fs
 
-from shoal.data.files import KNOWN, data_files, format_of
+from shoal.data.files import KNOWN, check_known, data_files
 from shoal.errors import UserError, without_secrets
 
 
@@ -26,15 +26,16 @@ def is_url(pattern: str) -> bool:
 class RemoteFiles:
     """The files that a URL stands for: a file, a folder or a glob pattern.
 
-    flag: named in errors.
+    flag: named in errors. kind: as of `find_files`.
     names: of the files, sorted.
 
     Raises UserError if nothing is found, the filesystem is unknown, or its package is not
     installed.
     """
 
-    def __init__(self, url: str, flag: str) -> None:
+    def __init__(self, url: str, flag: str, kind: str = "") -> None:
         self._flag = flag
+        self._kind = kind
         shown = without_secrets(url)
         try:
             self._fs, path = url_to_fs(url)
@@ -52,8 +53,7 @@ class RemoteFiles:
         named: dict[str, str] = {}
         for each in sorted(paths):
             name = without_secrets(self._fs.unstrip_protocol(each)).partition("?")[0]
-            if format_of(name) is None:
-                raise UserError(f"{flag}: {name} has no known ending; shoal reads {KNOWN}")
+            check_known(name, flag, kind)
             named[name] = each
         if not named:
             raise UserError(f"{flag}: no file matches {shown}, or none ends in {KNOWN}")
@@ -81,7 +81,7 @@ class RemoteFiles:
     def _below(self, folder: str) -> list[str]:
         # Names as in a folder of ours: what stands before them is not theirs to hide.
         inside = {each.removeprefix(folder).strip("/"): each for each in self._fs.find(folder)}
-        return [inside[name] for name in data_files(inside)]
+        return [inside[name] for name in data_files(inside, self._kind)]
 
     def open(self, name: str) -> pa.NativeFile:
         """A file to be read anywhere. The last one opened stays open, with its buffers."""

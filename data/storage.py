@@ -1,6 +1,6 @@
 """Where the bytes of files come from: local paths, or URLs through fsspec.
 
-Owns what a pattern stands for, opening (gzip'd files as what is in them), and what tells
+Owns what a pattern stands for, opening (compressed files as what is in them), and what tells
 that a file has changed. Knows no record formats.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shoal.data.files import find_files
+from shoal.data.files import PACKED, find_files
 from shoal.data.remote import RemoteFiles, is_url
 from shoal.errors import UserError
 
@@ -27,15 +27,15 @@ class Storage:
     """The files that a pattern stands for.
 
     pattern: file, folder or glob; a path, or a URL of a filesystem that fsspec knows.
-    flag: named in errors.
+    flag: named in errors. kind: as of `find_files`.
 
     names: what the files are called, sorted: their paths or URLs, without credentials.
     Raises UserError if there are none.
     """
 
-    def __init__(self, pattern: str, flag: str) -> None:
-        self._remote = RemoteFiles(pattern, flag) if is_url(pattern) else None
-        self.names = find_files(pattern, flag) if self._remote is None else self._remote.names
+    def __init__(self, pattern: str, flag: str, kind: str = "") -> None:
+        self._remote = RemoteFiles(pattern, flag, kind) if is_url(pattern) else None
+        self.names = find_files(pattern, flag, kind) if self._remote is None else self._remote.names
         self._unpacked: dict[str, pa.NativeFile] = {}
 
     @property
@@ -51,12 +51,12 @@ class Storage:
         return f"{status.st_size}-{status.st_mtime_ns}"
 
     def open(self, name: str) -> pa.NativeFile:
-        """The bytes of a file; those packed in it if its name ends in .gz.
+        """The bytes of a file; those packed in it if its name ends in .gz or .zst.
 
-        A gzip'd file cannot be entered in the middle, so it is unpacked to a temporary
+        A compressed file cannot be entered in the middle, so it is unpacked to a temporary
         file, which lives as long as this object.
         """
-        if not name.lower().endswith(".gz"):
+        if not name.lower().endswith(PACKED):
             return pa.OSFile(name) if self._remote is None else self._remote.open(name)
         if name not in self._unpacked:
             handle, temporary = tempfile.mkstemp(prefix="shoal-")
@@ -70,7 +70,11 @@ class Storage:
         return self._unpacked[name]
 
     def _packed(self, name: str) -> contextlib.AbstractContextManager[Any]:
-        return gzip.open(name if self._remote is None else self._remote.open(name))
+        if name.lower().endswith(".gz"):
+            return gzip.open(name if self._remote is None else self._remote.open(name))
+        plain = pa.OSFile(name) if self._remote is None else self._remote.open(name)
+        packed: contextlib.AbstractContextManager[Any] = pa.CompressedInputStream(plain, "zstd")
+        return packed
 
 
 @contextmanager

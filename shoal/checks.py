@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.config import JobConfig
+from shoal.data_format import FIELDS
 from shoal.errors import UserError
 from shoal.flags import flag
 from shoal.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
@@ -40,6 +41,11 @@ def check_inputs(config: JobConfig) -> list[str]:
     names = check_model(config)
     # The user's reader may take what is no path at all.
     if names is None or "custom_data_reader" in names:
+        if names and (given := _of_format(config)):
+            raise UserError(
+                f"{given[0]}: {config.model_def} has a custom_data_reader, which reads the data as "
+                "it does: say there how they are written, or leave it out"
+            )
         return []
     return check_data(config)
 
@@ -198,14 +204,17 @@ def check_data(config: JobConfig) -> list[str]:
     Gives what is likely a mistake in them, in words. Raises UserError naming the flag.
     """
     # Late, as only jobs need Arrow: not --help, nor a flag spelled wrongly.
+    from shoal.data.csv_reader import CsvReader
     from shoal.data.opening import open_reader
 
+    csv = False
     doubts: list[str] = []
     columns: dict[str, list[str]] = {}
     for name in DATA_FIELDS:
         if pattern := getattr(config, name):
             try:
-                reader = open_reader(pattern, flag(name))
+                reader = open_reader(pattern, flag(name), data_format=config.format_of_data)
+                csv = csv or isinstance(reader, CsvReader)
                 # Not sources(), which reads whole CSV files; the workers count.
                 columns[name] = reader.schema().names
                 doubts += [f"{flag(name)}: {each}" for each in reader.doubts()]
@@ -213,7 +222,15 @@ def check_data(config: JobConfig) -> list[str]:
                 if str(error).startswith(flag(name)):
                     raise
                 raise UserError(f"{flag(name)}: {error}") from error
+    if not csv and (given := [name for name in _of_format(config) if name != "--data-format"]):
+        raise UserError(f"{given[0]} is of CSV files, and the data are none")
     return doubts + _lacking(config, columns)
+
+
+def _of_format(config: JobConfig) -> list[str]:
+    """The flags that are given of how data are written."""
+    fields = JobConfig.__dataclass_fields__
+    return [flag(name) for name in FIELDS if getattr(config, name) != fields[name].default]
 
 
 def _lacking(config: JobConfig, columns: Mapping[str, list[str]]) -> list[str]:

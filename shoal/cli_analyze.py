@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
+from shoal.data_format import DataOptions
 from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
+from shoal.flags import flag
+
+
+def format_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the flags that say how data are written."""
+    for field in reversed(dataclasses.fields(DataOptions)):
+        text = field.metadata["help"]
+        option = click.option(flag(field.name), field.name, default=field.default, help=text)
+        function = option(function)
+    return function
 
 
 @click.command()
 @click.option("--data", required=True, help="Data as --training-data takes them.")
 @click.option("--output", required=True, help="JSON file to write the statistics to.")
+@format_options
 @click.option("--columns", default="", help="Only these columns, with commas between.")
 @click.option(
     "--max-vocabulary",
@@ -22,7 +35,7 @@ from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
     type=click.IntRange(1),
     help="Most frequent values that are kept of a column of text or integers.",
 )
-def analyze(data: str, output: str, columns: str, max_vocabulary: int) -> None:
+def analyze(data: str, output: str, columns: str, max_vocabulary: int, **written: str) -> None:
     """Find out minimum, mean, quantiles, vocabulary and so on of columns.
 
     Reads the data once, in bounded memory. A model module reads the file with
@@ -34,7 +47,10 @@ def analyze(data: str, output: str, columns: str, max_vocabulary: int) -> None:
     from shoal.data.opening import open_reader
 
     try:
-        reader = open_reader(data, "--data")
+        data_format = DataOptions(**written).format_of_data
+        reader = open_reader(data, "--data", data_format=data_format)
+        for doubt in reader.doubts():
+            click.echo(f"warning: {doubt}", err=True)
         names = [name.strip() for name in columns.split(",") if name.strip()] or None
         statistics = statistics_of(
             reader,

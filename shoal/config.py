@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal import config_checks
+from shoal import config_checks, data_format
 from shoal.errors import UserError
 from shoal.job_options import JobOptions
 from shoal.kubernetes_options import PATHS, KubernetesOptions
@@ -28,6 +28,7 @@ from shoal.kubernetes_options import PATHS, KubernetesOptions
 EXPORT_FLAGS = (
     *("output", "overwrite", "export", "export_max_table_mb"),
     *("model_def", "model_zoo", "training_data", "embedding_threshold"),
+    *data_format.FIELDS,
 )
 """Fields that `shoal export` has flags for; the others are those of the job."""
 
@@ -39,6 +40,7 @@ CHECK_FLAGS = (
     "num_ps",
     "embedding_threshold",
     "seed",
+    *data_format.FIELDS,
 )
 """The fields that are flags of `shoal check`, which starts no job."""
 
@@ -140,7 +142,10 @@ class JobConfig(JobOptions):
 
 
 def option_fields() -> list[dataclasses.Field[Any]]:
-    """The fields that have a flag, those of Kubernetes last."""
+    """The fields that have a flag; those of data's format follow the data, Kubernetes is last."""
     kubernetes = {f.name for f in dataclasses.fields(KubernetesOptions)}
-    found = [f for f in dataclasses.fields(JobConfig) if f.metadata.get("commands")]
-    return sorted(found, key=lambda f: f.name in kubernetes)
+    found = {f.name: f for f in dataclasses.fields(JobConfig) if f.metadata.get("commands")}
+    formats = [found.pop(name) for name in data_format.FIELDS]
+    rest = sorted(found.values(), key=lambda f: f.name in kubernetes)
+    place = rest.index(found["prediction_data"]) + 1
+    return [*rest[:place], *formats, *rest[place:]]

@@ -27,6 +27,7 @@ def check(options: JobOptions) -> None:
         raise UserError(f"command must be one of {', '.join(COMMANDS)}, not {options.command!r}")
     _check_values(options)
     _check_names(options)
+    _ = options.format_of_data
     if options.num_minibatches_per_task % options.accumulate:
         raise UserError(
             f"--num-minibatches-per-task ({options.num_minibatches_per_task}) must be a "

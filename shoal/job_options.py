@@ -1,19 +1,21 @@
 """What one job can be told: the fields of its configuration, each with its flag and values.
 
 Owns their declaration, and what follows from them alone. Which values go together is
-config_checks.py's; where a job runs, kubernetes_options.py's.
+config_checks.py's; where a job runs, kubernetes_options.py's; how data are written,
+data_format.py's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shoal.data_format import DataOptions
 from shoal.flags import option
 from shoal.kubernetes_options import KubernetesOptions
 
 
 @dataclass(frozen=True)
-class JobOptions(KubernetesOptions):
+class JobOptions(KubernetesOptions, DataOptions):
     """The fields of JobConfig. command, token: set by whoever makes it, and no flags."""
 
     model_def: str = option(

@@ -50,7 +50,10 @@ class JobData:
             custom = self._module.custom_data_reader
             if custom is None:
                 self._readers[mode] = open_reader(
-                    pattern, flag, index_folder=os.path.join(self._config.job_dir, "index")
+                    pattern,
+                    flag,
+                    index_folder=os.path.join(self._config.job_dir, "index"),
+                    data_format=self._config.format_of_data,
                 )
             else:
                 with user_code(self._module.describe("custom_data_reader")):

@@ -91,7 +91,7 @@ class Pipeline:
             missing = re.search(r"KeyError: ['\"](.+?)['\"]", error.traceback)
             if missing and missing[1] not in metadata.column_names:
                 what = f"{self._feed}: {flag}"
-                check_columns(reader.schema(), [missing[1]], what, self.first_source)
+                self._refuse_column(missing[1], what)
             for name, fault in faults.items():
                 if re.search(rf"(['\"]){re.escape(name)}\1", error.traceback):
                     # What it got is a stand-in.
@@ -111,6 +111,13 @@ class Pipeline:
                 chunks.element_spec,
             )
         self.features_spec, self.labels_spec = self._split(batched.element_spec)
+
+    def _refuse_column(self, name: str, what: str) -> None:
+        """Raises UserError for a column that is not there, with what may be the reason."""
+        try:
+            check_columns(self._reader.schema(), [name], what, self.first_source)
+        except UserError as error:
+            raise UserError("; ".join((str(error), *self._reader.name_doubts()))) from error
 
     @property
     def first_source(self) -> str:

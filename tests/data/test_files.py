@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.data import open_reader
-from shoal.data.files import find_files
+from shoal.data.files import find_files, format_of
 from shoal.errors import UserError
 
 
@@ -45,7 +45,7 @@ def test_a_glob_and_a_file_stand_for_what_they_name(folder):
         ("none/at/all", "there is no file or folder"),
         ("*.parquet", "no file matches"),
         ("empty", "holds no file ending in .csv"),
-        ("notes.md", r"no known ending; shoal reads \.csv, \.csv\.gz, \.parquet, \.pq"),
+        ("notes.md", r"no known ending; shoal reads \.csv, \.tsv, .* --data-format csv$"),
     ],
 )
 def test_naming_nothing_is_an_error_with_the_flag(folder, pattern, message):
@@ -58,3 +58,29 @@ def test_mixed_formats_are_refused(folder):
     (folder / "d.parquet").touch()
     with pytest.raises(UserError, match=r"different formats.*a\.csv and .*d\.parquet"):
         open_reader(str(folder), "--x")
+
+
+def test_files_of_a_format_that_is_said_may_have_any_name(folder):
+    (folder / "u.data").write_text("x\n1\n")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "part-0").write_text("x\n2\n")
+    assert names(find_files(str(folder / "u.data"), "--x", "csv")) == ["u.data"]
+    # Where endings tell what is of the format, others are something else.
+    assert names(find_files(str(folder), "--x", "csv")) == ["a.csv", "b.csv", "c.csv"]
+    assert names(find_files(str(folder / "sub"), "--x", "csv")) == ["part-0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.tsv", "csv"),
+        ("A.CSV.ZST", "csv"),
+        ("a.tsv.gz", "csv"),
+        ("a.ndjson.zst", "jsonlines"),
+        ("a.parquet.gz", None),
+        ("a.gz", None),
+        ("csv", None),
+    ],
+)
+def test_what_a_name_promises(name, kind):
+    assert format_of(name) == kind

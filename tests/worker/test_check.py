@@ -265,6 +265,19 @@ def test_an_export_that_would_predict_otherwise_is_a_fault(inspect):
     assert "model.keras of the model in clicks.py predicts otherwise than the model" in fault
 
 
+def test_data_without_a_header_are_read_as_the_flags_say(inspect, tmp_path):
+    path = tmp_path / "u.data"
+    path.write_text("".join(f"{i}\t{69_900 + i}\t{i % 2}\n" for i in range(100)))
+    given = {"training_data": str(path), "data_format": "csv", "csv_separator": "tab"}
+    report = inspect(GOOD, csv_columns="user,item,clicked", **given)
+    assert report.faults == []
+    assert "One batch of 100 records" in "\n".join(report.lines)
+    (fault,) = inspect(GOOD, **given).faults
+    assert "there is no column 'user'" in fault
+    assert "its first line is taken for the names of the columns" in fault
+    assert fault.endswith("if it is one, give --csv-columns with the names")
+
+
 def test_features_that_keras_would_cast_are_noted(inspect):
     report = inspect(
         GOOD.replace('"item": row["item"]}', '"item": tf.cast(row["item"], tf.float64)}')

@@ -1,0 +1,105 @@
+"""What in a CSV file is likely a mistake, though it can be read: in words.
+
+Looks at the names of the columns and the first records, which csv_reader.py reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+DOUBTED_SHARE = 0.05
+"""Values that are no numbers, to one that is, up to which a column of text is in doubt."""
+
+NUMBER = r"^[ \t]*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?[ \t]*$"
+
+SEPARATORS = {"\t": "tab", ";": "';'", "|": "'|'", "::": "'::'", ",": "','"}
+"""What often separates fields, as --csv-separator takes it."""
+
+OWN_NAMES = 0.5
+"""Columns of text with a value that is their own name, to one of text, from which on the names
+are taken for a record."""
+
+
+def other_separator(names: Sequence[str]) -> str:
+    """What to do about a single column whose name holds another separator; "" if none does."""
+    if len(names) != 1:
+        return ""
+    for separator, given in SEPARATORS.items():
+        if separator in names[0]:
+            return (
+                f"its first line is taken for one column, {names[0]!r}: if {given} separates the "
+                f"fields, give --csv-separator {given}"
+            )
+    return ""
+
+
+def record_for_header(names: Sequence[str], sample: pa.Table | None) -> str:
+    """What to do about a header that is a record, by the looks of it; "" if it is not.
+
+    sample: the first records, typed.
+    """
+    numbers = pc.match_substring_regex(pa.array(names, pa.string()), NUMBER).to_pylist()
+    counted = [name for name, number in zip(names, numbers, strict=True) if number]
+    # As pandas writes a frame without names.
+    if counted == [str(i) for i in range(len(counted))]:
+        counted = []
+    texts, own = 0, 0
+    found = ""
+    if sample is not None:
+        kinds = dict(zip(sample.column_names, sample.schema.types, strict=True))
+        found = next((name for name in counted if _is_number(kinds[name])), "")
+        for name in () if found else names:
+            if kinds[name] == pa.string():
+                texts += 1
+                own += bool(pc.any(pc.equal(sample[name], name)).as_py())
+        if own and own >= OWN_NAMES * texts:
+            found = next(n for n in names if kinds[n] == pa.string())
+    elif counted:
+        found = counted[0]
+    return found and (
+        f"its first line is taken for the names of the columns, and looks like a record ({found!r} "
+        "is the name of a column that holds such values): if it is one, give --csv-columns with "
+        "the names"
+    )
+
+
+def columns_in_doubt(
+    sample: pa.Table, settled: Collection[str], *, named: bool
+) -> Iterator[tuple[str, str]]:
+    """(column, what is wrong with it) of those that few values make text.
+
+    settled: columns of which nothing is said. named: whether the user gave the columns' names.
+    """
+    for name, column in zip(sample.column_names, sample.columns, strict=True):
+        if column.type != pa.string() or name in settled:
+            continue
+        if found := _few_that_are_text(column):
+            row, text = found
+            hint = ""
+            if named and row == 0:
+                hint = "; if that is a header line, leave out --csv-columns"
+            yield name, f"column {name!r} is read as text: {text}{hint}"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _few_that_are_text(values: pa.ChunkedArray) -> tuple[int, str] | None:
+    """The first value that is no number, and where, in words; None if there are many of them."""
+    number = pc.match_substring_regex(values, NUMBER)
+    missing = pc.is_in(values, pa.array(pacsv.ConvertOptions().null_values))
+    numbers = pc.sum(number).as_py() or 0
+    others = len(values) - (pc.sum(pc.or_(number, missing)).as_py() or 0)
+    row = pc.index(pc.or_(number, missing), False).as_py()
+    # A header among few records is one value of few.
+    if not 0 < others <= max(numbers * DOUBTED_SHARE, 1 if row == 0 and numbers > 1 else 0):
+        return None
+    return row, (
+        f"row {row + 1} holds {values[row].as_py()!r}, and {numbers:,} of the first "
+        f"{len(values):,} values are numbers"
+    )
