@@ -131,7 +131,7 @@ class Checkpoints:
         self._begun = True
         self._wanted = False
         self._flow.work.copies.checkpoint_begun()
-        if self._flow.phase != Phase.SAVING:
+        if not self._flow.saves:
             self._after = None
         elif self._after != self._flow.returns:
             self._after, self._final_failures = self._flow.returns, 0
@@ -146,7 +146,7 @@ class Checkpoints:
         self.hand_overs.begun()
         self._version, self._time = self._newest, now
         # Only one that is begun after training has all that was trained.
-        self._instructions.append(TakeCheckpoint(final=self._flow.phase == Phase.SAVING))
+        self._instructions.append(TakeCheckpoint(final=self._flow.saves))
 
     def _follow_evaluations(self) -> None:
         """Take up what the evaluations led to.
@@ -168,7 +168,7 @@ class Checkpoints:
         return max(self._flow.version, *(slot.version for slot in slots))
 
     def _due(self, now: float) -> bool:
-        if self._flow.phase == Phase.SAVING:
+        if self._flow.saves:
             return True
         if self._flow.phase != Phase.TRAINING or not (self._steps or self._seconds):
             return False
@@ -187,9 +187,9 @@ class Checkpoints:
 
         What came of the checkpoint that it waits for, in words; None while it has to wait.
         """
-        if self._flow.phase not in (Phase.TRAINING, Phase.SAVING):
+        if self._flow.phase != Phase.TRAINING and not self._flow.saves:
             return "nothing is trained now"
-        if not self._enabled:
+        if not self._enabled and not self._flow.saves:
             return "the job takes no checkpoints: what it has acknowledged is lost"
         if not self.hand_overs.known(start):
             self._record.note(now, f"{start.process} is told to end; first a checkpoint is taken")
@@ -245,5 +245,5 @@ class Checkpoints:
             now, f"warning: a checkpoint could not be taken: {reason}; the newest is {newest}"
         )
         if self._is_last(final) and self._final_failures >= FINAL_ATTEMPTS:
-            self._flow.saved(now)
+            self._flow.saved(now, lacks=reason)
         self.tick(now)

@@ -49,8 +49,9 @@ class Flow:
     """The course of the job that `config` describes; what happens is kept in `record`.
 
     work: its tasks. updates: those of --sync. version: the highest seen of the model.
-    failure: why the job failed. returns: how often training has begun again.
-    newest_checkpoint: its number; 0 for none.
+    failure: why the job failed. giving_up: why it is about to, as soon as a checkpoint has what
+    was trained. returns: how often training has begun again. newest_checkpoint: its number; 0
+    for none.
     """
 
     def __init__(self, config: JobConfig, record: JobRecord) -> None:
@@ -62,8 +63,10 @@ class Flow:
         self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
+        self.giving_up: Failure | None = None
         self.version = 0
         self._saved = self._confirmed = False
+        self._whole = False  # the newest checkpoint has all that was trained
         self.returns = self.newest_checkpoint = 0
 
     # ------------------------------------------------------------ phases
@@ -75,7 +78,7 @@ class Flow:
         self.phase = target
         if target == Phase.TRAINING:
             self._record.training_begins(now)
-            self._saved = False
+            self._saved = self._whole = False
         elif target == Phase.CONFIRMING:
             self._confirmed = False
         elif target == Phase.DEGRADED:
@@ -102,9 +105,9 @@ class Flow:
         version: 0 for a new model, for which the data is loaded anew too.
         """
         self.phase = Phase.STARTING
-        self.failure = None
+        self.failure = self.giving_up = None
         self.version = version
-        self._saved = self._confirmed = False
+        self._saved = self._confirmed = self._whole = False
         self._errors.clear()
         self._plan = phases.plan(self._config)
         if version and Phase.LOADING in self._plan:
@@ -112,9 +115,16 @@ class Flow:
         self.work.resume(in_model, version, times, max_bad_records)
         self.updates = self.updates.resumed()
 
-    def saved(self, now: float) -> None:
-        """The last checkpoint is there, or cannot be had."""
-        self._saved = True
+    @property
+    def saves(self) -> bool:
+        """Whether the job waits for a checkpoint of all that was trained."""
+        return self.phase == Phase.SAVING or self.giving_up is not None
+
+    def saved(self, now: float, lacks: str = "") -> None:
+        """The last checkpoint is there. lacks: why not, if it cannot be had."""
+        self._saved, self._whole = True, not lacks
+        if self.giving_up is not None:
+            self._end_failed(self.giving_up, now, lacks, exports=True)
         self.advance(now)
 
     def confirmed(self, now: float) -> None:
@@ -138,6 +148,8 @@ class Flow:
         if self.work.trained:
             self.updates.flush()
         while not (self.phase.ended or self.phase == Phase.STARTING):
+            if self.giving_up is not None:
+                break  # what a server has lost meanwhile is trained again by --resume
             if self._must_train_again():
                 self.returns += 1
                 self._go(Phase.TRAINING, now)
@@ -151,20 +163,73 @@ class Flow:
 
     def _must_train_again(self) -> bool:
         """Whether records were lost after training, and nobody is at what else is done."""
-        after = Phase.TRAINING in self._plan and self._plan.index(self.phase) > self._plan.index(
-            Phase.TRAINING
-        )
-        return after and not self.work.trained and not self.work.exporting
+        return self._is_after_training and not self.work.trained and not self.work.exporting
 
-    def fail(self, failure: Failure, now: float) -> None:
-        """End the job as failed, unless it has ended before: the first reason counts."""
-        if not self.phase.ended:
-            self.failure = failure
-            self._record.note(now, f"the job failed: {failure.message}")
-            self._go(Phase.FAILED, now)
+    @property
+    def _is_after_training(self) -> bool:
+        plan = self._plan
+        trains = Phase.TRAINING in plan and self.phase in plan
+        return trains and plan.index(self.phase) > plan.index(Phase.TRAINING)
+
+    def fail(self, failure: Failure, now: float, task: Task | None = None) -> None:
+        """End the job as failed, unless it has ended before: the first reason counts.
+
+        task: that could not be done.
+        """
+        if self.phase.ended:
+            return
+        lacks = ""
+        if self.giving_up is not None:
+            failure, lacks = self.giving_up, failure.message
+        self._end_failed(failure, now, lacks, exports=_exports(task))
+
+    def give_up(self, failure: Failure, now: float, task: Task | None = None) -> None:
+        """As `fail`; but first have a checkpoint taken, if no other has a model that is trained.
+
+        For failures at which the servers are well.
+        """
+        if self.phase.ended or self.giving_up is not None:
+            return
+        first_export = _exports(task) and not self.newest_checkpoint
+        if first_export or (self._is_after_training and not self._whole):
+            self.giving_up = failure
+            what = "a checkpoint is taken of what was trained, as the job fails"
+            self._record.note(now, f"{what}: {failure.message}")
+        else:
+            self.fail(failure, now, task)
+
+    def _end_failed(self, failure: Failure, now: float, lacks: str, *, exports: bool) -> None:
+        """lacks: why no checkpoint has what was trained, where one was to be taken.
+
+        exports: it is an export that has failed.
+        """
+        told = [failure.message]
+        if lacks:
+            told.append(f"A checkpoint of what was trained could not be taken: {lacks}")
+        trained = exports or self.giving_up is not None or self._is_after_training
+        if self.newest_checkpoint and trained:
+            told.append(self._way_out())
+        self.failure, self.giving_up = replace(failure, message="\n".join(told)), None
+        self._record.note(now, f"the job failed: {self.failure.message}")
+        self._go(Phase.FAILED, now)
+
+    def _way_out(self) -> str:
+        """How to export the model that was trained."""
+        config = self._config
+        number = f"the job's newest checkpoint, number {self.newest_checkpoint}"
+        here = not config.image
+        what = config.job_dir if here else f"{config.checkpoint_dir} --model-def {config.model_def}"
+        command = f"shoal export {what} --output FOLDER"
+        if not self._whole:
+            return f"T{number[1:]}, is older: {command}"
+        lost = self._is_after_training and not self.work.trained
+        but = ", but for records that a server has lost since," if lost else ""
+        return f"What was trained{but} is in {number}: {command}"
 
     def stop(self, reason: str, now: float) -> None:
         """End the job as stopped, unless it has ended before."""
+        if self.giving_up is not None:
+            self.fail(Failure.internal(f"the job was stopped: {reason}"), now)
         if not self.phase.ended:
             self._record.note(now, f"the job was stopped: {reason}")
             self._go(Phase.STOPPED, now)
@@ -188,7 +253,7 @@ class Flow:
             for said in self.work.follow_ups.follow(rules, results, training=training):
                 self._record.note(now, said)
         except UnknownMetricError as error:
-            self.fail(Failure.of_user(str(error)), now)
+            self.give_up(Failure.of_user(str(error)), now)
 
     def starts_round(self, version: int) -> bool:
         """Whether an evaluation is due once this model version is seen."""
@@ -210,13 +275,13 @@ class Flow:
 
     def take(self, asker: Asker) -> Task | None:
         """Lease the next task; None while there is none."""
-        if self.phase.ended or self.phase == Phase.STARTING:
+        if self.phase.ended or self.phase == Phase.STARTING or self.giving_up is not None:
             return None
         return self.work.take(self.phase, self.version, asker)
 
     def take_ahead(self, asker: Asker, spare: int) -> Task | None:
         """Lease a training task to a worker that has one; as Workload.take_ahead."""
-        if self.phase != Phase.TRAINING:
+        if self.phase != Phase.TRAINING or self.giving_up is not None:
             return None
         return self.work.take_ahead(self.version, asker, spare)
 
@@ -280,7 +345,7 @@ class Flow:
         """A leased range failed; whether in the same way as before."""
         what = self.work.range_failed(task, trouble, done, touched, now)
         if what.failure is not None:
-            self.fail(what.failure, now)
+            self.give_up(what.failure, now)
         self.advance(now)
         return what.repeated
 
@@ -292,20 +357,7 @@ class Flow:
         self._errors[task.kind, task.evaluation] += 1
         if (times := self._errors[task.kind, task.evaluation]) >= ATTEMPTS:
             message = f"{what} failed {times} times, the last time with {failure.message}"
-            self.fail(self._with_way_out(task, replace(failure, message=message)), now)
-
-    def _with_way_out(self, task: Task, failure: Failure) -> Failure:
-        """The failure of an export with the way to make one of the model that was trained."""
-        config = self._config
-        if task.kind != pb.EXPORT or not self.newest_checkpoint:
-            return failure
-        here = not config.image
-        what = config.job_dir if here else f"{config.checkpoint_dir} --model-def {config.model_def}"
-        message = (
-            f"{failure.message}\nWhat was trained is in the job's newest checkpoint, number "
-            f"{self.newest_checkpoint}: shoal export {what} --output FOLDER"
-        )
-        return replace(failure, message=message)
+            self.give_up(replace(failure, message=message), now, task)
 
     def task_failed(
         self, task: Task, trouble: Trouble, trained: outcomes.Trained, now: float
@@ -321,7 +373,9 @@ class Flow:
             return
         if task.kind == pb.TRAIN and self.work.board is not None:
             self.work.board.fail(task.id)
-        self.fail(self._with_way_out(task, failure), now)
+        elif task.kind != pb.TRAIN:
+            self.work.give_back(task)
+        self.give_up(failure, now, task)
 
     def _ended(self, task: Task, trained: outcomes.Trained, now: float) -> None:
         """A lease has ended by a report; what of it a server has lost is trained again."""
@@ -338,7 +392,7 @@ class Flow:
                 try:
                     work.evaluations.states_in(task, states, worker)
                 except MetricMismatchError as error:
-                    self.fail(Failure.internal(str(error)), now)
+                    self.give_up(Failure.internal(str(error)), now)
             case outcomes.MetricsComputed(metrics, stop):
                 assert work.evaluations is not None
                 result = work.evaluations.metrics_in(task, metrics, self.version, work.epoch)
@@ -357,3 +411,7 @@ class Flow:
                 if (failure := work.describe(outcome)) is not None:
                     self.fail(failure, now)
         self.advance(now)
+
+
+def _exports(task: Task | None) -> bool:
+    return task is not None and task.kind == pb.EXPORT

@@ -9,7 +9,6 @@ how the job is had again; it uses nothing of a file system but names, appending 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import itertools
 import logging
 import os
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.config import RESUMABLE, RESUMABLE_IMAGES, JobConfig
-from shoal.errors import UserError
+from shoal.errors import FULL, UserError
 from shoal.master import segments, state
 from shoal.master.events import Event, RecordedJob
 from shoal.master.segments import Entry, Header, Position, Segment
@@ -34,10 +33,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 """Between attempts to write while the disk is full."""
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors that end when somebody makes room. After any other one nobody knows what is on the
-disk, so the job cannot go on."""
 
 SEGMENT_EVENTS = 10_000
 """A new segment begins after so many: a new master does them again in about a second."""
@@ -253,6 +248,7 @@ class Journal:
             try:
                 self._write(self._units[0])
             except OSError as error:
+                # After any other error nobody knows what is on the disk.
                 if error.errno in FULL:
                     self._wait(error)
                     return False

@@ -20,7 +20,6 @@ from typing import Any, TypeVar, assert_never
 
 from shoal.errors import UserError
 from shoal.master.applied import AppliedPush, LastPush
-from shoal.master.checkpoints import Checkpoints
 from shoal.master.delayed import DelayedStarts
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start, WorkerId
@@ -377,7 +376,7 @@ class Runner:
         return fixed
 
     def _find_checkpoints(self) -> None:
-        if Checkpoints.enabled(self._job.config):
+        if self._job.config.command == "train":
             found = self._taker.found()
             self.apply(lambda job, _: job.checkpoints.found(found))
 

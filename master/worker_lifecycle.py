@@ -125,7 +125,7 @@ class WorkerLifecycle:
         if failure.kind == pb.INTERNAL:
             self.crashed(slot, failure, now)
         else:
-            self._flow.fail(failure, now)
+            self._flow.give_up(failure, now)
 
     def crashed(self, slot: WorkerSlot, failure: Failure, now: float) -> None:
         """A worker met an error of ours."""
@@ -210,7 +210,7 @@ class WorkerLifecycle:
             return
         decision = supervisor.after_worker_death(slot, slot.exited, self._relaunch_limit, now)
         if isinstance(decision, supervisor.GiveUp):
-            self._flow.fail(decision.failure, now)
+            self._flow.give_up(decision.failure, now)
             return
         incarnation = slot.start(now)
         pause = f", after a pause of {decision.pause:g} s" if decision.pause else ""

@@ -51,6 +51,7 @@ class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     USER_ERROR: _ClassVar[FailureKind]
     USER_CODE: _ClassVar[FailureKind]
     INTERNAL: _ClassVar[FailureKind]
+    ENVIRONMENT: _ClassVar[FailureKind]
 DATA_TYPE_UNSPECIFIED: DataType
 INT64: DataType
 FLOAT32: DataType
@@ -85,6 +86,7 @@ FAILURE_KIND_UNSPECIFIED: FailureKind
 USER_ERROR: FailureKind
 USER_CODE: FailureKind
 INTERNAL: FailureKind
+ENVIRONMENT: FailureKind
 
 class Frame(_message.Message):
     __slots__ = ()

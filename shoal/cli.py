@@ -31,7 +31,13 @@ from shoal.config import (
     JobConfig,
     option_fields,
 )
-from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.errors import (
+    DISK_FAILS,
+    EXIT_INTERRUPTED,
+    EXIT_JOB_FAILED,
+    EXIT_USER_ERROR,
+    UserError,
+)
 from shoal.flags import flag
 from shoal.job_folder import JobFolder
 
@@ -295,7 +301,8 @@ def export(context: click.Context, /, source: str, number: int | None, **values:
         sys.exit(run_export(source, number, given))
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(EXIT_USER_ERROR)
+        fails = isinstance(error, OSError) and error.errno in DISK_FAILS
+        sys.exit(EXIT_JOB_FAILED if fails else EXIT_USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 

@@ -6,12 +6,19 @@ of ours.
 
 from __future__ import annotations
 
+import errno
 import re
 
 EXIT_SUCCESS = 0
 EXIT_JOB_FAILED = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Numbers of the errors of a full disk, quota or limit: they end when somebody makes room."""
+
+DISK_FAILS = FULL | {errno.EIO}
+"""The same, and of a disk that is broken."""
 
 _USER_OF_URL = re.compile(r"""://(?:[^\s'"<>/@]*@|[^\s'"<>/@:]*:[^\s'"<>]*@)""")
 _SECRET_OF_QUERY = re.compile(
@@ -32,6 +39,16 @@ class UserError(Exception):
     """Something the user can mend; the text says what is wrong and what to do.
 
     Shown as it is, without a traceback. Name the flag, file, row or field.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_secrets(message))
+
+
+class StorageError(Exception):
+    """A disk or store that fails: neither the user's mistake nor ours.
+
+    Shown as it is, without a traceback; the job or command exits with EXIT_JOB_FAILED.
     """
 
     def __init__(self, message: str) -> None:

@@ -185,7 +185,8 @@ class JobOptions(KubernetesOptions, DataOptions):
     )
     checkpoint_seconds: float = option(
         "Take a checkpoint every this many seconds of training, and one at its end. 0: not by "
-        "time; with --checkpoint-steps 0 too there are none at all.",
+        "time; with --checkpoint-steps 0 too there are none, but where a trained model would be "
+        "lost.",
         300.0,
         commands="train",
         least=0.0,

@@ -15,6 +15,7 @@ job's own predictions. The Parquet files are what `--restore-from` reads. A tabl
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Container, Iterator, Mapping
@@ -23,15 +24,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import tensorflow as tf
 
 from shoal.checkpoints import manifests
 from shoal.checkpoints.manifests import MANIFEST
-from shoal.checkpoints.outputs import Place, replacing_output
+from shoal.checkpoints.outputs import Place, not_written, replacing_output
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.checkpoints.schema import EXPORT_FORMAT
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config import JobConfig
-from shoal.errors import UserCodeError, UserError
+from shoal.errors import DISK_FAILS, UserCodeError
 from shoal.worker import saved_model
 from shoal.worker.export_tables import (
     ExportedTable,
@@ -68,17 +70,19 @@ def export(
     If the models cannot be written, and nothing is there that it would replace, tables and
     dense values stay, with the reason in the manifest.
 
-    Raises UserError if --output cannot be written, or must not be replaced; UserCodeError if
-    Keras cannot save the model.
+    Raises StorageError if --output cannot be written, as on a full disk; UserError if it must
+    not be replaced, or is not a place to write to; UserCodeError if Keras cannot save the model.
     """
     source = source or ServedTables(servers, list(model.tables.values()))
     try:
         with replacing_output(config, MANIFEST) as place:
             failed = _write(model, servers.version, source, config, place)
-        if failed is not None:
-            raise failed
     except OSError as error:
-        raise UserError(f"--output: cannot write {config.output}: {error}") from error
+        raise not_written(config.output, error) from error
+    if isinstance(failed, OSError):
+        raise not_written(config.output, failed, "it has tables and dense values only") from failed
+    if failed is not None:
+        raise failed
 
 
 def _write(
@@ -191,13 +195,21 @@ def _no_keras(why: str, config: JobConfig) -> str:
 
 @contextmanager
 def _user_layers(what: str) -> Iterator[None]:
-    """As `user_code`, since the layers are the user's; a disk's error is left as it is."""
+    """As `user_code`, since the layers are the user's; a disk's error is left as it is, an OSError.
+
+    TensorFlow's errors of a disk are its own, and have the system's words in their text.
+    """
     try:
         with user_code(what):
             yield
     except UserCodeError as error:
-        if isinstance(error.__cause__, OSError):
-            raise error.__cause__ from None
+        cause = error.__cause__
+        if isinstance(cause, OSError):
+            raise cause from None
+        if isinstance(cause, tf.errors.OpError):
+            for number in DISK_FAILS:
+                if os.strerror(number) in cause.message:
+                    raise OSError(number, os.strerror(number)) from error
         raise
 
 

@@ -16,7 +16,13 @@ from typing import Any
 import click
 
 from shoal.config import JobConfig
-from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
+from shoal.errors import (
+    EXIT_JOB_FAILED,
+    EXIT_USER_ERROR,
+    StorageError,
+    UserCodeError,
+    UserError,
+)
 
 
 def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
@@ -24,7 +30,8 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
 
     config: of the job, or as much of it as building the model takes.
     Raises UserError if the model is not that of the checkpoint, the checkpoint is damaged or
-    --output cannot be written; UserCodeError for what the user's code raises.
+    --output must not be replaced; StorageError if it cannot be written; UserCodeError for what
+    the user's code raises.
     """
     from shoal.checkpoints.folders import Checkpoint
     from shoal.checkpoints.manifests import CheckpointError
@@ -58,7 +65,7 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
 @click.option("--root", required=True, help="Folder of checkpoints.")
 @click.option("--number", required=True, type=int, help="Which of them.")
 def main(config: str, root: str, number: int) -> None:
-    """Export a checkpoint; exit 2 if it cannot be."""
+    """Export a checkpoint; exit 2 if it cannot be, and 1 if a disk fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     warnings.simplefilter("ignore")
     from shoal.worker.check import import_quietly
@@ -70,6 +77,10 @@ def main(config: str, root: str, number: int) -> None:
     except UserError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
+    except StorageError as error:
+        again = "Nothing of the checkpoint is lost: run the command again when that is mended"
+        click.echo(f"Error: {error}. {again}", err=True)
+        sys.exit(EXIT_JOB_FAILED)
     except UserCodeError as error:
         click.echo(f"Error: {error.message}", err=True)
         click.echo(error.traceback, err=True)

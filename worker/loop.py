@@ -13,7 +13,7 @@ from collections.abc import Callable
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.checkpoints.saved import open_saved
 from shoal.config import JobConfig
-from shoal.errors import UserCodeError, UserError, without_secrets
+from shoal.errors import StorageError, UserCodeError, UserError, without_secrets
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError, WireError
@@ -52,6 +52,8 @@ def failure_of(error: Exception) -> pb.Failure:
     line = ""
     if isinstance(error, UserError):
         kind, message, text = pb.USER_ERROR, str(error), ""
+    elif isinstance(error, StorageError):
+        kind, message, text = pb.ENVIRONMENT, str(error), ""
     elif isinstance(error, UserCodeError):
         kind, message, text = pb.USER_CODE, error.message, error.traceback
         if error.__cause__ is not None:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.checkpoints.outputs import LocalPlace, check_output, try_output
+from shoal.checkpoints.outputs import LocalPlace, check_output, not_written, try_output
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.wholefile import remove_partial, replacing, write_json
@@ -99,7 +99,7 @@ def finish_output(config: JobConfig, total: int, skipped: Collection[int] = ()) 
     try:
         place.commit(MANIFEST)
     except OSError as error:
-        raise UserError(f"--output: cannot write {config.output}: {error}") from error
+        raise not_written(config.output, error) from error
 
 
 def _checked_parts(folder: Path, total: int, skipped: Collection[int]) -> list[Path]:

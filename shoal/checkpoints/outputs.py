@@ -11,6 +11,7 @@ NAME/_partial, and the manifest comes last.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -24,7 +25,7 @@ from typing import Any, cast
 
 from shoal.checkpoints.storage import RemoteStorage, Storage, open_storage
 from shoal.config import JobConfig
-from shoal.errors import UserError
+from shoal.errors import StorageError, UserError
 from shoal.flags import flag
 from shoal.wholefile import sync
 
@@ -36,6 +37,21 @@ FORMATS = ("shoal-export-", "shoal-predictions-")
 
 LONGEST_MANIFEST = 64_000_000
 """Bytes. A default row of each of many tables is in it."""
+
+_TO_MEND = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.ENOTEMPTY,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""Errors that say that --output is not a place to write to."""
 
 PARTIAL = "_partial"
 READ_FIELDS = ("training_data", "validation_data", "prediction_data", "restore_from")
@@ -113,6 +129,16 @@ def try_output(config: JobConfig) -> None:
         place_at(config.output).try_writing()
     except OSError as error:
         raise UserError(f"--output: cannot write {config.output}: {error}") from error
+
+
+def not_written(output: str, error: OSError, left: str = "") -> UserError | StorageError:
+    """What an error becomes by which a result could not be written, after `try_output`.
+
+    UserError if another --output would mend it; else StorageError, as for a full disk. left: what
+    is there all the same, in words.
+    """
+    kind = UserError if error.errno in _TO_MEND else StorageError
+    return kind(f"--output: cannot write {output}: {error}" + (f"; {left}" if left else ""))
 
 
 # ------------------------------------------------------------ places

@@ -1,6 +1,8 @@
 """`shoal export` makes what a job makes, of its checkpoint, whatever became of the job."""
 
 import json
+import os
+import resource
 import subprocess
 import sys
 
@@ -16,10 +18,20 @@ from tests.jobs.running import ZOO, arguments_of, run
 pytestmark = pytest.mark.job
 
 
-def export(source, **fields):
-    """`shoal export`; the process that has ended, and its errors' lines."""
+def export(source, largest=-1, **fields):
+    """`shoal export`; the process that has ended, and its errors' lines.
+
+    largest: no file that it writes grows beyond so many bytes; -1: no limit.
+    """
     line = arguments_of("export", **fields)
-    done = subprocess.run([*line, str(source)], capture_output=True, text=True, check=False)
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    done = subprocess.run(
+        [*line, str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard)),
+    )
     assert "Traceback" not in done.stderr
     return done, done.stderr.splitlines()
 
@@ -142,3 +154,56 @@ def test_a_failed_export_leaves_what_it_can_and_names_the_way_out(session_folder
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert tables(session_folder / "late-saved") == tables(output)
+
+
+@pytest.mark.parametrize(
+    ("largest", "checkpoints"),
+    [
+        pytest.param(5_000, {}, id="no room for the models"),
+        pytest.param(10, {"checkpoint_seconds": 0}, id="no checkpoints"),
+        pytest.param(10, {"checkpoint_seconds": 0, "sync": True}, id="sync, no checkpoints"),
+    ],
+)
+def test_a_disk_that_is_full_at_the_export_costs_no_model(tmp_path, clicks, largest, checkpoints):
+    """Where no checkpoint was asked for, one is taken before the job fails."""
+    output, folder = tmp_path / "out", tmp_path / "full"
+    fields = {"model_def": "broken.custom_model", "training_data": clicks, "output": output}
+    environment = {"BREAK": "full disk", "LARGEST": str(largest)}
+    ended = run("train", tmp_path, "full", environment=environment, **fields, **checkpoints)
+    assert ended.code == 1, ended.out + ended.err
+    assert (ended.result["state"], ended.result["failure"]["kind"]) == ("failed", "ENVIRONMENT")
+    assert "Traceback" not in ended.err
+    assert f"--output: cannot write {output}: [Errno 27] File too large" in ended.err
+    kept = ended.result["checkpoints"]["kept"]
+    assert kept
+    way_out = f"newest checkpoint, number {kept[-1]['number']}: shoal export {folder} --output"
+    assert f"What was trained is in the job's {way_out}" in ended.err
+    assert ended.ledger["trained_once"] == 600
+
+    done, _ = export(folder, output=tmp_path / "later", export="none")
+    assert done.returncode == 0, done.stderr
+    later = tables(tmp_path / "later")
+    assert set(later["users"]) == set(range(600))
+    if largest == 5_000:
+        assert "it has tables and dense values only" in ended.err
+        assert tables(output) == later
+        return
+    assert not output.exists()
+    line = arguments_of("train", resume=folder)
+    environment = {**os.environ, **environment, "LARGEST": "-1"}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ledger = json.loads((folder / "result.json").read_text())["ledger"]
+    assert (ledger["trained_once"], ledger["repeated"]) == (600, 0)
+    assert tables(output) == later
+
+
+def test_shoal_export_on_a_full_disk_is_no_mistake_of_the_users(trained, session_folder, tmp_path):
+    job = session_folder / "trained"
+    done, lines = export(job, largest=6_000, output=tmp_path / "out")
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert len(lines) == 1
+    assert lines[0].startswith(f"Error: --output: cannot write {tmp_path}/out: [Errno 27] File too")
+    assert "run the command again" in lines[0]
+    done, _ = export(job, output=tmp_path / "out2")
+    assert done.returncode == 0, done.stderr

@@ -4,8 +4,9 @@ import pytest
 
 from shoal.master.checkpoints import Taken
 from shoal.master.events import RecordedJob
+from shoal.master.failures import Failure
 from shoal.master.ids import ServerId
-from shoal.master.instructions import RemoveCheckpoints, TakeCheckpoint
+from shoal.master.instructions import RemoveCheckpoints, TakeCheckpoint, Wait
 from shoal.master.outcomes import DataDescribed, Done
 from shoal.master.phases import Phase
 from shoal.master.result import result_of
@@ -13,7 +14,7 @@ from shoal.master.status import position
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, config, confirm, finish_next, take, w
+from tests.master.strategies import begun, config, confirm, finish_next, register, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 40),))
 
@@ -204,3 +205,103 @@ def test_a_server_asks_for_a_checkpoint_of_its_log():
     job.servers.answered(ServerId(1), pb.ServerStatus())
     job.tick(11.0)
     assert orders(job) == []
+
+
+# ------------------------------------------------------------ a model that would be lost
+
+
+FULL = Failure(pb.ENVIRONMENT, "--output: No space left on device")
+
+
+def export_fails(**changes):
+    """A job whose export fails after all was trained; what it has left to do is taken."""
+    job = begun(TRAINING, output="o", job_dir="jobs/j", **changes)
+    for _ in range(4):
+        finish_next(job, w(0), Done())
+    if changes.get("checkpoint_seconds"):
+        job.checkpoint_taken(taken(4), True, 1.0)
+    assert job.flow.phase == Phase.EXPORTING
+    orders(job)
+    finish_next(job, w(0), FULL)
+    return job
+
+
+WAY_OUT = "What was trained is in the job's newest checkpoint, number {}: shoal export jobs/j"
+
+
+def test_a_model_that_is_in_no_checkpoint_is_saved_before_its_export_is_given_up():
+    job = export_fails()
+    job.tick(2.0)
+    assert orders(job) == [TakeCheckpoint(final=True)]
+    assert isinstance(job.task_wanted(w(0), 0, 2.0), Wait)
+    assert not job.ended
+    job.checkpoint_begun(2.0)
+    job.checkpoint_taken(taken(1), True, 3.0)
+    assert job.flow.phase == Phase.FAILED
+    assert job.flow.failure.kind == pb.ENVIRONMENT
+    assert job.flow.failure.message.startswith(f"{FULL.message}\n{WAY_OUT.format(1)}")
+
+
+def test_a_model_that_is_in_a_checkpoint_is_not_saved_again():
+    job = export_fails(checkpoint_seconds=30.0)
+    assert job.flow.phase == Phase.FAILED
+    assert WAY_OUT.format(4) in job.flow.failure.message
+    assert orders(job) == []
+
+
+@pytest.mark.parametrize("ends", ["twice no checkpoint", "a server", "stopped"])
+def test_where_no_checkpoint_can_be_had_the_job_fails_for_the_first_reason_and_says_why(ends):
+    job = export_fails()
+    job.tick(2.0)
+    if ends == "stopped":
+        job.stop("Ctrl-C", 3.0)
+        reason = "the job was stopped: Ctrl-C"
+    elif ends == "a server":
+        job.fail(Failure.internal("ps-0 died too often"), 3.0)
+        reason = "ps-0 died too often"
+    else:
+        for now in (3.0, 4.0):
+            assert not job.ended
+            assert orders(job) == [TakeCheckpoint(final=True)]
+            job.checkpoint_failed("no room either", True, now)
+        reason = "no room either"
+    assert job.flow.phase == Phase.FAILED
+    assert job.flow.failure.kind == pb.ENVIRONMENT
+    lines = job.flow.failure.message.splitlines()
+    assert lines == [
+        FULL.message,
+        f"A checkpoint of what was trained could not be taken: {reason}",
+    ]
+
+
+def test_a_checkpoint_that_is_older_is_not_said_to_have_everything():
+    job = begun(TRAINING, output="o", checkpoint_steps=10, job_dir="jobs/j")
+    assert at_version(job, 10, 1.0) == [TakeCheckpoint()]
+    job.checkpoint_taken(taken(1), False, 1.0)
+    for _ in range(4):
+        finish_next(job, w(0), Done())
+    for now in (2.0, 3.0):
+        job.checkpoint_failed("no room", True, now)
+    orders(job)
+    finish_next(job, w(0), FULL)
+    assert not job.ended
+    job.tick(4.0)
+    assert orders(job) == [TakeCheckpoint(final=True)]
+    job.checkpoint_failed("no room", True, 5.0)
+    assert "The job's newest checkpoint, number 1, is older: shoal export jobs/j" in (
+        job.flow.failure.message
+    )
+
+
+def test_a_new_master_goes_on_saving_the_model():
+    events = []
+    job = RecordedJob(config(output="o"), events.append)
+    register(job, TRAINING)
+    for _ in range(4):
+        finish_next(job, w(0), Done())
+    finish_next(job, w(0), FULL)
+    again = RecordedJob(config(output="o"), lambda _: None)
+    again.replay(list(events))
+    again.master_restarted(3.0)
+    again.tick(3.0)
+    assert orders(again) == [TakeCheckpoint(final=True)]

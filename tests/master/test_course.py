@@ -89,12 +89,18 @@ def test_an_error_that_repeats_where_all_wait_ends_the_job(kind, what):
     fail(job, 0, "no luck")
     assert not job.ended
     fail(job, 1, "no luck again")
+    saves = kind in (pb.FINISH_EVALUATION, pb.EXPORT)  # a model is trained, in no checkpoint
+    if saves:
+        assert not job.ended
+        job.checkpoint_failed("no room", True, 1.0)
+        job.checkpoint_failed("no room", True, 1.0)
     assert job.flow.phase == Phase.FAILED
     failure = job.flow.failure
     assert failure is not None
-    assert failure.message == f"{what} failed 2 times, the last time with no luck again"
+    first, *_ = failure.message.splitlines()
+    assert first == f"{what} failed 2 times, the last time with no luck again"
     assert failure.traceback == "Traceback of no luck again"
-    assert job.members.workers[w(0)].starts == 2
+    assert job.members.workers[w(0)].starts == 2 + saves  # which waits for the checkpoint
 
 
 def test_errors_at_ranges_and_in_different_rounds_are_not_counted_together():

@@ -211,6 +211,7 @@ def test_metric_states_that_do_not_match_fail_the_job():
     finish_next(job, w(0), NO_STATES)
     other = StatesComputed(pb.MetricStates(metrics=[pb.MetricState(name="auc")]))
     finish_next(job, w(1), other)
+    job.stop("no checkpoint is waited for", 1.0)
     assert job.flow.failure.kind == pb.INTERNAL
     assert "worker-0" in job.flow.failure.message
     assert "worker-1" in job.flow.failure.message

@@ -1,6 +1,7 @@
 """A small model that goes wrong in the way that $BREAK names."""
 
 import os
+import resource
 
 import keras
 import tensorflow as tf
@@ -44,6 +45,22 @@ class UnsaveableOnceTrained(keras.layers.Layer):
         return super().get_config()
 
 
+class FullDisk(keras.layers.Layer):
+    """Once it is trained, no file of the process that saves it grows beyond LARGEST bytes."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(), initializer="zeros")
+
+    def call(self, x):
+        return x + 1.0 + self.scale
+
+    def get_config(self):
+        if self.scale != 0.0:
+            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["LARGEST"]), hard))
+        return super().get_config()
+
+
 class Unsaveable(keras.layers.Layer):
     """Keras cannot make it anew: it takes an argument and has no get_config."""
 
@@ -62,6 +79,8 @@ def custom_model():
         output = Unsaveable(2.0)(output)
     if BREAK == "late export":
         output = UnsaveableOnceTrained()(output)
+    if BREAK == "full disk":
+        output = FullDisk()(output)
     return keras.Model({"user": user}, output)
 
 
