@@ -172,7 +172,8 @@ class Auditor:
 
     def _resumed(self, entry: Entry, in_model: Any, **_: Any) -> None:
         """What was acknowledged and is not in the model is lost, and trained again."""
-        self.deaths.append(Death("job", self._wall, "ended", entry.wall - self._wall))
+        if self._wall:  # or nothing is known of what was before: the journal begins here
+            self.deaths.append(Death("job", self._wall, "ended", entry.wall - self._wall))
         self._open.clear()
         self._close()
         before, self._coverage = self._coverage, self._coverage.emptied()

@@ -158,6 +158,10 @@ def resume_job(
 def _log_done_again(
     job: RecordedJob, config: JobConfig, folder: JobFolder | None, base: int, now: float
 ) -> FromLog:
+    if not all(slot.registered for slot in job.members.servers.values()):
+        # No worker has pushed anything since the job began or was resumed: what logs there are,
+        # are of an earlier course, and what of them counts is in the checkpoint.
+        return FromLog(None)
     if folder is None:
         return FromLog(None, why="on Kubernetes a master cannot do it again")
     try:

@@ -190,6 +190,13 @@ def test_recovery_times_end_with_a_successor_at_work():
     assert "  ps: 2 of 2 replaced, after 1.5 s (median), 2.0 s (p99)" in text_of(report)
 
 
+def test_a_job_resumed_without_a_journal_of_before_has_no_death_that_nobody_knows():
+    events = []
+    job = RecordedJob(config(num_workers=1, num_ps=1), events.append)
+    job.resumed("again", {}, None, [], [], 0.0, "", ())
+    assert audited(job.config, events).deaths == []
+
+
 def test_what_a_log_did_and_when_there_was_none():
     events = []
     job = trained(events.append)

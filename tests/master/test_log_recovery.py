@@ -8,6 +8,7 @@ from shoal.checkpoints.folders import folder_name
 from shoal.job_folder import JobFolder
 from shoal.master.audit import audit
 from shoal.master.checkpoints import Taken
+from shoal.master.ids import ServerId
 from shoal.master.journal import Journal
 from shoal.master.log_recovery import FromLog, checkpoint_of_log
 from shoal.master.outcomes import DataDescribed, Done
@@ -52,6 +53,29 @@ def test_what_was_in_the_memory_of_several_servers_is_counted_as_lost(tmp_path):
     assert report.problems == []
     assert (report.records["lost"], report.records["never"]) == (30, 40)
     assert report.updates["lost"] == 6
+
+
+def test_a_log_of_an_earlier_course_is_left_alone_when_the_job_is_resumed_once_more(tmp_path):
+    """A job resumed ends before all its servers have registered: the log is that of before."""
+    folder = JobFolder(tmp_path)
+    configured = config(num_workers=1, num_ps=2, log_place="peer", **LOG)
+    with closing(Journal(folder.journal, configured)) as journal:
+        job = journal.restore()
+        register(job, DataDescribed(training=(Source("t", 40),)))
+        finish_next(job, w(0), Done())
+        resume_job(job, configured, journal, "again", 9.0, folder)
+        job.begin(10.0)
+        incarnation = job.members.servers[ServerId(1)].incarnation
+        job.server_registered(ServerId(1), incarnation, "host:1", 11.0)
+        told = len(job.record.messages)
+        resume_job(job, configured, journal, "once more", 12.0, folder)
+        assert not any("the log of updates" in text for text in [*job.record.messages][told:])
+        # As soon as all have registered, workers may have pushed.
+        job.begin(13.0)
+        for server in job.members.servers:
+            job.server_registered(server, job.members.servers[server].incarnation, "host:9", 14.0)
+        resume_job(job, configured, journal, "for the third time", 15.0, folder)
+        assert "not all of the log of updates is in it" in job.record.messages[-1]
 
 
 def test_a_checkpoint_that_the_journal_does_not_know_is_restored_by_nobody(tmp_path):
