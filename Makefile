@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-kubernetes lint bench-server bench-micro bench-native bench-readers bench-parity \
-  bench-end-to-end bench-elastic bench-modes soak annotate sanitize proto clean build/tree
+  bench-end-to-end bench-elastic bench-modes bench-memory soak annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -125,8 +125,13 @@ build/bench/tf_keras/installed: build/extensions
 	  "tf_keras~=$$($(BIN)/python -c 'import tensorflow as tf; print(tf.__version__)' 2>/dev/null | cut -d. -f1,2).0"
 	touch $@
 
+# The memory of master and servers over two million small tasks; TASKS=200000 for fewer.
+TASKS ?= 2000000
+bench-memory: build/extensions
+	$(BIN)/python benchmarks/memory.py run --tasks $(TASKS)
+
 # Random faults until 300 were survived: build/soak.json. FAULTS=30 SEED=7 for fewer and others;
-# SOAK=--continue adds to what is there.
+# SOAK=--continue adds to what is there, SOAK="--kinds patience" leaves out whatever dies.
 FAULTS ?= 300
 SEED ?= 1
 soak: build/extensions

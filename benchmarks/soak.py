@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,20 @@ from rich.table import Table
 from shoal.chaos.count_job import count_values, write_input
 from shoal.chaos.damage import FILES, FLIP, REMOVE
 from shoal.chaos.faults import (
+    CHECKPOINTS,
     CUT,
+    DATA,
+    FAIL,
     FILL,
     FIRST,
+    HALF_SENT,
+    HANG,
     JOB,
     KILL,
     LAST,
+    NO_ROOM,
     PAUSE,
+    STORAGE,
     TOGETHER,
     Fault,
     Party,
@@ -51,7 +59,15 @@ from shoal.proto.faults import POINTS
 ROOT = Path(__file__).parents[1]
 
 KINDS = {"kill": 8, "point": 3, PAUSE: 2, CUT: 2, FILL: 1, JOB: 3}
-"""What is done -> how often, against the others."""
+"""What dies, stands still or is cut off -> how often, against the others."""
+
+FEED, RESTORE, CALLS = "feed", "restore", "calls"
+"""What hangs: a worker's `feed`, a server that restores, all calls of a server or the master."""
+
+PATIENCE = {STORAGE: 3, FEED: 2, RESTORE: 2, CALLS: 2, HALF_SENT: 2, NO_ROOM: 2}
+"""What is slow, fails for a while or is not there yet, and is no failure -> how often."""
+
+POINT_OF = {FEED: "feeding", RESTORE: "restoring"}
 
 ELSEWHERE = ("batch-evaluated", "metrics-computed", "batch-predicted", "rows-assigned")
 """Points that these jobs never come to."""
@@ -86,15 +102,24 @@ def configuration(seed: int, jobs: Path) -> JobConfig:
     return JobConfig(command="train", **(values | draw.choice(DURABILITIES))).resolved()
 
 
-def faults_of(seed: int, count: int, config: JobConfig) -> list[Fault]:
-    """What is done to the job of a seed; some of it at the same moment as the one before."""
+def faults_of(
+    seed: int, count: int, config: JobConfig, kinds: Mapping[str, int] = KINDS | PATIENCE
+) -> list[Fault]:
+    """What is done to the job of a seed; some of it at the same moment as the one before.
+
+    A server that is to restore slowly is killed, too: these are two faults for one.
+    """
     draw = random.Random(f"faults {seed}")
     faults: list[Fault] = []
     for moment in sorted(draw.uniform(FIRST, LAST) for _ in range(count)):
         together = faults and faults[-1].when.fraction is not None and draw.random() < TOGETHER
         when = faults[-1].when if together else When(fraction=moment)
-        (kind,) = draw.choices(list(KINDS), list(KINDS.values()))
-        faults.append(_fault(draw, kind, dataclasses.replace(when, point=""), config))
+        (kind,) = draw.choices(list(kinds), list(kinds.values()))
+        fault = _fault(draw, kind, dataclasses.replace(when, point=""), config)
+        faults.append(fault)
+        if kind == RESTORE:
+            killed = dataclasses.replace(fault.when, point="")
+            faults.append(Fault(KILL, fault.parties, killed))
     return faults
 
 
@@ -123,9 +148,29 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
         if draw.random() < 0.3:
             ends = draw.choice(servers), master
         return Fault(CUT, ends, when, seconds)
+    if kind in PATIENCE:
+        return _slow(draw, kind, when, config)
     if kind == FILL:
         return Fault(FILL, (draw.choice([*servers, master]),), when, seconds)
     return Fault(PAUSE, (anyone,), when, seconds) if kind == PAUSE else Fault(KILL, (anyone,), when)
+
+
+def _slow(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fault:
+    """A fault of PATIENCE."""
+    worker = Party("worker", draw.randrange(config.num_workers))
+    server = Party("ps", draw.randrange(config.num_ps))
+    seconds = round(draw.uniform(0.5, 4.0), 1)
+    if kind == STORAGE:
+        what, how = draw.choice((DATA, CHECKPOINTS)), draw.choice((FAIL, HANG))
+        return Fault(STORAGE, (Party(what),), when, seconds, how=how, every=draw.randint(1, 4))
+    if kind == HALF_SENT:
+        return Fault(HALF_SENT, (server,), when, seconds)
+    if kind == NO_ROOM:
+        return Fault(NO_ROOM, (draw.choice((worker, server)),), when, seconds)
+    if kind == CALLS:
+        return Fault(HANG, (draw.choice((server, server, Party("master"))),), when, seconds)
+    when = dataclasses.replace(when, point=POINT_OF[kind])
+    return Fault(HANG, (worker if kind == FEED else server,), when, seconds)
 
 
 def problems_of(outcome: Outcome, config: JobConfig) -> list[str]:
@@ -145,7 +190,7 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
     """What build/soak.json has of one job."""
     done = [deed for deed in outcome.deeds if deed.at is not None]
     moments = Counter(deed.fault.when for deed in done)
-    kinds = Counter(deed.fault.kind for deed in done)
+    kinds = Counter(kind_of(deed.fault) for deed in done)
     kinds.update(verb for deed in done for verb, _ in deed.fault.damage)
     problems = problems_of(outcome, config)
     found = outcome.comparison
@@ -170,6 +215,13 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
         "seconds": round(seconds, 1),
         "problems": problems,
     }
+
+
+def kind_of(fault: Fault) -> str:
+    """The kind of a fault that was done, in words."""
+    if fault.kind == HANG:
+        return f"hang of {fault.when.point or 'calls'}"
+    return f"{fault.kind} {fault.parties[0]} {fault.how}" if fault.kind == STORAGE else fault.kind
 
 
 def recovered(outcome: Outcome) -> dict[str, list[float]]:
@@ -210,19 +262,45 @@ def table_of(entries: list[dict[str, Any]]) -> Table:
     return table
 
 
+def kinds_of(text: str) -> Mapping[str, int]:
+    """The kinds of --kinds, and how often each. Raises click.BadParameter."""
+    known = KINDS | PATIENCE
+    named = {"all": known, "patience": PATIENCE}
+    if text in named:
+        return named[text]
+    given = text.split(",")
+    if unknown := [kind for kind in given if kind not in known]:
+        raise click.BadParameter(f"--kinds: {unknown[0]!r} is none of {', '.join(known)}")
+    return {kind: known[kind] for kind in given}
+
+
 @click.command()
 @click.option("--faults", default=300, show_default=True, help="End when so many were done.")
 @click.option("--faults-per-job", default=10, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="Of the first job; the next: + 1.")
+@click.option(
+    "--kinds",
+    default="all",
+    show_default=True,
+    help=f"Of faults, with commas between: {', '.join(KINDS | PATIENCE)}; or all; or patience, for "
+    "those that an ordinary day brings and that are nobody's failure.",
+)
 @click.option("--continue", "again", is_flag=True, help="Add to what build/soak.json has.")
 @click.option("--seconds", default=0.0, help="Begin no job after so many; 0: no limit.")
 @click.option(
     "--build", default=ROOT / "build", type=click.Path(path_type=Path), help="Folder for it all."
 )
 def main(
-    faults: int, faults_per_job: int, seed: int, again: bool, seconds: float, build: Path
+    faults: int,
+    faults_per_job: int,
+    seed: int,
+    kinds: str,
+    again: bool,
+    seconds: float,
+    build: Path,
 ) -> None:
     """Do random things to jobs that count until --faults were done; exit 1 if one miscounts."""
+    drawn = kinds_of(kinds)
     jobs, report = build / "soak", build / "soak.json"
     said: dict[str, Any] = json.loads(report.read_text()) if again and report.exists() else {}
     entries: list[dict[str, Any]] = said.get("jobs", [])
@@ -232,7 +310,7 @@ def main(
             break
         config = configuration(seed, jobs)
         write_input(Path(config.training_data), seed=seed)
-        planned = faults_of(seed, min(faults_per_job, left), config)
+        planned = faults_of(seed, min(faults_per_job, left), config, drawn)
         start = time.monotonic()
         outcome = run_disturbed(config, planned, LineDisplay(sys.stdout), seed)
         if outcome.state == "stopped":

@@ -16,8 +16,10 @@ def test_a_seed_makes_one_job_and_faults_of_its_processes(seed, tmp_path):
     config = soak.configuration(seed, tmp_path)
     faults = soak.faults_of(seed, 10, config)
     assert faults == soak.faults_of(seed, 10, config)
-    assert len(faults) == 10
+    slow = sum(fault.when.point == "restoring" and fault.kind == "hang" for fault in faults)
+    assert len(faults) == 10 + slow
     there = {"worker": config.num_workers, "ps": config.num_ps, "master": 1, "job": 1}
+    there |= {"data": 1, "checkpoints": 1}
     moments = [fault.when.fraction for fault in faults]
     assert moments == sorted(moments)
     for fault in faults:
@@ -34,6 +36,10 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
         for fault in soak.faults_of(seed, 10, config):
             kinds[fault.kind, fault.parties[0].role] += 1
             kinds.update(fault.damage)
+            if fault.kind == "hang":
+                kinds["hang", fault.when.point] += 1
+            if fault.kind == "storage":
+                kinds["storage", fault.parties[0].role, fault.how] += 1
             kinds["changed"] += bool(fault.changes)
     assert len(jobs) == len(soak.DURABILITIES)
     for role in ("worker", "ps", "master", "job"):
@@ -44,3 +50,36 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
     assert kinds["changed"]
     assert kinds["fill", "ps"]
     assert kinds["cut", "worker"]
+    for each in ("feeding", "restoring", ""):
+        assert kinds["hang", each]
+    for storage in ("data", "checkpoints"):
+        for how in ("fail", "hang"):
+            assert kinds["storage", storage, how]
+    for kind, role in (("half-sent", "ps"), ("no-room", "ps"), ("no-room", "worker")):
+        assert kinds[kind, role]
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        ("patience", {"hang", "storage", "half-sent", "no-room", "kill"}),
+        ("storage,calls", {"storage", "hang"}),
+        ("pause", {"pause"}),
+    ],
+)
+def test_kinds_can_be_chosen(text, drawn):
+    found = set()
+    for seed in range(20):
+        config = soak.configuration(seed, Path("jobs"))
+        faults = soak.faults_of(seed, 10, config, soak.kinds_of(text))
+        found |= {fault.kind for fault in faults}
+        # Whoever is to restore slowly is killed for it, and nobody else is.
+        assert text != "patience" or sum(fault.kind == "kill" for fault in faults) == sum(
+            fault.when.point == "restoring" for fault in faults
+        )
+    assert found == drawn
+
+
+def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are():
+    with pytest.raises(soak.click.BadParameter, match="'earthquake' is none of kill, point"):
+        soak.kinds_of("kill,earthquake")
