@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from shoal.master.applied import LastPush
 from shoal.master.ids import WorkerId
 from shoal.master.lease_copies import Difference, Lease, Piece, differences_of
-from shoal.master.ranges import Ranges, union
+from shoal.master.packed_ranges import EMPTY, joined, ranges_of
 from shoal.master.spans import Interval
 from shoal.master.work import Span
 
@@ -23,8 +23,9 @@ class Settled:
     """
 
     def __init__(self) -> None:
-        # By epoch and source; and by server, the last push of each worker, with its incarnation.
-        self._counted: dict[tuple[int, str], Ranges] = {}
+        # By epoch and source, packed.
+        self._counted: dict[tuple[int, str], bytes] = {}
+        # By server, the last push of each worker, with its incarnation.
         self._upto: dict[int, dict[WorkerId, tuple[int, int]]] = {}
         self.differences: list[Difference] = []
 
@@ -46,8 +47,11 @@ class Settled:
                     upto = self._upto.setdefault(server, {})
                     reached = lease.incarnation, last(lease, server) if whole else 1
                     upto[lease.worker] = max(upto.get(lease.worker, (0, 0)), reached)
+        self._count(added)
+
+    def _count(self, added: Mapping[tuple[int, str], Iterable[tuple[int, int]]]) -> None:
         for key, ranges in added.items():
-            self._counted[key] = union(self._counted.get(key, ()), ranges)
+            self._counted[key] = joined(self._counted.get(key, EMPTY), ranges)
 
     def lost(
         self, server: int, servers: int, has: Mapping[WorkerId, LastPush], *, retrain: bool
@@ -76,8 +80,8 @@ class Settled:
     def _spans(self) -> list[tuple[int, Span]]:
         return [
             (epoch, Span(source, start, end))
-            for (epoch, source), ranges in self._counted.items()
-            for start, end in ranges
+            for (epoch, source), packed in self._counted.items()
+            for start, end in ranges_of(packed)
         ]
 
     def _differ(
@@ -101,11 +105,12 @@ class Settled:
     def begin(self, in_model: Iterable[Interval]) -> None:
         """The model is one that has this, and no push of this job."""
         self._counted, self._upto, self.differences = {}, {}, []
+        added: dict[tuple[int, str], list[tuple[int, int]]] = {}
         for each in in_model:
             if each.kind == "trained":
                 key = each.epoch, each.span.source
-                spans = ((each.span.start, each.span.end),)
-                self._counted[key] = union(self._counted.get(key, ()), spans)
+                added.setdefault(key, []).append((each.span.start, each.span.end))
+        self._count(added)
 
     def forget_pushes(self) -> None:
         """No push counts as applied by the servers that there are now."""
