@@ -67,7 +67,7 @@ FEED, RESTORE, CALLS = "feed", "restore", "calls"
 PATIENCE = {STORAGE: 3, FEED: 2, RESTORE: 2, CALLS: 2, HALF_SENT: 2, NO_ROOM: 2}
 """What is slow, fails for a while or is not there yet, and is no failure -> how often."""
 
-POINT_OF = {FEED: "feeding", RESTORE: "restoring"}
+POINTS_OF = {FEED: ("feeding",), RESTORE: ("server-started", "restoring", "log-replaying")}
 
 ELSEWHERE = ("batch-evaluated", "metrics-computed", "batch-predicted", "rows-assigned")
 """Points that these jobs never come to."""
@@ -169,7 +169,7 @@ def _slow(draw: random.Random, kind: str, when: When, config: JobConfig) -> Faul
         return Fault(NO_ROOM, (draw.choice((worker, server)),), when, seconds)
     if kind == CALLS:
         return Fault(HANG, (draw.choice((server, server, Party("master"))),), when, seconds)
-    when = dataclasses.replace(when, point=POINT_OF[kind])
+    when = dataclasses.replace(when, point=draw.choice(POINTS_OF[kind]))
     return Fault(HANG, (worker if kind == FEED else server,), when, seconds)
 
 

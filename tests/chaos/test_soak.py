@@ -11,12 +11,16 @@ soak = pytest.importorskip("benchmarks.soak")
 SEEDS = range(1, 41)
 
 
+def restores_slowly(fault):
+    return fault.kind == "hang" and fault.when.point in soak.POINTS_OF["restore"]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_makes_one_job_and_faults_of_its_processes(seed, tmp_path):
     config = soak.configuration(seed, tmp_path)
     faults = soak.faults_of(seed, 10, config)
     assert faults == soak.faults_of(seed, 10, config)
-    slow = sum(fault.when.point == "restoring" and fault.kind == "hang" for fault in faults)
+    slow = sum(map(restores_slowly, faults))
     assert len(faults) == 10 + slow
     there = {"worker": config.num_workers, "ps": config.num_ps, "master": 1, "job": 1}
     there |= {"data": 1, "checkpoints": 1}
@@ -50,7 +54,7 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
     assert kinds["changed"]
     assert kinds["fill", "ps"]
     assert kinds["cut", "worker"]
-    for each in ("feeding", "restoring", ""):
+    for each in ("feeding", *soak.POINTS_OF["restore"], ""):
         assert kinds["hang", each]
     for storage in ("data", "checkpoints"):
         for how in ("fail", "hang"):
@@ -75,7 +79,7 @@ def test_kinds_can_be_chosen(text, drawn):
         found |= {fault.kind for fault in faults}
         # Whoever is to restore slowly is killed for it, and nobody else is.
         assert text != "patience" or sum(fault.kind == "kill" for fault in faults) == sum(
-            fault.when.point == "restoring" for fault in faults
+            map(restores_slowly, faults)
         )
     assert found == drawn
 

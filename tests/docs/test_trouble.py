@@ -55,12 +55,26 @@ PROOFS = {
         "jobs/test_server_kill.py::"
         "test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew",
         "master/test_server_lifecycle.py::test_a_hung_server_is_killed_once_and_started_again",
+        "chaos/test_hooks.py::"
+        "test_a_process_that_answers_pings_only_handles_no_call_and_loses_none",
+    ],
+    "there is no room for a process that is to start, or start again": [
+        "master/test_runner.py::"
+        "test_a_process_without_room_waits_and_its_job_begins_when_there_is_some",
+        "jobs/test_count.py::test_storage_hangs_half_sent_requests_and_no_room_cost_time_only",
+    ],
+    "requests to a server are sent by half, and their senders stand still": [
+        "chaos/test_hooks.py::"
+        "test_half_sent_requests_leave_the_state_to_be_asked_for_and_end_with_their_sender",
+        "jobs/test_count.py::test_storage_hangs_half_sent_requests_and_no_room_cost_time_only",
     ],
     "the disk of the checkpoints is full, or their folder unwritable or gone": [
         "master/test_full_disk.py::"
         "test_a_checkpoint_without_room_is_refused_and_the_one_before_stays",
         "jobs/test_checkpoints.py::"
         "test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnings",
+        "jobs/test_count.py::"
+        "test_a_job_killed_whole_goes_on_with_other_numbers_of_servers_and_a_full_disk",
     ],
     "the master is killed": ["jobs/test_master_kill.py::test_kills_of_the_master_cost_nothing"],
     "the master and others die together": [
