@@ -12,6 +12,7 @@ with 1 if one has grown by more than 5% since the first tenth.
 from __future__ import annotations
 
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -201,6 +202,8 @@ def run(
     seconds: float,
 ) -> None:
     """Run so many tasks and print what they cost."""
+    # So that nothing is left behind then, either.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(dir=folder) as made:
         job = JobFolder(Path(made) / "job")
         job.path.mkdir()
