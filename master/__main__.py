@@ -44,6 +44,7 @@ from shoal.master.service import MasterService
 from shoal.master.witnesses import Witnesses, compare_files, told_before
 from shoal.proto import serving, transport
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.memory import share_heaps
 from shoal.proto.positions import position_json
 from shoal.proto.routing import Routing
 from shoal.wholefile import write_json
@@ -149,6 +150,7 @@ def run_job(
     Raises UserError if the job runs already, or the journal is damaged; OSError if the
     port is taken.
     """
+    share_heaps()
     with contextlib.ExitStack() as stack:
         if lock:
             stack.enter_context(locked(folder, config.job_name))

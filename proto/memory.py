@@ -18,6 +18,7 @@ from collections.abc import Callable
 _M_TRIM_THRESHOLD = -1
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 KEPT_BYTES = 1 << 30
 """Allocations below this come from the heap, and so much free heap is kept."""
@@ -28,6 +29,9 @@ MOST_MMAP_BYTES = 32 << 20
 GROWTH_BYTES = 64 << 20
 """The heap grows by this at a time."""
 
+HEAPS = 2
+"""Of all threads of a process that shares them."""
+
 
 def keep_freed_memory() -> bool:
     """Have malloc keep what was freed instead of giving it back to the kernel.
@@ -36,12 +40,26 @@ def keep_freed_memory() -> bool:
     pages anew each time. For the mains of servers and workers, whose messages are alike
     from one step to the next. Returns whether the C library took all settings.
     """
+    mallopt = _mallopt()
+    return mallopt is not None and _keep_with(mallopt)
+
+
+def share_heaps() -> bool:
+    """Have all threads of this process share two heaps instead of having one each.
+
+    For the main of the master: each of its threads now and then makes a snapshot of the job, and
+    each heap would keep the memory of the largest. Returns whether the C library took it.
+    """
+    mallopt = _mallopt()
+    return mallopt is not None and mallopt(_M_ARENA_MAX, HEAPS) == 1
+
+
+def _mallopt() -> Callable[[int, int], int] | None:
+    """The C library's; None where it has none (musl)."""
     if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # musl
-        return False
-    return _keep_with(mallopt)
+        return None
+    found: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
+    return found
 
 
 def _keep_with(mallopt: Callable[[int, int], int]) -> bool:

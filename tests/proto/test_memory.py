@@ -1,8 +1,12 @@
 """Bytes that are filled in place are whole, ordinary bytes."""
 
 import gc
+import os
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +33,42 @@ def test_a_view_keeps_its_bytes_alive():
     noise = [bytes(1 << 20) for _ in range(8)]
     assert (array == 7).all()
     assert noise
+
+
+THREADS = """
+import ctypes, sys, threading
+from shoal.proto.memory import share_heaps
+
+if sys.argv[1] == "shared":
+    assert share_heaps()
+together = threading.Barrier(12)
+
+def work():
+    together.wait()
+    kept = [bytes(1000) for _ in range(1000)]
+    together.wait()
+
+threads = [threading.Thread(target=work) for _ in range(12)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, stream)
+libc.fflush(stream)
+"""
+
+
+@pytest.mark.parametrize(("how", "few"), [("shared", True), ("each", False)])
+def test_threads_share_two_heaps_where_they_would_have_one_each(how, few):
+    command = [sys.executable, "-c", THREADS, how]
+    environment = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    ).stdout
+    assert (told.count("<heap nr=") <= memory.HEAPS) == few
 
 
 def test_the_setting_is_known_here():
