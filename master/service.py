@@ -115,7 +115,7 @@ class MasterService:
 
     def _worker_met(self, request: pb.WorkerMetRequest) -> pb.WorkerMetReply:
         server, told = ServerId(request.server), LastPush.from_message(request.acknowledged)
-        self._runner.apply(lambda job, now: job.worker_met(server, request.incarnation, told, now))
+        self._runner.answer(lambda job, now: job.worker_met(server, request.incarnation, told, now))
         return pb.WorkerMetReply()
 
     def _leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:

@@ -7,6 +7,7 @@ further dependency (grpc.health.v1.HealthCheckResponse: field 1, status, 1 for S
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -19,11 +20,14 @@ POOL = "experimental_thread_pool"
 
 
 def health_handler(pool: ThreadPoolExecutor) -> grpc.GenericRpcHandler:
-    """The handler of Check, whatever service is asked for. pool: the threads that answer."""
+    """The handler of Check, whatever service is asked for. pool: the threads that answer.
 
-    def serving(_request: bytes, _context: grpc.ServicerContext) -> bytes:
+    It does not wait for the request, which nobody has to be known to send.
+    """
+
+    def serving(_requests: Iterator[bytes], _context: grpc.ServicerContext) -> bytes:
         return SERVING
 
     vars(serving)[POOL] = pool
-    check = grpc.unary_unary_rpc_method_handler(serving)
+    check = grpc.stream_unary_rpc_method_handler(serving)
     return grpc.method_handlers_generic_handler(SERVICE, {"Check": check})

@@ -23,19 +23,28 @@ Reply = TypeVar("Reply", bound=Message | bytes)
 class Threads(enum.Enum):
     """Which of a server's threads handle a call.
 
-    Those of DATA may all be busy, or wait: for parts of a request, or for the LOG that another
-    server keeps. So calls of logs have their own; so have questions for the STATE of a server,
-    whose handlers never wait, since who does not answer them is taken for dead; and so have the
-    other calls of the master, for CONTROL, which may wait for pushes.
+    Those of DATA may all be busy, or wait for the LOG that another server keeps. So calls of logs
+    have their own; so have questions for the STATE of a process, whose handlers never wait, since
+    who does not answer them is taken for dead; and so have the calls that CONTROL a job, which may
+    wait for pushes or for a disk. Requests of data that come in PARTS, and answers that are a
+    STREAM, take as long as the other end lets them: they have their own, too.
     """
 
     DATA = "data"
     LOG = "log"
     STATE = "state"
     CONTROL = "control"
+    PARTS = "parts"
+    STREAM = "stream"
 
 
-THREADS = {Threads.LOG: 2, Threads.STATE: 2, Threads.CONTROL: 8}
+THREADS = {
+    Threads.LOG: 2,
+    Threads.STATE: 2,
+    Threads.CONTROL: 8,
+    Threads.PARTS: 4,
+    Threads.STREAM: 4,
+}
 """How many there are, but for those of data: whoever serves says their number."""
 
 
@@ -47,6 +56,7 @@ class Method(Generic[Request, Reply]):
     label: of a request of bytes, a small message that travels beside them; the handler gets
         (label, bytes). So bytes that came from elsewhere are passed on as they are.
     threads: which handle it.
+    large: its answers are, so that those that nobody has read yet are bounded.
     """
 
     service: str
@@ -56,6 +66,7 @@ class Method(Generic[Request, Reply]):
     streaming: bool = False
     label: type[Message] | None = None
     threads: Threads = Threads.DATA
+    large: bool = False
 
     @property
     def path(self) -> str:
@@ -68,9 +79,11 @@ MASTER = "shoal.v1.Master"
 
 REGISTER = Method(SERVER, "Register", pb.RegisterRequest, pb.RegisterReply)
 INITIALIZE_DENSE = Method(SERVER, "InitializeDense", bytes, bytes)
-PULL = Method(SERVER, "Pull", bytes, bytes)
+PULL = Method(SERVER, "Pull", bytes, bytes, large=True)
 PUSH = Method(SERVER, "Push", bytes, bytes)
-READ_TABLE = Method(SERVER, "ReadTable", pb.ReadTableRequest, bytes, streaming=True)
+READ_TABLE = Method(
+    SERVER, "ReadTable", pb.ReadTableRequest, bytes, streaming=True, threads=Threads.STREAM
+)
 ASSIGN_ROWS = Method(SERVER, "AssignRows", bytes, bytes)
 FENCE = Method(SERVER, "Fence", pb.FenceRequest, pb.FenceReply, threads=Threads.CONTROL)
 BEGIN_CHECKPOINT = Method(
@@ -114,12 +127,24 @@ SET_ROUTING = Method(
 STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus, threads=Threads.STATE)
 SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply, threads=Threads.STATE)
 
-GET_RESTORE = Method(MASTER, "GetRestore", pb.RestoreRequest, pb.RestoreReply)
-REGISTER_SERVER = Method(MASTER, "RegisterServer", pb.RegisterServerRequest, pb.RegisterServerReply)
-WORKER_MET = Method(MASTER, "WorkerMet", pb.WorkerMetRequest, pb.WorkerMetReply)
-LEAVE = Method(MASTER, "Leave", pb.LeaveRequest, pb.LeaveReply)
+GET_RESTORE = Method(
+    MASTER, "GetRestore", pb.RestoreRequest, pb.RestoreReply, threads=Threads.CONTROL
+)
+REGISTER_SERVER = Method(
+    MASTER,
+    "RegisterServer",
+    pb.RegisterServerRequest,
+    pb.RegisterServerReply,
+    threads=Threads.CONTROL,
+)
+WORKER_MET = Method(
+    MASTER, "WorkerMet", pb.WorkerMetRequest, pb.WorkerMetReply, threads=Threads.CONTROL
+)
+LEAVE = Method(MASTER, "Leave", pb.LeaveRequest, pb.LeaveReply, threads=Threads.CONTROL)
 REGISTER_WORKER = Method(MASTER, "RegisterWorker", pb.RegisterWorkerRequest, pb.RegisterWorkerReply)
-GET_ROUTING = Method(MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply)
+GET_ROUTING = Method(
+    MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply, threads=Threads.CONTROL
+)
 GET_TASK = Method(MASTER, "GetTask", pb.GetTaskRequest, pb.GetTaskReply)
 REPORT_CLOCK = Method(MASTER, "ReportClock", pb.ClockRequest, pb.ClockReply)
 JOIN_UPDATE = Method(MASTER, "JoinUpdate", pb.JoinUpdateRequest, pb.JoinUpdateReply)
@@ -127,7 +152,13 @@ OFFER_GRADIENT = Method(MASTER, "OfferGradient", pb.OfferGradientRequest, pb.Off
 HEARTBEAT = Method(MASTER, "Heartbeat", pb.HeartbeatRequest, pb.HeartbeatReply)
 REPORT_TASK = Method(MASTER, "ReportTask", pb.ReportTaskRequest, pb.ReportTaskReply)
 REPORT_FAILURE = Method(MASTER, "ReportFailure", pb.ReportFailureRequest, pb.ReportFailureReply)
-GET_JOB_STATUS = Method(MASTER, "GetJobStatus", pb.JobStatusRequest, pb.JobStatus)
-STOP_JOB = Method(MASTER, "StopJob", pb.StopJobRequest, pb.StopJobReply)
-AUDIT_JOB = Method(MASTER, "AuditJob", pb.AuditJobRequest, pb.AuditJobReply)
-SCALE_JOB = Method(MASTER, "ScaleJob", pb.ScaleJobRequest, pb.ScaleJobReply)
+GET_JOB_STATUS = Method(
+    MASTER, "GetJobStatus", pb.JobStatusRequest, pb.JobStatus, threads=Threads.STATE
+)
+STOP_JOB = Method(MASTER, "StopJob", pb.StopJobRequest, pb.StopJobReply, threads=Threads.CONTROL)
+AUDIT_JOB = Method(
+    MASTER, "AuditJob", pb.AuditJobRequest, pb.AuditJobReply, threads=Threads.CONTROL
+)
+SCALE_JOB = Method(
+    MASTER, "ScaleJob", pb.ScaleJobRequest, pb.ScaleJobReply, threads=Threads.CONTROL
+)

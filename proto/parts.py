@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -33,11 +34,17 @@ def cut(request: bytes) -> Iterator[bytes]:
         yield request[start : start + PART_BYTES]
 
 
-def join(parts: Iterator[bytes], limit: int) -> bytes:
+def join(
+    parts: Iterator[bytes],
+    limit: int,
+    room: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> bytes:
     """The request whose parts these are.
 
+    room: entered with the bytes of the whole while it is put together.
+
     Raises WireError(BAD_REQUEST) if they are fewer or more bytes than were announced, or
-    more than `limit`.
+    more than `limit`; what `room` raises.
     """
     first = next(parts, b"")
     if len(first) < _TOTAL.size:
@@ -45,10 +52,15 @@ def join(parts: Iterator[bytes], limit: int) -> bytes:
     (total,) = _TOTAL.unpack_from(first)
     if total > limit:
         raise WireError(pb.BAD_REQUEST, f"a request of {total} bytes; at most {limit} are taken")
+    with room(total):
+        return _filled(total, itertools.chain([first[_TOTAL.size :]], parts))
+
+
+def _filled(total: int, parts: Iterable[bytes]) -> bytes:
     whole, view = unfilled_bytes(total)
     target = np.frombuffer(view, np.uint8)
     filled = 0
-    for part in itertools.chain([first[_TOTAL.size :]], parts):
+    for part in parts:
         end = filled + len(part)
         if end > total:
             raise WireError(pb.BAD_REQUEST, f"a request of {total} bytes came with more")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -30,6 +31,7 @@ from shoal.proto.transport import (
     deserializer,
     serialize,
 )
+from shoal.proto.watch import WATCH
 
 DEFAULT_DEADLINE = 60.0
 """Seconds one attempt of a call may take."""
@@ -37,7 +39,15 @@ DEFAULT_DEADLINE = 60.0
 DEFAULT_PATIENCE = 120.0
 """Seconds during which an unreachable peer is tried again."""
 
-RETRYABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+RETRYABLE = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        # By the peer, which ends or has waited too long for the rest of a request: what is
+        # cancelled here is another exception.
+        grpc.StatusCode.CANCELLED,
+    }
+)
 
 
 def _give_up(late: threading.Event, call: grpc.Call) -> None:
@@ -221,18 +231,14 @@ class Connection:
             while True:
                 # gRPC's own timeout would be one of the whole stream.
                 late = threading.Event()
-                timer = threading.Timer(self.deadline, _give_up, (late, answers))
-                timer.daemon = True
-                timer.start()
                 try:
-                    answer = next(answers, None)
+                    with WATCH.within(self.deadline, partial(_give_up, late, answers)):
+                        answer = next(answers, None)
                 except grpc.RpcError as error:
                     if late.is_set():
                         reason = f"no answer for {self.deadline:g} s"
                         raise PeerUnavailableError(self.address, method.name, reason) from error
                     raise self._translate(method, error) from error
-                finally:
-                    timer.cancel()
                 if answer is None:
                     return
                 yield answer
@@ -260,7 +266,7 @@ class Connection:
             if key == ERROR_METADATA:
                 detail = pb.ErrorDetail.FromString(value)
                 return WireError(detail.kind, detail.message)
-        if error.code() in RETRYABLE or error.code() == grpc.StatusCode.CANCELLED:
+        if error.code() in RETRYABLE:
             return PeerUnavailableError(self.address, method.name, error.details() or "no answer")
         return RuntimeError(
             f"{method.name} at {self.address} failed: {error.code().name}: {error.details()}"

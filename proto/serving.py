@@ -1,28 +1,29 @@
 """Serving: a gRPC server of handlers, and how their errors go back.
 
-Owns threads, and refusing calls that were meant for another process. Does not know what
-any call means.
+Owns threads, and refusing calls that were meant for another process, before anything of their
+requests is read. Does not know what any call means. Reading a request is receiving.py's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from shoal.proto import faults, parts
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.budget import Budget
 from shoal.proto.errors import STATUS_CODES, WireError
 from shoal.proto.health import POOL, health_handler
 from shoal.proto.methods import THREADS, Method, Threads
 from shoal.proto.pools import NO_THREAD, started_pool
+from shoal.proto.receiving import Receiver
 from shoal.proto.transport import (
     ERROR_METADATA,
     LABEL_METADATA,
-    MAXIMUM_MESSAGE_BYTES,
     PARTS_SUFFIX,
     PEER_METADATA,
     SERVER_OPTIONS,
@@ -34,6 +35,10 @@ logger = logging.getLogger(__name__)
 
 MAXIMUM_ERROR_BYTES = 1 << 10
 """Of an error's text on the wire. It travels twice, in metadata of which gRPC takes 8 KiB."""
+
+ANSWER_BYTES = 256 << 20
+"""Of answers of data that wait for their callers to read them. While there are so many, calls
+that would make more are told to come again."""
 
 Handlers = Mapping[Method[Any, Any], Callable[[Any], Any]]
 
@@ -60,16 +65,13 @@ def _abort_bug(method: Method[Any, Any], context: grpc.ServicerContext, error: E
     context.abort(grpc.StatusCode.UNKNOWN, _shortened(f"{type(error).__name__}: {error}"))
 
 
-def _check_peer(name: str, context: grpc.ServicerContext) -> None:
-    """Raises WireError(WRONG_PEER) for a call that was meant for another than `name`."""
-    if not name:
-        return
-    meant = next(
-        (value for key, value in context.invocation_metadata() if key == PEER_METADATA), None
-    )
-    if meant != name:
-        meant_for = f"for {meant}" if meant else "without a job's token"
-        raise WireError(pb.WRONG_PEER, f"this is {name}, the call was {meant_for}")
+def _refusal(name: str, metadata: Sequence[tuple[str, str | bytes]]) -> WireError | None:
+    """Why a call with this metadata was meant for another than `name`; None if it was not."""
+    meant = next((value for key, value in metadata if key == PEER_METADATA), None)
+    if not name or meant == name:
+        return None
+    meant_for = f"for {meant!s}" if meant else "without a job's token"
+    return WireError(pb.WRONG_PEER, f"this is {name}, the call was {meant_for}")
 
 
 def _label(kind: type[Message], context: grpc.ServicerContext) -> Message:
@@ -83,47 +85,84 @@ def _label(kind: type[Message], context: grpc.ServicerContext) -> Message:
     raise WireError(pb.BAD_REQUEST, f"the call has no label, which is to be a {kind.__name__}")
 
 
-def _guard(
-    method: Method[Any, Any], handler: Callable[[Any], Any], name: str
-) -> Callable[..., Any]:
-    """The gRPC-facing form of a handler: errors translated, bugs logged whole."""
+class _Guard:
+    """The gRPC-facing forms of handlers: errors translated, bugs logged whole.
 
-    def unary(request: Any, context: grpc.ServicerContext) -> Any:
-        faults.before_call()
-        try:
-            _check_peer(name, context)
-            if method.label is not None:
-                return handler((_label(method.label, context), request))
-            return handler(request)
-        except WireError as error:
-            _abort(context, error)
-        except Exception as error:
-            _abort_bug(method, context, error)
+    All take their request as gRPC gives a stream of requests: so a thread that waits for one can
+    be called off. On the wire one request looks alike either way.
+    """
 
-    def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-        faults.before_call()
-        try:
-            _check_peer(name, context)
-            yield from handler(request)
-        except WireError as error:
-            _abort(context, error)
-        except Exception as error:
-            _abort_bug(method, context, error)
+    def __init__(self) -> None:
+        self._receiver = Receiver()
+        self._answers = Budget("answers that nobody has read yet", ANSWER_BYTES)
 
-    return stream if method.streaming else unary
+    def unary(
+        self, method: Method[Any, Any], handler: Callable[[Any], Any], *, in_parts: bool
+    ) -> Callable[..., Any]:
+        """Of a method with one answer. in_parts: its request comes in parts."""
+
+        def unary(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            faults.before_call()
+            try:
+                receive = self._receiver.joined if in_parts else self._receiver.whole
+                request = receive(method, requests, context)
+                if method.large:
+                    self._answers.check()
+                if method.label is not None:
+                    request = _label(method.label, context), request
+                answer = handler(request)
+            except WireError as error:
+                _abort(context, error)
+            except grpc.RpcError:
+                raise  # gRPC's own: the caller is gone
+            except Exception as error:
+                _abort_bug(method, context, error)
+            if method.large:
+                self._answers.hold(len(answer))
+                if not context.add_callback(lambda: self._answers.free(len(answer))):
+                    self._answers.free(len(answer))  # the caller is gone already
+            return answer
+
+        return unary
+
+    def stream(self, method: Method[Any, Any], handler: Callable[[Any], Any]) -> Callable[..., Any]:
+        """Of a method that answers with a stream."""
+
+        def stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            faults.before_call()
+            try:
+                yield from handler(self._receiver.whole(method, requests, context))
+            except WireError as error:
+                _abort(context, error)
+            except grpc.RpcError:
+                raise
+            except Exception as error:
+                _abort_bug(method, context, error)
+
+        return stream
 
 
-def _joined(handler: Callable[[bytes, grpc.ServicerContext], bytes]) -> Callable[..., bytes]:
-    """The form of a guarded handler that takes its request in parts."""
+class _Calls(grpc.GenericRpcHandler):
+    """The calls of the process `name`; those meant for another are refused unread."""
 
-    def joined(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        try:
-            request = parts.join(requests, MAXIMUM_MESSAGE_BYTES)
-        except WireError as error:
-            _abort(context, error)
-        return handler(request, context)
+    def __init__(self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler]) -> None:
+        """handlers: by path. name: "" takes every call."""
+        self._name = name
+        self._handlers = handlers
+        self._refusing = started_pool(1, "rpc-refusals")
 
-    return joined
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """The handler of a call, as gRPC asks for it before it reads anything of the request."""
+        handler = self._handlers.get(details.method)
+        refused = handler and _refusal(self._name, details.invocation_metadata or ())
+        if not refused:
+            return handler
+
+        def refuse(_requests: Iterator[bytes], context: grpc.ServicerContext) -> None:
+            _abort(context, refused)
+
+        vars(refuse)[POOL] = self._refusing
+        return grpc.stream_unary_rpc_method_handler(refuse)
 
 
 def serve(
@@ -140,39 +179,35 @@ def serve(
 
     Raises OSError if the address cannot be bound, or there are not threads enough.
     """
-    services: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
-    guarded: Callable[..., Any]
-    joined: Callable[..., Any]
+    guard = _Guard()
+    methods_in_parts = [each for each in handlers if each.request is bytes and not each.streaming]
     pools = {
         kind: started_pool(count, f"rpc-{kind.value}")
         for kind, count in THREADS.items()
-        if kind == Threads.STATE or any(method.threads == kind for method in handlers)
+        if kind in {Threads.STATE, *(method.threads for method in handlers)}
+        or (kind == Threads.PARTS and methods_in_parts)
     }
+    of_grpc: dict[str, grpc.RpcMethodHandler] = {}
+
+    def add(path: str, make: Any, handler: Callable[..., Any], kind: Threads, read: Any) -> None:
+        if kind in pools:
+            vars(handler)[POOL] = pools[kind]
+        of_grpc[path] = make(handler, request_deserializer=read, response_serializer=serialize)
+
     for method, handler in handlers.items():
-        make = (
-            grpc.unary_stream_rpc_method_handler
-            if method.streaming
-            else grpc.unary_unary_rpc_method_handler
-        )
-        own = services.setdefault(method.service, {})
-        guarded = _guard(method, handler, name)
-        joined = _joined(guarded)
-        if method.threads in pools:
-            for each in (guarded, joined):
-                vars(each)[POOL] = pools[method.threads]
-        own[method.name] = make(
-            guarded,
-            request_deserializer=deserializer(method.request),
-            response_serializer=serialize,
-        )
-        if method.request is bytes and not method.streaming:
-            own[method.name + PARTS_SUFFIX] = grpc.stream_unary_rpc_method_handler(
-                joined, response_serializer=serialize
-            )
+        read = deserializer(method.request)
+        if method.streaming:
+            make, guarded = grpc.stream_stream_rpc_method_handler, guard.stream(method, handler)
+        else:
+            make = grpc.stream_unary_rpc_method_handler
+            guarded = guard.unary(method, handler, in_parts=False)
+        add(method.path, make, guarded, method.threads, read)
+        if method in methods_in_parts:
+            joined = guard.unary(method, handler, in_parts=True)
+            kind = Threads.PARTS if method.threads == Threads.DATA else method.threads
+            add(method.path + PARTS_SUFFIX, make, joined, kind, None)
     server = grpc.server(started_pool(threads, "rpc"), options=SERVER_OPTIONS)
-    for service, methods in services.items():
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
-    server.add_generic_rpc_handlers((health_handler(pools[Threads.STATE]),))
+    server.add_generic_rpc_handlers((_Calls(name, of_grpc), health_handler(pools[Threads.STATE])))
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:

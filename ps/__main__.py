@@ -7,6 +7,7 @@ are in service.py.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -40,6 +41,16 @@ LOOK_SECONDS = 1.0
 """Between looks whether the master is there, which asks about once a second."""
 
 
+LEAST_CALLS, MOST_CALLS = 8, 32
+"""Handled at once: pushes wait for the log that another server keeps, so more than cores; and
+each holds its frame and its answer in memory."""
+
+
+def calls_at_once() -> int:
+    """Threads for the workers' calls on this machine."""
+    return max(LEAST_CALLS, min(MOST_CALLS, 2 * len(os.sched_getaffinity(0))))
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", required=True, help="The job's job.json.")
 @click.option("--index", required=True, type=click.IntRange(0), help="Which server this is.")
@@ -62,7 +73,12 @@ LOOK_SECONDS = 1.0
     type=click.FloatRange(0),
     help="Seconds after SIGTERM until it is killed, for a checkpoint.",
 )
-@click.option("--threads", default=8, type=click.IntRange(1), help="Calls handled at once.")
+@click.option(
+    "--threads",
+    default=None,
+    type=click.IntRange(1),
+    help="Calls of workers handled at once. Default: by the number of cores.",
+)
 def main(
     config: str,
     index: int,
@@ -71,7 +87,7 @@ def main(
     address: str,
     advertise: str,
     grace: float,
-    threads: int,
+    threads: int | None,
 ) -> None:
     """One parameter server of a shoal job. Started by the job's master."""
     try:
@@ -108,7 +124,8 @@ def main(
                 server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
             restored = _restore(server, index, incarnation, connection)
         name = transport.peer_name(job.token, "ps", index)
-        grpc_server, port = serving.serve(server.handlers(), address, threads, name)
+        served = server.handlers()
+        grpc_server, port = serving.serve(served, address, threads or calls_at_once(), name)
         logger.info("listening on %s:%d", host, port)
         if connection is not None:
             request = pb.RegisterServerRequest(

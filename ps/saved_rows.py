@@ -45,8 +45,6 @@ class SavedRows:
             self._thread = threading.Thread(target=self._read, args=(spec,), name="saved-rows")
             self._thread.daemon = True
             self._thread.start()
-        # Most are there within moments: nobody has to ask twice.
-        self._thread.join(0.2)
         if self._problem:
             raise WireError(pb.CHECKPOINT_FAILED, self._problem)
         if self._model is None:

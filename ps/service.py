@@ -78,7 +78,7 @@ class ParameterServer:
         self.stopped = threading.Event()
         # Set when it is told to end while it serves a job.
         self.leaving = threading.Event()
-        # Set by every question for the status, which the master asks all the time.
+        # Set by every call of the master, which asks for the status all the time.
         self.asked = threading.Event()
         self.seen = Seen()
         self._pushes = PushRegister()
@@ -116,17 +116,17 @@ class ParameterServer:
             methods.PUSH: self._when_ready(self.push),
             methods.READ_TABLE: self.read_table,
             methods.ASSIGN_ROWS: self.assign_rows,
-            methods.FENCE: self.fence,
-            methods.APPLY_UPDATE: self.apply_update,
-            methods.BEGIN_CHECKPOINT: self._shares.begin,
-            methods.WRITE_SHARE: self._shares.write,
-            methods.DROP_CHECKPOINT: self._shares.drop,
-            methods.COMPLETE_CHECKPOINT: self._shares.complete,
+            methods.FENCE: self._of_master(self.fence),
+            methods.APPLY_UPDATE: self._of_master(self.apply_update),
+            methods.BEGIN_CHECKPOINT: self._of_master(self._shares.begin),
+            methods.WRITE_SHARE: self._of_master(self._shares.write),
+            methods.DROP_CHECKPOINT: self._of_master(self._shares.drop),
+            methods.COMPLETE_CHECKPOINT: self._of_master(self._shares.complete),
             methods.BEGIN_LOG: self.held_logs.begin,
             methods.APPEND_LOG: self.held_logs.append,
             methods.DROP_LOG: self.held_logs.drop,
             methods.TAKE_LOG: self.held_logs.take,
-            methods.SET_ROUTING: self.ownership.set_routing,
+            methods.SET_ROUTING: self._of_master(self.ownership.set_routing),
             methods.STATUS: self.status,
             methods.SHUTDOWN: self.shutdown,
         }
@@ -329,6 +329,13 @@ class ParameterServer:
     def close(self) -> None:
         """Take no more pushes; their senders wait for the next incarnation."""
         self._pushes.close()
+
+    def _of_master(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def heard(request: Any) -> Any:
+            self.asked.set()
+            return handler(request)
+
+        return heard
 
     def _when_ready(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def checked(request: Any) -> Any:

@@ -400,3 +400,18 @@ def test_an_onlooker_is_no_sign_of_a_master():
     assert not server.asked.is_set()
     server.status(pb.ServerStatusRequest())
     assert server.asked.is_set()
+
+
+def test_any_call_of_the_master_says_that_there_is_one():
+    server = ParameterServer(0, Routing.even(1))
+    handlers = server.handlers()
+    for method, request in (
+        (methods.FENCE, pb.FenceRequest()),
+        (methods.DROP_CHECKPOINT, pb.DropCheckpointRequest()),
+        (methods.COMPLETE_CHECKPOINT, pb.CompleteCheckpointRequest()),
+        (methods.SET_ROUTING, Routing.even(1, epoch=2).to_message()),
+    ):
+        assert not server.asked.is_set()
+        handlers[method](request)
+        assert server.asked.is_set()
+        server.asked.clear()

@@ -1,0 +1,64 @@
+"""What takes too long is called off: one thread looks after everything that is waited for.
+
+A timer a call, which is a thread a call, costs more than most calls do. Owns the looking; how
+long each may take is for others to say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LOOK_SECONDS = 0.2
+"""Between two looks, by so much a waiting may end late."""
+
+
+class Watch:
+    """Calls off what takes too long, from a thread of its own. Shared by threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._numbers = itertools.count()
+        # By number: until when it may take, and what calls it off.
+        self._waiting: dict[int, tuple[float, Callable[[], object]]] = {}
+        self._thread: threading.Thread | None = None
+        self._idle = False
+
+    @contextmanager
+    def within(self, seconds: float, give_up: Callable[[], object]) -> Iterator[None]:
+        """Have `give_up` called, once, if the body takes longer than `seconds`."""
+        number = next(self._numbers)
+        with self._changed:
+            self._waiting[number] = time.monotonic() + seconds, give_up
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+                self._thread.start()
+            elif self._idle:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiting.pop(number, None)
+
+    def _look(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    self._idle = True
+                    self._changed.wait()
+                self._idle = False
+                now = time.monotonic()
+                late = [(n, each) for n, (end, each) in self._waiting.items() if now > end]
+                for number, _ in late:
+                    del self._waiting[number]
+            for _, give_up in late:
+                give_up()
+            time.sleep(LOOK_SECONDS)
+
+
+WATCH = Watch()
+"""That of this process."""
