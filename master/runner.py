@@ -22,6 +22,7 @@ from shoal.errors import UserError
 from shoal.master.applied import AppliedPush, LastPush
 from shoal.master.delayed import DelayedStarts
 from shoal.master.failures import Failure
+from shoal.master.fences import Fences
 from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.instructions import (
     AdoptProcess,
@@ -38,7 +39,8 @@ from shoal.master.instructions import (
 from shoal.master.job import Job
 from shoal.master.journal import JournalError, StalledError
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
-from shoal.master.servers import ServerConnections
+from shoal.master.membership import ProcessState, ServerSlot
+from shoal.master.servers import Place, ServerConnections
 from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.master.status import position
 from shoal.master.update_thread import UpdateThread
@@ -100,6 +102,11 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
         job.protection_changed(server, absences, seconds, status.unprotected, now)
 
 
+def _place(slot: ServerSlot) -> Place:
+    here = slot.state == ProcessState.ALIVE
+    return Place(slot.address, slot.incarnation if here else None)
+
+
 def _start_of(server: ServerId, job: Job, now: float) -> Start:
     del now
     return Start(server, job.members.servers[server].incarnation)
@@ -143,6 +150,7 @@ class Runner:
         self._taker = CheckpointTaker(job.config, self._servers)
         self._ending = threading.Event()
         self._updates = UpdateThread(self._ending)
+        self._fences = Fences(self._servers, self._places, self._fenced, self._fencing_failed)
 
     def post(self, event: LauncherEvent) -> None:
         """Take a launcher's event, from any thread."""
@@ -238,6 +246,7 @@ class Runner:
             launcher.end(launcher.running(), GRACE_SECONDS)
             threads.shutdown(cancel_futures=True)
             self._updates.close()
+            self._fences.close()
             if poller.ident is not None:
                 poller.join()
             self._servers.close()
@@ -322,7 +331,7 @@ class Runner:
             case KillProcess(start):
                 launcher.kill(start)
             case FenceWorker():
-                threads.submit(self._fence, instruction)
+                self._fences.submit(instruction)
             case ApplyUpdate(update):
                 self._updates.submit(partial(self._apply_update, update))
             case TakeCheckpoint(final):
@@ -347,7 +356,7 @@ class Runner:
     def _take_checkpoint(self, final: bool) -> None:
         try:
             self.apply(lambda job, now: job.checkpoint_begun(now))
-            taken = self._taker.take(self._addresses(), self._fixed, self._undisturbed)
+            taken = self._taker.take(self._places(), self._fixed, self._undisturbed)
         except Exception as error:
             if not isinstance(error, TakingError):
                 logger.exception("taking a checkpoint failed")
@@ -358,8 +367,8 @@ class Runner:
             self.apply(lambda job, now: job.checkpoint_taken(taken, final, now))
             if self._job.config.durability == "log":
                 # Not before whoever restores is told of it.
-                for server, address in self._addresses().items():
-                    self._servers.complete_checkpoint(server, address, taken.number, taken.nonce)
+                for server, place in self._places().items():
+                    self._servers.complete_checkpoint(server, place, taken.number, taken.nonce)
 
     def _fixed(self) -> dict[str, Any]:
         return self.apply(_fixed) | {"journal": position_json(self.position())}
@@ -380,15 +389,15 @@ class Runner:
             found = self._taker.found()
             self.apply(lambda job, _: job.checkpoints.found(found))
 
-    def _addresses(self) -> dict[ServerId, str]:
-        """The servers that have registered, and where."""
+    def _places(self) -> dict[ServerId, Place]:
+        """Where all servers are, or were last."""
         return self.apply(
-            lambda job, _: {slot.id: slot.address for slot in job.members.servers.values()}
+            lambda job, _: {each.id: _place(each) for each in job.members.servers.values()}
         )
 
     def _apply_update(self, update: Update) -> None:
         try:
-            version = self._servers.apply_update(self._addresses(), update)
+            version = self._servers.apply_update(self._places(), update)
             self.apply(lambda job, now: job.update_applied(update.number, version, now))
         except Exception as error:
             logger.exception("update %d failed", update.number)
@@ -397,42 +406,33 @@ class Runner:
             self.apply(lambda job, now: job.fail(failure, now))
 
     def _confirm(self) -> None:
-        addresses = self._addresses()
+        places = self._places()
         has: dict[ServerId, tuple[LastPush, ...]] = {}
-        for server, status in self._servers.statuses(addresses, self.position(), pushes=True):
+        for server, status in self._servers.statuses(places, self.position(), pushes=True):
             has[server] = tuple(map(LastPush.from_message, status.has))
-        if len(has) < len(addresses):
+        if len(has) < len(places):
             self._ending.wait(TICK_SECONDS)
-        told = [has.get(server) for server in addresses]
+        told = [has.get(server) for server in places]
         self.apply(lambda job, now: job.servers_confirmed(told, now))
 
-    def _fence(self, fence: FenceWorker) -> None:
+    def _fenced(self, fence: FenceWorker, pushes: list[AppliedPush]) -> None:
         worker, incarnation = fence.worker, fence.incarnation
-        try:
-            pushes = [self._fence_at(server, fence) for server in self._addresses()]
-            self.apply(lambda job, now: job.fenced(worker, incarnation, pushes, now))
-        except Exception as error:
-            logger.exception("fencing %s failed", worker)
-            failure = Failure.internal(f"fencing {worker} failed: {error}", traceback.format_exc())
-            self.apply(lambda job, now: job.fail(failure, now))
+        self.apply(lambda job, now: job.fenced(worker, incarnation, pushes, now))
 
-    def _fence_at(self, server: ServerId, fence: FenceWorker) -> AppliedPush | None:
-        """Fence a worker at one server, which may be started again meanwhile."""
-        give_up = time.monotonic() + self._job.config.server_patience_seconds
-        while True:
-            address = self._addresses()[server]
-            if not address:
-                return AppliedPush(0, 0, 0)  # it has never had a push
-            push = self._servers.fence(server, address, fence)
-            if push is not None or time.monotonic() > give_up or self._ending.wait(0.2):
-                return push
+    def _fencing_failed(self, error: Exception) -> None:
+        if self._ending.is_set():
+            return
+        logger.error("fencing a worker failed", exc_info=error)
+        failure = Failure.internal(f"fencing a worker failed: {error}", traceback.format_exc())
+        with contextlib.suppress(JournalError):  # which has ended the job
+            self.apply(lambda job, now: job.fail(failure, now))
 
     def _poll(self) -> None:
         while not self._ending.wait(POLL_SECONDS):
             self._poll_once()
 
     def _poll_once(self) -> None:
-        there = {server: address for server, address in self._addresses().items() if address}
+        there = {server: place for server, place in self._places().items() if place.address}
         for server, status in self._servers.statuses(there, self.position()):
             start = self.look(partial(_start_of, server))
             with contextlib.suppress(WireError):  # then the job has failed
@@ -448,11 +448,11 @@ class Runner:
         launcher.end(workers, GRACE_SECONDS)
         self._poll_once()
         servers = [s for s in launcher.running() if isinstance(s.process, ServerId)]
-        addresses = self._addresses()
+        places = self._places()
         for start in servers:
             assert isinstance(start.process, ServerId)
-            if address := addresses[start.process]:
-                self._servers.shut_down(start.process, address, f"the job has {phase.state}")
+            if (place := places[start.process]).address:
+                self._servers.shut_down(start.process, place, f"the job has {phase.state}")
         if phase.complete:
             launcher.wait_gone(servers, GRACE_SECONDS)
         launcher.end(servers, GRACE_SECONDS)

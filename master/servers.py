@@ -1,6 +1,7 @@
-"""The master's own calls to the parameter servers: status, fences, checkpoints, updates.
+"""The master's own calls to the parameter servers: status, checkpoints, updates.
 
-Owns the connections. When to call, and what an answer means, is others' to say.
+Owns the connections; the calls of fences are fences.py's. When to call, and what an answer means,
+is others' to say.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from shoal.master.applied import AppliedPush
 from shoal.master.ids import ServerId
-from shoal.master.instructions import FenceWorker
 from shoal.master.updates import Gradient, Update
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -42,27 +42,51 @@ SHUTDOWN_DEADLINE = 2.0
 """Seconds; a server that does not answer gets a signal."""
 
 
+class Place(NamedTuple):
+    """Where a server is, or was last: "" if it never was anywhere.
+
+    incarnation: that has registered there; None while the server is not there.
+    """
+
+    address: str
+    incarnation: int | None
+
+    @property
+    def here(self) -> bool:
+        """Whether it has registered, and is not known to be dead."""
+        return self.incarnation is not None
+
+
 class ServerConnections:
-    """Connections by server, opened on first use; shared by threads. token: of the job."""
+    """Connections by server, opened on first use; shared by threads. token: of the job.
+
+    Each incarnation of a server has one of its own, also at the same address: that may be a name,
+    for which gRPC looks seldom after it was not found, and it would be without a connection for
+    half a minute after the server is back.
+    """
 
     def __init__(self, token: str) -> None:
         self._token = token
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._connections: dict[ServerId, Connection] = {}
+        self._connections: dict[ServerId, tuple[int, Connection]] = {}
 
-    def _connection(self, server: ServerId, address: str) -> Connection:
+    def connection(self, server: ServerId, place: Place) -> Connection:
+        """That of the newest incarnation of a server, which is at a place."""
         with self._lock:
-            connection = self._connections.get(server)
-            if connection is None or connection.address != address:
-                if connection is not None:
-                    connection.close()
-                connection = Connection(
-                    address,
-                    cancelled=self._closing,
-                    peer=peer_name(self._token, server.role, server.index),
-                )
-                self._connections[server] = connection
+            newest, connection = self._connections.get(server, (-1, None))
+            # Of a caller that has not heard of the newest one yet, too.
+            incarnation = newest if place.incarnation is None else place.incarnation
+            if connection is not None:
+                if incarnation <= newest:
+                    return connection
+                connection.close()
+            connection = Connection(
+                place.address,
+                cancelled=self._closing,
+                peer=peer_name(self._token, server.role, server.index),
+            )
+            self._connections[server] = incarnation, connection
             return connection
 
     def give_up_waiting(self) -> None:
@@ -73,14 +97,14 @@ class ServerConnections:
         """Close all connections."""
         self._closing.set()
         with self._lock:
-            for connection in self._connections.values():
+            for _, connection in self._connections.values():
                 connection.close()
             self._connections.clear()
 
     def _call_once(
         self,
         server: ServerId,
-        address: str,
+        place: Place,
         method: Method[Request, Reply],
         request: Request,
         deadline: float,
@@ -89,12 +113,12 @@ class ServerConnections:
 
         Raises WireError, PeerUnavailableError.
         """
-        connection = self._connection(server, address)
+        connection = self.connection(server, place)
         return connection.call(method, request, deadline=deadline, patience=0.0)
 
     def statuses(
         self,
-        addresses: Mapping[ServerId, str],
+        places: Mapping[ServerId, Place],
         journal: pb.JournalPosition,
         *,
         pushes: bool = False,
@@ -104,8 +128,8 @@ class ServerConnections:
         journal: how far it is, which they are told. pushes: they say also which they have.
         """
         asked = []
-        for server, address in addresses.items():
-            connection = self._connection(server, address)
+        for server, place in places.items():
+            connection = self.connection(server, place)
             with contextlib.suppress(PeerUnavailableError):  # closed, as the job ends
                 request = pb.ServerStatusRequest(journal=journal, pushes=pushes)
                 answer = connection.start(methods.STATUS, request, STATUS_DEADLINE)
@@ -116,53 +140,39 @@ class ServerConnections:
             except (PeerUnavailableError, WireError) as error:
                 logger.debug("no status of %s: %s", server, error)
 
-    def fence(self, server: ServerId, address: str, fence: FenceWorker) -> AppliedPush | None:
-        """Have a server refuse a worker; returns its last push there, None if unreachable."""
-        request = pb.FenceRequest(
-            worker=fence.worker.index, incarnation=fence.incarnation, kept=fence.kept
-        )
-        try:
-            reply = self._call_once(server, address, methods.FENCE, request, FENCE_DEADLINE)
-        except (PeerUnavailableError, WireError) as error:
-            logger.warning("%s could not be told that %s is dead: %s", server, fence.worker, error)
-            return None
-        return AppliedPush(reply.sequence, reply.task, reply.records_done)
-
-    def begin_checkpoint(self, server: ServerId, address: str, number: int, nonce: str) -> None:
+    def begin_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Have a server fix what it holds. Raises WireError, PeerUnavailableError."""
         request = pb.BeginCheckpointRequest(number=number, nonce=nonce)
-        self._call_once(server, address, methods.BEGIN_CHECKPOINT, request, BEGIN_DEADLINE)
+        self._call_once(server, place, methods.BEGIN_CHECKPOINT, request, BEGIN_DEADLINE)
 
     def write_share(
-        self, server: ServerId, address: str, number: int, nonce: str, root: str
+        self, server: ServerId, place: Place, number: int, nonce: str, root: str
     ) -> str:
         """Have a server write what it fixed; returns JSON for the manifest.
 
         Raises WireError, PeerUnavailableError.
         """
         request = pb.WriteShareRequest(number=number, nonce=nonce, root=root)
-        reply = self._call_once(server, address, methods.WRITE_SHARE, request, WRITE_DEADLINE)
+        reply = self._call_once(server, place, methods.WRITE_SHARE, request, WRITE_DEADLINE)
         return reply.share
 
-    def complete_checkpoint(self, server: ServerId, address: str, number: int, nonce: str) -> None:
+    def complete_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Tell a server that a checkpoint is complete; the next one's word will do as well."""
         request = pb.CompleteCheckpointRequest(number=number, nonce=nonce)
         try:
-            self._call_once(
-                server, address, methods.COMPLETE_CHECKPOINT, request, COMPLETE_DEADLINE
-            )
+            self._call_once(server, place, methods.COMPLETE_CHECKPOINT, request, COMPLETE_DEADLINE)
         except (PeerUnavailableError, WireError) as error:
             logger.debug("%s was not told of checkpoint %d: %s", server, number, error)
 
-    def drop_checkpoint(self, server: ServerId, address: str, number: int, nonce: str) -> None:
+    def drop_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Have a server give a checkpoint up; one that does not answer does so by itself."""
         request = pb.DropCheckpointRequest(number=number, nonce=nonce)
         try:
-            self._call_once(server, address, methods.DROP_CHECKPOINT, request, SHUTDOWN_DEADLINE)
+            self._call_once(server, place, methods.DROP_CHECKPOINT, request, SHUTDOWN_DEADLINE)
         except (PeerUnavailableError, WireError) as error:
             logger.debug("%s was not told to drop checkpoint %d: %s", server, number, error)
 
-    def apply_update(self, addresses: Mapping[ServerId, str], update: Update) -> int:
+    def apply_update(self, places: Mapping[ServerId, Place], update: Update) -> int:
         """Have every server apply an update of --sync; returns the highest version.
 
         Raises PeerUnavailableError or WireError if one cannot.
@@ -172,7 +182,7 @@ class ServerConnections:
             gradients=map(_gradient_id, update.gradients),
             dropped=map(_gradient_id, update.dropped),
         )
-        connections = [self._connection(*each) for each in addresses.items()]
+        connections = [self.connection(*each) for each in places.items()]
         answers = [each.start(methods.APPLY_UPDATE, request) for each in connections]
         replies = [
             connection.finish(methods.APPLY_UPDATE, request, answer)
@@ -180,11 +190,11 @@ class ServerConnections:
         ]
         return max(reply.version for reply in replies)
 
-    def shut_down(self, server: ServerId, address: str, reason: str) -> None:
+    def shut_down(self, server: ServerId, place: Place, reason: str) -> None:
         """Ask a server to end; one that does not answer is left to the launcher."""
         request = pb.ShutdownRequest(reason=reason)
         try:
-            self._call_once(server, address, methods.SHUTDOWN, request, SHUTDOWN_DEADLINE)
+            self._call_once(server, place, methods.SHUTDOWN, request, SHUTDOWN_DEADLINE)
         except (PeerUnavailableError, WireError) as error:
             logger.debug("%s did not answer the shutdown: %s", server, error)
 

@@ -20,7 +20,7 @@ from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config import JobConfig
 from shoal.master.checkpoints import Taken
 from shoal.master.ids import ServerId
-from shoal.master.servers import ServerConnections
+from shoal.master.servers import Place, ServerConnections
 from shoal.proto import faults
 from shoal.proto.errors import PeerUnavailableError, WireError
 
@@ -61,13 +61,13 @@ class CheckpointTaker:
 
     def take(
         self,
-        addresses: Mapping[ServerId, str],
+        places: Mapping[ServerId, Place],
         ledger: Callable[[], dict[str, Any]],
         undisturbed: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda fix: fix(),
     ) -> Taken:
         """Take a checkpoint.
 
-        addresses: of all servers. ledger: gives the master's position, asked for when all
+        places: of all servers. ledger: gives the master's position, asked for when all
             servers have fixed theirs. undisturbed: calls what does both, and gives its result.
         Raises TakingError; then nothing of it is left, as far as that can be removed.
         """
@@ -78,11 +78,11 @@ class CheckpointTaker:
             root.make()
             number = self._last = max([self._last, *folders.numbers(root)]) + 1
             attempt = folders.begin(root, number, self._job)
-            content = self._write(attempt, addresses, ledger, undisturbed)
+            content = self._write(attempt, places, ledger, undisturbed)
         except (OSError, SchemaError, WireError, PeerUnavailableError) as error:
             if attempt is not None:
-                for server, address in addresses.items():
-                    self._servers.drop_checkpoint(server, address, attempt.number, attempt.nonce)
+                for server, place in places.items():
+                    self._servers.drop_checkpoint(server, place, attempt.number, attempt.nonce)
                 self._remove(attempt.folder)
             raise TakingError(_reason(error, self._root)) from error
         seconds = time.monotonic() - began
@@ -92,16 +92,16 @@ class CheckpointTaker:
     def _write(
         self,
         attempt: Attempt,
-        addresses: Mapping[ServerId, str],
+        places: Mapping[ServerId, Place],
         ledger: Callable[[], dict[str, Any]],
         undisturbed: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]],
     ) -> Manifest:
         number, nonce = attempt.number, attempt.nonce
 
-        def of_all(call: Callable[[ServerId, str], Any]) -> list[Any]:
-            return list(threads.map(call, addresses.keys(), addresses.values()))
+        def of_all(call: Callable[[ServerId, Place], Any]) -> list[Any]:
+            return list(threads.map(call, places.keys(), places.values()))
 
-        with ThreadPoolExecutor(len(addresses), thread_name_prefix="checkpoint") as threads:
+        with ThreadPoolExecutor(len(places), thread_name_prefix="checkpoint") as threads:
 
             def fix() -> dict[str, Any]:
                 of_all(lambda server, at: self._servers.begin_checkpoint(server, at, number, nonce))

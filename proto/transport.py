@@ -43,6 +43,8 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A connection that is made anew is another one, not an old one of the same process.
+    ("grpc.use_local_subchannel_pool", 1),
     # A job's processes talk directly; a proxy from the environment only breaks that.
     ("grpc.enable_http_proxy", 0),
     # A pod that was replaced has another address at the same name: gRPC would not ask

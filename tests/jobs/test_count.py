@@ -185,3 +185,24 @@ def test_what_stays_lost_is_in_the_audit_row_by_row_and_no_success(tmp_path, kil
     assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum", done.stdout)
     lost = re.search(r"count: 0 repeated and ([\d,]+) lost", done.stdout)
     assert int(lost[1].replace(",", "")) > 0
+
+
+@pytest.mark.parametrize("durability", ["log", "checkpoint"])
+def test_a_server_that_dies_while_workers_are_fenced_makes_no_count_wrong(tmp_path, durability):
+    """F19: two workers and a server are killed at one step. No server is called while it is away;
+    what it has of the workers is asked once it is back."""
+    fields = {
+        "count": True,
+        "job_dir": tmp_path / "job",
+        "num_ps": 2,
+        "num_workers": 3,
+        "durability": durability,
+        "checkpoint_steps": 60,
+        "kill": ["ps:0@step=100", "worker:0@step=100", "worker:1@step=100"],
+    }
+    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done to the job: 3" in done.stdout
+    assert "PROBLEM" not in done.stdout
+    assert_every_row_exact(done)
+    assert re.search(r"trained exactly once +[1-9]", done.stdout)
