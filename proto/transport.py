@@ -41,7 +41,8 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     # Reconnecting must be quick: a restarted process is back within seconds, gRPC's
     # default backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Despite its name: what a try may take. 100 ms is too little on a busy machine.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A connection that is made anew is another one, not an old one of the same process.
     ("grpc.use_local_subchannel_pool", 1),

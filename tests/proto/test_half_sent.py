@@ -12,7 +12,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import STATUS_CODES, WireError
 from shoal.proto.transport import CHANNEL_OPTIONS, PARTS_SUFFIX, PEER_METADATA
-from shoal.proto.watch import Watch
+from shoal.proto.watch import WATCH, Watch
 
 NAME = "job/ps-0"
 THREADS = 8
@@ -33,7 +33,9 @@ class HalfSent:
             self.go_on.wait(PATIENCE)
 
         metadata = ((PEER_METADATA, name),) if name else ()
-        call = self.channel.stream_unary(path).future(requests(), metadata=metadata)
+        call = self.channel.stream_unary(path).future(
+            requests(), metadata=metadata, wait_for_ready=True
+        )
         self.calls.append(call)
         return call
 
@@ -83,11 +85,6 @@ def until(look):
         time.sleep(0.01)
 
 
-def waiting_in(kind):
-    """So many threads of this kind are there: each was given a call that waits."""
-    return sum(each.name.startswith(f"rpc-{kind}") for each in threading.enumerate())
-
-
 def test_half_sent_pushes_keep_neither_the_master_nor_a_push_waiting(
     server, half, connect, monkeypatch
 ):
@@ -95,7 +92,7 @@ def test_half_sent_pushes_keep_neither_the_master_nor_a_push_waiting(
     monkeypatch.setattr(receiving, "PART_SECONDS", PATIENCE)
     for _ in range(2 * THREADS):
         half.send(methods.PUSH.path + PARTS_SUFFIX, first_part())
-    until(lambda: waiting_in("parts") >= methods.THREADS[methods.Threads.PARTS])
+    until(lambda: len(WATCH._waiting) >= methods.THREADS[methods.Threads.PARTS])
     connection = connect(server.address, peer=NAME, patience=0.0)
     assert connection.call(methods.STATUS, pb.ServerStatusRequest()).version == 3
     assert connection.call(methods.FENCE, pb.FenceRequest()).sequence == 4
@@ -130,7 +127,7 @@ def test_what_comes_slowly_but_comes_is_taken(server, half, connect, monkeypatch
             yield piece
 
     call = half.channel.stream_unary(methods.PUSH.path + PARTS_SUFFIX).future(
-        slowly(), metadata=((PEER_METADATA, NAME),)
+        slowly(), metadata=((PEER_METADATA, NAME),), wait_for_ready=True
     )
     assert call.result(PATIENCE) == b"pushed"
     assert server.came == [frame]
