@@ -142,7 +142,7 @@ class _Guard:
         return stream
 
 
-class _Calls(grpc.GenericRpcHandler):
+class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     """The calls of the process `name`; those meant for another are refused unread."""
 
     def __init__(self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler]) -> None:
