@@ -42,7 +42,7 @@ def pairs_all(function: Callable[[Any, Any], Any], labels: Any, predictions: Any
         # The function beneath a tf.function: its operations are to be seen.
         inner = getattr(function, "python_function", function)
         with tf.init_scope():
-            graph = tf.function(inner).get_concrete_function(*specs).graph
+            graph = tf.function(inner, autograph=False).get_concrete_function(*specs).graph
     except Exception:
         # What is wrong with the function itself is told where it is traced to be used.
         return None

@@ -86,7 +86,9 @@ class Losses:
                     raise
                 self._refuse(f"{self._file}: {what} raised {summary(error)}. {hint}")
 
-        return with_shapes
+        # As Keras has it, whose training step is not converted either.
+        as_it_is: Callable[[Any, Any], Any] = tf.autograph.experimental.do_not_convert(with_shapes)
+        return as_it_is
 
     def _checked(self, weights: Any) -> dict[Any, float]:
         if weights is None:

@@ -267,7 +267,7 @@ def test_an_export_that_would_predict_otherwise_is_a_fault(inspect):
 
 def test_data_without_a_header_are_read_as_the_flags_say(inspect, tmp_path):
     path = tmp_path / "u.data"
-    path.write_text("".join(f"{i}\t{69_900 + i}\t{i % 2}\n" for i in range(100)))
+    path.write_text("".join(f"{i + 7}\t{69_900 + i}\t{i % 2}\n" for i in range(100)))
     given = {"training_data": str(path), "data_format": "csv", "csv_separator": "tab"}
     report = inspect(GOOD, csv_columns="user,item,clicked", **given)
     assert report.faults == []
