@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal import callbacks, layers, preprocessing
-    from shoal.api import evaluate, predict, train
+    from shoal.api import check, evaluate, predict, train
     from shoal.errors import UserError
     from shoal.result import JobFailedError, JobResult
 
@@ -20,6 +20,7 @@ __all__ = [
     "JobResult",
     "UserError",
     "callbacks",
+    "check",
     "evaluate",
     "layers",
     "predict",
@@ -31,6 +32,7 @@ _HOMES = {
     "JobFailedError": "shoal.result",
     "JobResult": "shoal.result",
     "UserError": "shoal.errors",
+    "check": "shoal.api",
     "evaluate": "shoal.api",
     "predict": "shoal.api",
     "train": "shoal.api",

@@ -3,29 +3,32 @@
     result = shoal.train(model_def="deepfm.custom_model", training_data="train.parquet")
 
 The same jobs as the command line's: separate processes, the same display, the same
-job folder.
+job folder. Their arguments, help and messages are signatures.py's.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from shoal.client import run_job
 from shoal.config import JobConfig
 from shoal.display import Display, default_display
 from shoal.errors import UserError
-from shoal.flags import flag
+from shoal.inspection import CheckReport, checked_report
 from shoal.result import JobFailedError, JobResult
+from shoal.signatures import checked, documented, fields_of, in_python, kind_of
 
 
+@documented("train")
 def train(*, display: Display | None = None, **fields: Any) -> JobResult:
     """Train a model and return the result of the job.
 
-    display: where progress is shown; by default as on the command line.
-    fields: of JobConfig; model_def and training_data are required.
+    model_def and training_data are required. display: where progress is shown; by default as
+    on the command line.
 
     Raises UserError if the job cannot be started, JobFailedError if it fails or is
     stopped.
@@ -33,23 +36,48 @@ def train(*, display: Display | None = None, **fields: Any) -> JobResult:
     return _run("train", display, fields)
 
 
+@documented("evaluate")
 def evaluate(*, display: Display | None = None, **fields: Any) -> JobResult:
-    """Evaluate a trained model: `train`, with validation_data and restore_from required."""
+    """Evaluate a trained model, as `train`; validation_data and restore_from are required."""
     return _run("evaluate", display, fields)
 
 
+@documented("predict")
 def predict(*, display: Display | None = None, **fields: Any) -> JobResult:
-    """Predict: `train`, with prediction_data, restore_from and output required."""
+    """Predict, as `train`; prediction_data, restore_from and output are required."""
     return _run("predict", display, fields)
 
 
+@documented("check")
+def check(**fields: Any) -> CheckReport:
+    """Look at a model and its data without a job: what would live where, what is unsupported.
+
+    With training_data, one batch is read, trained and evaluated. The report tells it when it is
+    shown or printed, and is true if nothing is at fault. Raises UserError for what is found
+    before the model is built.
+    """
+    with _in_python():
+        return checked_report(_config("check", fields))
+
+
 def _run(command: str, display: Display | None, fields: dict[str, Any]) -> JobResult:
-    result = run_job(_config(command, fields), display or default_display())
+    with _in_python():
+        result = run_job(_config(command, fields), display or default_display())
     if result.state != "succeeded":
         failure = result.failure or {"message": _unsuccessful(result)}
-        text = "\n".join(filter(None, (failure["message"], failure.get("traceback"))))
+        text = "\n".join(filter(None, (in_python(failure["message"]), failure.get("traceback"))))
         raise JobFailedError(text, result)
     return result
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """A wrong input is told by the names of the arguments."""
+    try:
+        yield
+    except UserError as error:
+        # Not the chain of what led to it: the message says what to do.
+        raise UserError(in_python(str(error))) from None
 
 
 def _unsuccessful(result: JobResult) -> str:
@@ -61,11 +89,7 @@ def _unsuccessful(result: JobResult) -> str:
 
 def _config(command: str, fields: dict[str, Any]) -> JobConfig:
     """A JobConfig of keyword arguments; UserError for a wrong name or type."""
-    known = {
-        field.name: type(field.default) if field.default is not dataclasses.MISSING else str
-        for field in dataclasses.fields(JobConfig)
-        if command in field.metadata.get("commands", ())
-    }
+    known = fields_of(command)
     values: dict[str, Any] = {}
     for name, given in fields.items():
         if name not in known:
@@ -73,12 +97,7 @@ def _config(command: str, fields: dict[str, Any]) -> JobConfig:
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UserError(f"shoal.{command} has no argument {name}{hint}")
         value = os.fspath(given) if isinstance(given, os.PathLike) else given
-        kind = known[name]
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if type(value) is not kind:
-            raise UserError(f"{flag(name)} must be of type {kind.__name__}, not {value!r}")
-        values[name] = value
+        values[name] = checked(command, name, value, kind_of(known[name]))
     if "model_def" not in values:
         raise UserError(f"shoal.{command} needs the argument model_def")
     return JobConfig(command=command, **values)

@@ -1,18 +1,22 @@
-"""The commands for a cluster: images, and jobs, status, logs, scale, stop, delete."""
+"""The commands for jobs that run elsewhere, or in another terminal; and for a cluster's images.
+
+jobs, status, logs, scale and stop take a job of this machine by its folder or name, and any other
+for one on Kubernetes.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from shoal.errors import EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR, UserError
-from shoal.job_folder import JobFolder
+from shoal.job_folder import JobFolder, shown_path
 
 ROLES = ("master", "ps", "worker")
 
@@ -41,9 +45,34 @@ def _guarded(function: Callable[..., None]) -> Callable[..., None]:
 def _command(function: Callable[..., None]) -> click.Command:
     """A command with --namespace."""
     option = click.option(
-        "--namespace", default="", help="Default: that of the present kubectl context."
+        "--namespace",
+        default="",
+        help="Of a job on Kubernetes. Default: that of the present kubectl context.",
     )
     return click.command()(option(_guarded(function)))
+
+
+def _here(job: str, namespace: str) -> JobFolder | None:
+    """The folder of a job of this machine; None if it is one on Kubernetes."""
+    if namespace:
+        return None
+    from shoal import local_jobs
+
+    return local_jobs.find(job)
+
+
+def _on_kubernetes(job: str, namespace: str) -> Any:
+    """The job of the cluster. Raises UserError if there is no cluster."""
+    from shoal import jobs as of
+
+    try:
+        return of.handle_of(job, namespace)
+    except UserError as error:
+        if namespace:
+            raise
+        raise UserError(
+            f"there is no job {job} on this machine, in ./shoal-jobs or at this path; and {error}"
+        ) from error
 
 
 _FOLDER = click.argument("folder", default=".", type=click.Path(path_type=Path))
@@ -132,24 +161,47 @@ def _console() -> Any:
 
 @_command
 def jobs(namespace: str) -> None:
-    """List the jobs on Kubernetes."""
+    """List the jobs of this machine that are in ./shoal-jobs, and those on Kubernetes."""
+    from shoal import local_jobs
+
+    here = None if namespace else local_jobs.jobs_table()
+    if here is not None:
+        _console().print(here)
+    # Late: the Kubernetes library is large.
+    from shoal.cluster.api import NoClusterError
     from shoal.jobs import jobs_table, list_jobs
 
-    _console().print(jobs_table(*list_jobs(namespace)))
+    try:
+        _console().print(jobs_table(*list_jobs(namespace)))
+    except NoClusterError as error:
+        if namespace:
+            raise
+        if here is None:
+            raise UserError(f"there are no jobs in ./shoal-jobs; and {error}") from error
 
 
 @_command
 @click.argument("job")
 def status(job: str, namespace: str) -> None:
-    """Show how a job on Kubernetes goes, or what came of it."""
-    from shoal import jobs as of
+    """Show how a job goes, or what came of it. JOB is a folder or a name."""
     from shoal.report import print_report
 
-    handle = of.handle_of(job, namespace)
-    if (result := of.result_of(handle)) is not None:
-        print_report(result)
-        return
-    for part in of.status(handle):
+    if (folder := _here(job, namespace)) is not None:
+        from shoal import local_jobs
+
+        if not local_jobs.running(folder) and (ended := local_jobs.result_of(folder)) is not None:
+            print_report(ended)
+            return
+        parts = local_jobs.status(folder)
+    else:
+        from shoal import jobs as of
+
+        handle = _on_kubernetes(job, namespace)
+        if (result := of.result_of(handle)) is not None:
+            print_report(result)
+            return
+        parts = of.status(handle)
+    for part in parts:
         _console().print(part)
 
 
@@ -157,12 +209,19 @@ def status(job: str, namespace: str) -> None:
 @click.argument("job")
 @click.argument("role", default="master", type=click.Choice(ROLES))
 @click.argument("index", default=0, type=click.IntRange(0))
-@click.option("--follow", "-f", is_flag=True, help="Go on until the pod ends.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the job or its pod ends.")
 def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
-    """Show what a pod writes: of the master, or of the ROLE and INDEX given."""
-    from shoal import jobs as of
+    """Show what a process writes: of the master, or of the ROLE and INDEX given."""
+    lines: Iterator[str]
+    if (folder := _here(job, namespace)) is not None:
+        from shoal import local_jobs
 
-    for line in of.log_lines(of.handle_of(job, namespace), role, index, follow=follow):
+        lines = local_jobs.log_lines(folder, role, index, follow=follow)
+    else:
+        from shoal import jobs as of
+
+        lines = of.log_lines(_on_kubernetes(job, namespace), role, index, follow=follow)
+    for line in lines:
         click.echo(line)
 
 
@@ -170,20 +229,30 @@ def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
 @click.argument("job")
 @click.option("--num-workers", required=True, type=click.IntRange(1), help="From now on.")
 def scale(job: str, num_workers: int, namespace: str) -> None:
-    """Change how many workers a running job on Kubernetes wants."""
-    from shoal import jobs as of
+    """Change how many workers a running job wants. JOB is a folder or a name."""
+    if (folder := _here(job, namespace)) is not None:
+        from shoal import local_jobs
 
-    of.scale(of.handle_of(job, namespace), num_workers)
+        local_jobs.scale(folder, num_workers)
+    else:
+        from shoal import jobs as of
+
+        of.scale(_on_kubernetes(job, namespace), num_workers)
     click.echo(f"job {job} now wants {num_workers} workers")
 
 
 @_command
 @click.argument("job")
 def stop(job: str, namespace: str) -> None:
-    """Stop a job on Kubernetes; its result and logs stay until it is deleted."""
-    from shoal import jobs as of
+    """Stop a running job. On Kubernetes its result and logs stay until it is deleted."""
+    if (folder := _here(job, namespace)) is not None:
+        from shoal import local_jobs
 
-    of.stop(of.handle_of(job, namespace))
+        local_jobs.stop(folder)
+    else:
+        from shoal import jobs as of
+
+        of.stop(_on_kubernetes(job, namespace))
     click.echo(f"job {job} is stopping")
 
 
@@ -191,7 +260,10 @@ def stop(job: str, namespace: str) -> None:
 @click.argument("job")
 def delete(job: str, namespace: str) -> None:
     """Delete a job on Kubernetes, running or not, with all that belongs to it."""
-    from shoal import jobs as of
-
-    of.handle_of(job, namespace).delete()
+    if (folder := _here(job, namespace)) is not None:
+        raise UserError(
+            f"job {job} is one of this machine, of which nothing stays but its folder: end it with "
+            f"shoal stop {job} if it runs, and remove {shown_path(folder.path)}"
+        )
+    _on_kubernetes(job, namespace).delete()
     click.echo(f"job {job} is deleted")

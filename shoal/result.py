@@ -10,7 +10,7 @@ from typing import Any
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JobResult:
     """The result of a job that has ended, however it ended.
 
@@ -50,6 +50,22 @@ class JobResult:
     failure: dict[str, Any] | None = None
     messages: list[str] = field(default_factory=list)
     output: str | None = None
+
+    def __repr__(self) -> str:
+        """What came of the job, a line each; `shoal status` has the whole report."""
+        told: dict[str, str] = {"state": self.state}
+        if self.failure is not None:
+            told["failure"] = str(self.failure.get("message", ""))
+        told |= {n: "NaN" if v is None else f"{v:.4f}" for n, v in sorted(self.metrics.items())}
+        if self.ledger:
+            counts = (f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.ledger.items())
+            told["training records"] = ", ".join(counts)
+        told["seconds"] = f"{self.seconds:.1f}"
+        told |= {"output": self.output} if self.output else {}
+        told["job folder"] = str(self.job_dir)
+        width = max(map(len, told))
+        lines = [f"  {name:<{width}}  {value}" for name, value in told.items()]
+        return "\n".join([f"JobResult of shoal {self.command}: {self.job_name}", *lines])
 
     @classmethod
     def load(cls, path: Path) -> JobResult:

@@ -19,16 +19,20 @@ UNREACHABLE = (HTTPError, OSError)
 GRPC_PROBES_SINCE = (1, 24)
 
 
+class NoClusterError(UserError):
+    """No cluster is set up here."""
+
+
 def connect_from_outside() -> tuple[client.ApiClient, str]:
     """A client by the present kubectl context, and the context's namespace.
 
-    Raises UserError if there is none that can be used.
+    Raises NoClusterError if there is none that can be used.
     """
     try:
         _, context = config.list_kube_config_contexts()
         api = config.new_client_from_config()
     except config.ConfigException as error:
-        raise UserError(
+        raise NoClusterError(
             f"no Kubernetes cluster is set up: {error}. Set KUBECONFIG, or make a "
             f"context, so that `kubectl get pods` works"
         ) from error

@@ -1,11 +1,14 @@
 """Jobs with a scripted master: ends, exit codes, reports, and nothing left behind."""
 
+import inspect
 import os
+import pydoc
 import signal
 import subprocess
 import sys
 import threading
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -168,15 +171,71 @@ def test_the_python_api_works_in_a_thread(project, scripted):
     ("fields", "message"),
     [
         ({"num_epoch": 2}, r"no argument num_epoch \(did you mean num_epochs\?\)"),
-        ({"num_epochs": "2"}, "--num-epochs must be of type int"),
-        ({"num_epochs": True}, "--num-epochs must be of type int"),
+        ({"num_epochs": "2"}, "^num_epochs must be of type int"),
+        ({"num_epochs": True}, "^num_epochs must be of type int"),
         ({"restore": "x"}, "no argument restore"),
         ({}, "needs the argument model_def"),
+        (
+            {"training_data": pa.table({"a": [1] * 9999})},
+            r"^training_data is the path .* not a pyarrow.Table: write the data to a file first, "
+            r"such as frame.to_parquet\('train.parquet'\) of pandas, and give "
+            r"shoal.train\(training_data='train.parquet'\)$",
+        ),
+        ({"num_ps": "x" * 500}, r"^num_ps must be of type int, not 'xxx.{,60}'$"),
+        (
+            {"model_def": "a.b", "sync_late": "fold", "training_data": "x"},
+            "^sync_late is of synchronous training: add sync=True$",
+        ),
     ],
 )
 def test_the_python_api_checks_its_arguments(fields, message):
     with pytest.raises(shoal.UserError, match=message):
         shoal.train(**fields)
+
+
+def test_a_cell_that_is_run_twice_is_told_the_argument(project, scripted):
+    scripted("succeed")
+    fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
+    shoal.train(**fields, display=Recorder())
+    with pytest.raises(shoal.UserError, match=r"or replace it with overwrite=True$") as caught:
+        shoal.train(**fields, display=Recorder())
+    assert str(caught.value).startswith("job_name: job model has run before")
+    assert shoal.train(**fields, overwrite=True, display=Recorder()).state == "succeeded"
+
+
+def test_a_result_is_shown_in_lines(project, scripted):
+    scripted("succeed")
+    fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
+    lines = repr(shoal.train(**fields, display=Recorder())).splitlines()
+    assert lines[0] == "JobResult of shoal train: model"
+    assert "  state             succeeded" in lines
+    assert "  auc               0.7500" in lines
+    assert "  loss              NaN" in lines
+    assert any("100 total, 90 trained once, 10 repeated" in line for line in lines)
+    assert f"  job folder        {project / 'shoal-jobs' / 'model'}" in lines
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "check"])
+def test_help_tells_each_argument(command):
+    function = getattr(shoal, command)
+    parameters = inspect.signature(function).parameters
+    assert "fields" not in parameters
+    assert parameters["model_def"].default is inspect.Parameter.empty
+    assert parameters["minibatch_size"].default == 256
+    text = pydoc.render_doc(function, renderer=pydoc.plaintext)
+    for name in parameters:
+        assert f"  {name}: " in text or name == "display"
+    assert "  minibatch_size: Records per training step." in text
+    assert "--" not in text
+
+
+def test_check_returns_what_it_found(project):
+    """Without TensorFlow's part, which is tested as a command."""
+    with pytest.raises(shoal.UserError, match=r"^model_def: .*model.py defines no nothing"):
+        shoal.check(model_def="model.nothing")
+    found = shoal.check(model_def="model.custom_model")
+    assert not found
+    assert "custom_model() of model.py returned NoneType, not a keras.Model" in repr(found)
 
 
 def test_importing_shoal_costs_nothing():
