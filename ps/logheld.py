@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.ps.logbatch import packed
 
 
 @dataclass
@@ -82,9 +83,7 @@ class HeldLogs:
             base = held.base.SerializeToString()
             entries = [held.entries[step] for step in sorted(held.entries)]
         yield base
-        for entry, frame in entries:
-            yield entry.SerializeToString()
-            yield frame
+        yield from packed(entries)
 
     def _find(self, server: int, log: str, incarnation: int) -> _Held:
         held = self._logs.get(server)

@@ -16,6 +16,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection
+from shoal.ps.logbatch import unpacked
 from shoal.ps.logs import Entries, LogLostError, LogTakenError, TakenLog
 
 logger = logging.getLogger(__name__)
@@ -187,8 +188,8 @@ class PeerSink:
         self._translated(lambda: connection.call(method, request))
 
     def _entries(self, stream: Iterator[bytes]) -> Entries:
-        while label := self._translated(lambda: next(stream, b"")):
-            yield pb.LogEntry.FromString(label), self._translated(lambda: next(stream, b""))
+        while message := self._translated(lambda: next(stream, b"")):
+            yield from unpacked(message)
 
     def _translated(self, call: Callable[[], Reply]) -> Reply:
         """Call, with errors of the wire as those of a log."""

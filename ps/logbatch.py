@@ -1,0 +1,47 @@
+"""Entries of a log on their way to the server whose log it is: many in one message.
+
+A message costs more than a small push does: 20,000 pushes of 1 KiB took 11 s of CPU with two
+messages each, and take 0.1 s like this. Owns the form: for each entry the lengths of its label and
+of its push, then both.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from shoal.proto import shoal_pb2 as pb
+
+BATCH_BYTES = 2 << 20
+"""A message holds entries until it has so many bytes: one push more at most."""
+
+_LENGTHS = struct.Struct("<IQ")
+
+Entry = tuple[pb.LogEntry, bytes]
+
+
+def packed(entries: Iterable[Entry]) -> Iterator[bytes]:
+    """The messages that carry these entries, in their order."""
+    parts: list[bytes] = []
+    size = 0
+    for entry, frame in entries:
+        label = entry.SerializeToString()
+        parts += [_LENGTHS.pack(len(label), len(frame)), label, frame]
+        size += len(label) + len(frame)
+        if size >= BATCH_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
+
+
+def unpacked(message: bytes) -> Iterator[Entry]:
+    """The entries that a message carries."""
+    place = 0
+    while place < len(message):
+        label, frame = _LENGTHS.unpack_from(message, place)
+        place += _LENGTHS.size
+        entry = pb.LogEntry.FromString(message[place : place + label])
+        place += label
+        yield entry, message[place : place + frame]
+        place += frame
