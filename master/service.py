@@ -26,6 +26,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.methods import Method
+from shoal.proto.protocol import mismatch
 from shoal.proto.routing import Routing
 
 
@@ -94,6 +95,7 @@ class MasterService:
 
     def _get_restore(self, request: pb.RestoreRequest) -> pb.RestoreReply:
         server, again = ServerId(request.server), request.incarnation > FIRST_INCARNATION
+        self._check_protocol(Start(server, request.incarnation), request.protocol)
 
         def look(job: Job, now: float) -> pb.RestoreReply:
             del now
@@ -113,6 +115,15 @@ class MasterService:
 
         return self._runner.answer(look)
 
+    def _check_protocol(self, start: Start, theirs: pb.Protocol) -> None:
+        """Fail the job, and refuse the call, of a process that speaks another protocol."""
+        why = mismatch("the master", str(start.process), theirs)
+        if not why:
+            return
+        failure = Failure.of_user(why)
+        self._runner.answer(lambda job, now: job.process_failed(start, failure, now))
+        raise WireError(pb.OTHER_PROTOCOL, why)
+
     def _worker_met(self, request: pb.WorkerMetRequest) -> pb.WorkerMetReply:
         server, told = ServerId(request.server), LastPush.from_message(request.acknowledged)
         self._runner.answer(lambda job, now: job.worker_met(server, request.incarnation, told, now))
@@ -127,6 +138,7 @@ class MasterService:
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         worker = WorkerId(request.worker)
+        self._check_protocol(Start(worker, request.incarnation), request.protocol)
         self._runner.hear(Start(worker, request.incarnation), request.journal)
         addresses = self._runner.answer(
             lambda job, now: job.worker_registered(worker, request.incarnation, now)
@@ -134,9 +146,9 @@ class MasterService:
         return pb.RegisterWorkerReply(routing=self._routing, servers=addresses)
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
-        del request  # it has no fields
         addresses = self._runner.answer(lambda job, _: job.servers.addresses())
-        return pb.RegisterWorkerReply(routing=self._routing, servers=addresses)
+        routing = None if request.addresses_only else self._routing
+        return pb.RegisterWorkerReply(routing=routing, servers=addresses)
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
         worker = WorkerId(request.worker)

@@ -9,6 +9,7 @@ from shoal.master.job import Job
 from shoal.master.waiting import waits_for
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
+from shoal.proto.protocol import own_protocol
 
 
 def position(job: Job, now: float) -> dict[str, Any]:
@@ -55,6 +56,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
     records_done, records_total = flow.work.records
     versions = [slot.version for slot in members.servers.values()]
     status = pb.JobStatus(
+        protocol=own_protocol(),
         job_name=job.config.job_name,
         state=flow.phase.state,
         epoch=flow.work.epoch,

@@ -1,9 +1,11 @@
 """A connection to one server that may go away and come back, at another address even.
 
 Owns the circuit: closed while the server answers, open from the first call that cannot
-reach it until one gets through again. While it is open one caller at a time tries, with
-growing pauses, its own call; the others wait for what comes of it. So a server that starts
-again is not met by every thread of every worker at once.
+reach it, or that it does not take yet, until one gets through again. While it is open one caller
+at a time asks, with growing pauses and in few bytes, whether its own call would be taken, and only
+then repeats it; the others wait for what comes of it. So a server that starts again is not met by
+every thread of every worker at once, and one without room is not sent the same frame again and
+again.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
+
+from google.protobuf.message import Message
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import backoff_seconds
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
-from shoal.proto.methods import Method, Reply, Request
+from shoal.proto.methods import READY, Method, Reply, Request
 from shoal.proto.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection
 
 logger = logging.getLogger(__name__)
@@ -72,6 +76,8 @@ class Circuit:
         self._connection = self._connect(address)
         self._changed = threading.Condition()
         self._away_since: float | None = None
+        # Of the calls that it does not take, the name; "" where it is not reached at all.
+        self._refused = ""
         self._tries = 0
         self._trying = False
 
@@ -115,12 +121,24 @@ class Circuit:
         """Wait for a call begun with `start`, repeating it as `call` does."""
         while (answer := self._collect(method, attempt)) is None:
             with self._turn() as mine:
-                if mine:
-                    answer = self._collect(method, self._send(method, request, self._move()))
-                    if answer is not None:
+                if mine and self._takes(method, request):
+                    attempt = self._send(method, request, self._connection)
+                    if (answer := self._collect(method, attempt)) is not None:
                         return answer
             attempt = self.start(method, request)
         return answer
+
+    def _takes(self, method: Method[Any, Any], request: Message | bytes) -> bool:
+        """Whether the server, where it is now, would take this call. Only by whose turn it is."""
+        connection = self._move()
+        size = len(request) if isinstance(request, bytes) else request.ByteSize()
+        probe = pb.ReadyRequest(method=method.name, bytes=size)
+        try:
+            connection.call(READY, probe, patience=0.0)
+        except (PeerUnavailableError, WireError) as error:
+            self._failed(connection, error, method)
+            return False
+        return True
 
     def stream(self, method: Method[Request, Reply], request: Request) -> Iterator[Reply]:
         """Send `request` and yield the streamed answers.
@@ -135,9 +153,9 @@ class Circuit:
                 try:
                     first = next(answers, None)
                 except (PeerUnavailableError, WireError) as error:
-                    self._failed(connection, error)
+                    self._failed(connection, error, method)
                     continue
-                self._answered(connection)
+                self._answered(connection, method)
             break
         if first is not None:
             yield first
@@ -159,29 +177,36 @@ class Circuit:
         try:
             answer = connection.result(method, future)
         except (PeerUnavailableError, WireError) as error:
-            self._failed(connection, error)
+            self._failed(connection, error, method)
             return None
-        self._answered(connection)
+        self._answered(connection, method)
         return answer
 
     # ------------------------------------------------------------ the circuit
 
-    def _answered(self, connection: Connection) -> None:
+    def _answered(self, connection: Connection, method: Method[Any, Any]) -> None:
         with self._changed:
             if self._away_since is None or connection is not self._connection:
                 return
+            if self._refused not in ("", method.name):
+                return  # it takes calls of this kind, and others not yet
             away = time.monotonic() - self._away_since
             self._away_since = None
             self._changed.notify_all()
         logger.info("%s is back after %.1f s, at %s", self._what, away, connection.address)
 
-    def _failed(self, connection: Connection, error: PeerUnavailableError | WireError) -> None:
+    def _failed(
+        self,
+        connection: Connection,
+        error: PeerUnavailableError | WireError,
+        method: Method[Any, Any],
+    ) -> None:
         """Open the circuit; raises if it has been open for too long.
 
         Raises `error` if it is a refusal of a server that is there.
         """
         if isinstance(error, WireError) and error.kind not in AWAY:
-            self._answered(connection)
+            self._answered(connection, method)
             raise error
         self._check_cancelled(error)
         with self._changed:
@@ -191,6 +216,8 @@ class Circuit:
             if self._away_since is None:
                 self._away_since, self._tries = now, 0
                 logger.warning("%s is away, waiting for it: %s", self._what, error)
+            here = isinstance(error, WireError) and error.kind == pb.NOT_READY
+            self._refused = method.name if here else ""
             # After a failed try and not before one: whoever was itself stopped for a
             # while gets the chance to find the server there.
             away = now - self._away_since
@@ -241,8 +268,10 @@ class Circuit:
         except (WireError, PeerUnavailableError) as error:
             logger.debug("where %s is now is not known: %s", self._what, error)
             return old
-        if address == old.address:
+        if address == old.address and self._refused:
             return old
+        # Also to the same address, which may be a name: gRPC looks seldom for one that it has not
+        # found, and would find a server late that is back.
         with self._changed:
             self._check_closed()  # nobody would close a connection made after `close`
             self._connection = self._connect(address)

@@ -124,6 +124,7 @@ APPLY_UPDATE = Method(
 SET_ROUTING = Method(
     SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply, threads=Threads.STATE
 )
+READY = Method(SERVER, "Ready", pb.ReadyRequest, pb.ReadyReply, threads=Threads.STATE)
 STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus, threads=Threads.STATE)
 SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply, threads=Threads.STATE)
 

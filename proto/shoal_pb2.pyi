@@ -32,6 +32,7 @@ class ErrorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHECKPOINT_FAILED: _ClassVar[ErrorKind]
     NO_LOG: _ClassVar[ErrorKind]
     NOT_FINITE: _ClassVar[ErrorKind]
+    OTHER_PROTOCOL: _ClassVar[ErrorKind]
 
 class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -73,6 +74,7 @@ WRONG_PEER: ErrorKind
 CHECKPOINT_FAILED: ErrorKind
 NO_LOG: ErrorKind
 NOT_FINITE: ErrorKind
+OTHER_PROTOCOL: ErrorKind
 TASK_KIND_UNSPECIFIED: TaskKind
 DESCRIBE_DATA: TaskKind
 TRAIN: TaskKind
@@ -588,6 +590,18 @@ class TakeLogRequest(_message.Message):
     incarnation: int
     def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
+class ReadyRequest(_message.Message):
+    __slots__ = ("method", "bytes")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    bytes: int
+    def __init__(self, method: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class ReadyReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class SetRoutingReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -601,6 +615,14 @@ class ShutdownRequest(_message.Message):
 class ShutdownReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Protocol(_message.Message):
+    __slots__ = ("number", "version")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    version: str
+    def __init__(self, number: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
 
 class RegisterServerRequest(_message.Message):
     __slots__ = ("server", "incarnation", "address", "restored", "replayed", "has", "checkpoint", "journal")
@@ -645,12 +667,14 @@ class WorkerMetReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RestoreRequest(_message.Message):
-    __slots__ = ("server", "incarnation")
+    __slots__ = ("server", "incarnation", "protocol")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     server: int
     incarnation: int
-    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    protocol: Protocol
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
     __slots__ = ("again", "root", "checkpoints", "nonces", "replay", "holder", "saved")
@@ -687,14 +711,16 @@ class LeaveReply(_message.Message):
     def __init__(self, wait: bool = ..., outcome: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "journal")
+    __slots__ = ("worker", "incarnation", "protocol", "journal")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
+    protocol: Protocol
     journal: JournalPosition
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class RegisterWorkerReply(_message.Message):
     __slots__ = ("routing", "servers")
@@ -705,8 +731,10 @@ class RegisterWorkerReply(_message.Message):
     def __init__(self, routing: _Optional[_Union[RoutingTable, _Mapping]] = ..., servers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetRoutingRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("addresses_only",)
+    ADDRESSES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    addresses_only: bool
+    def __init__(self, addresses_only: bool = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("source", "start", "end")
@@ -1118,7 +1146,7 @@ class Ledger(_message.Message):
     def __init__(self, total: _Optional[int] = ..., trained_once: _Optional[int] = ..., repeated: _Optional[int] = ..., failed: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for")
+    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "protocol", "trouble", "waits_for")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1151,6 +1179,7 @@ class JobStatus(_message.Message):
     STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BAD_RECORDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     job_name: str
@@ -1178,9 +1207,10 @@ class JobStatus(_message.Message):
     stage_seconds: _containers.ScalarMap[str, float]
     bad_records: int
     left_out: int
+    protocol: Protocol
     trouble: str
     waits_for: str
-    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
+    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()

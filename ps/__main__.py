@@ -24,6 +24,7 @@ from shoal.proto import faults, methods, rpc, serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.memory import keep_freed_memory
+from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.ps.leaving import MASTER_SECONDS, hand_over
 from shoal.ps.logplace import sink_of
@@ -185,7 +186,8 @@ def _restore(
     """Restore what the master says, if anything; in words, "" for nothing."""
     faults.point("server-started")
     plan = connection.call(
-        methods.GET_RESTORE, pb.RestoreRequest(server=index, incarnation=incarnation)
+        methods.GET_RESTORE,
+        pb.RestoreRequest(server=index, incarnation=incarnation, protocol=own_protocol()),
     )
     if not plan.again:
         server.registration.begin_anew()

@@ -11,6 +11,7 @@ from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.protocol import own_protocol
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.ps.logfile import FileSink
@@ -27,11 +28,11 @@ def sink_of(job: JobConfig, index: int, incarnation: int, master: Connection) ->
 
     def locate() -> str:
         # Without a retry: who waits for the other server asks again.
-        reply = master.call(methods.GET_ROUTING, pb.GetRoutingRequest(), patience=0.0)
-        return reply.servers[peer]
+        request = pb.GetRoutingRequest(addresses_only=True)
+        return master.call(methods.GET_ROUTING, request, patience=0.0).servers[peer]
 
     def holder() -> str:
-        request = pb.RestoreRequest(server=index, incarnation=incarnation)
+        request = pb.RestoreRequest(server=index, incarnation=incarnation, protocol=own_protocol())
         return master.call(methods.GET_RESTORE, request).holder
 
     return PeerSink(

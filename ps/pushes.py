@@ -50,6 +50,11 @@ class PushRegister:
         """Take no more pushes: what a checkpoint has from now on is all there ever was."""
         self._closed = True
 
+    def check_open(self) -> None:
+        """Raises WireError(NOT_READY) after `close`."""
+        if self._closed:
+            raise WireError(pb.NOT_READY, "the server is about to end")
+
     def _worker(self, index: int) -> _Worker:
         with self._lock:
             return self._workers.setdefault(index, _Worker())
@@ -66,8 +71,7 @@ class PushRegister:
         worker = self._worker(identity.worker)
         with worker.lock:
             # Under the lock: `paused` has waited for whoever did not see it.
-            if self._closed:
-                raise WireError(pb.NOT_READY, "the server is about to end")
+            self.check_open()
             refuse_below = max(worker.fenced + 1, worker.incarnation)
             if identity.incarnation < refuse_below:
                 raise WireError(

@@ -127,6 +127,7 @@ class ParameterServer:
             methods.DROP_LOG: self.held_logs.drop,
             methods.TAKE_LOG: self.held_logs.take,
             methods.SET_ROUTING: self._of_master(self.ownership.set_routing),
+            methods.READY: self.ready_for,
             methods.STATUS: self.status,
             methods.SHUTDOWN: self.shutdown,
         }
@@ -339,11 +340,24 @@ class ParameterServer:
 
     def _when_ready(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def checked(request: Any) -> Any:
-            if self.registration.meetings.again and not self.ready.is_set():
-                raise WireError(pb.NOT_READY, "the server is being started again")
+            self._check_ready()
             return handler(request)
 
         return checked
+
+    def _check_ready(self) -> None:
+        if self.registration.meetings.again and not self.ready.is_set():
+            raise WireError(pb.NOT_READY, "the server is being started again")
+
+    def ready_for(self, request: pb.ReadyRequest) -> pb.ReadyReply:
+        """Whether a call would be taken now; refused with NOT_READY as that would be."""
+        if request.method in (methods.REGISTER.name, methods.PULL.name, methods.PUSH.name):
+            self._check_ready()
+        if request.method == methods.PUSH.name:
+            self._pushes.check_open()
+            if self._log is not None:
+                self._log.check_room(request.bytes)
+        return pb.ReadyReply()
 
 
 def _nothing() -> None:

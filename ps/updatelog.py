@@ -110,19 +110,23 @@ class UpdateLog:
         room needs one.
         """
         with self._lock:
-            held = self._bytes + self._reserved
-            if self._on and held and held + size > self._bound:
-                raise WireError(
-                    pb.NOT_READY,
-                    f"the log of updates is full (--log-mb {self._bound >> 20}) until the next "
-                    "checkpoint is complete",
-                )
+            self.check_room(size)
             self._reserved += size
         try:
             yield
         finally:
             with self._lock:
                 self._reserved -= size
+
+    def check_room(self, size: int) -> None:
+        """Raises WireError(NOT_READY) if there is no room for a push now."""
+        held = self._bytes + self._reserved
+        if self._on and held and held + size > self._bound:
+            raise WireError(
+                pb.NOT_READY,
+                f"the log of updates is full (--log-mb {self._bound >> 20}) until the next "
+                "checkpoint is complete",
+            )
 
     def hand_over(self, ticket: Ticket, frame: bytes) -> Callable[[], None]:
         """Send a push on its way; the result waits until it is kept, or the log is lost.

@@ -30,6 +30,7 @@ from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.protocol import mismatch
 from shoal.proto.rpc import Connection
 from shoal.result import JobResult
 from shoal.words import duration
@@ -159,7 +160,10 @@ def status(handle: JobHandle) -> Any:
     handle.job()
     table = pods_table(handle)
     with contextlib.suppress(UserError), master_of(handle) as master:
-        return block(master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())), table
+        found = master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+        if why := mismatch("this command", f"the master of job {handle.name}", found.protocol):
+            raise UserError(why)
+        return block(found), table
     return Text(f"{handle.name}: its master does not answer"), table
 
 

@@ -6,6 +6,7 @@ answer is larger than a limit. Sending them is pulling.py's and pushing.py's.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +79,9 @@ class PullPlan:
                 self._tables[known].append(table)
         width = frames.DTYPES[value_type].itemsize
         self._row_bytes = [sum(dims[t] for t in tables) * width for tables in self._tables]
-        self.parts = [part for server in range(servers) for part in self._cut(server, limit)]
+        # The first of each server, then the second of each: so all servers work at a time.
+        cut = [self._cut(server, limit) for server in range(servers)]
+        self.parts = [part for each in itertools.zip_longest(*cut) for part in each if part]
         self._targets: dict[int, Float32] = {}
 
     def _cut(self, server: int, limit: int) -> list[PullPart]:

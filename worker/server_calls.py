@@ -8,6 +8,7 @@ is called is pulling.py's, pushing.py's and servers.py's.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -18,12 +19,17 @@ from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
 from shoal.proto.errors import WireError
+from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.worker.dense_values import DenseValues
 
 ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
+
+
+IN_FLIGHT = 2
+"""Parts of one pull at one server: one is gathered while another one travels."""
 
 
 class ServerCalls:
@@ -47,7 +53,9 @@ class ServerCalls:
         self._master = master
         reply = master.call(
             methods.REGISTER_WORKER,
-            pb.RegisterWorkerRequest(worker=worker, incarnation=incarnation),
+            pb.RegisterWorkerRequest(
+                worker=worker, incarnation=incarnation, protocol=own_protocol()
+            ),
         )
         self.routing = Routing.from_message(reply.routing)
         self._routing_lock = threading.Lock()
@@ -80,8 +88,8 @@ class ServerCalls:
 
     def _locate(self, server: int) -> str:
         """Where a server is now. Without a retry: who waits for the server asks again."""
-        reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest(), patience=0.0)
-        return reply.servers[server]
+        request = pb.GetRoutingRequest(addresses_only=True)
+        return self._master.call(methods.GET_ROUTING, request, patience=0.0).servers[server]
 
     # ------------------------------------------------------------ registering
 
@@ -157,10 +165,27 @@ class ServerCalls:
     def all(
         self, method: methods.Method[bytes, bytes], requests: Sequence[tuple[int, bytes]]
     ) -> Iterator[bytes]:
-        """Make calls, each (server, frame), at the same time; the answers in their order."""
-        answers = [self.start(server, method, frame) for server, frame in requests]
-        for (server, frame), answer in zip(requests, answers, strict=True):
-            yield self.finish(server, method, frame, answer)
+        """Make calls, each (server, frame), at the same time; the answers in their order.
+
+        At most IN_FLIGHT to one server: what it has answered waits in its memory.
+        """
+        waiting: defaultdict[int, deque[int]] = defaultdict(deque)
+        for place, (server, _) in enumerate(requests):
+            waiting[server].append(place)
+        begun: dict[int, Attempt[bytes]] = {}
+
+        def begin(server: int) -> None:
+            if waiting[server]:
+                place = waiting[server].popleft()
+                begun[place] = self.start(server, method, requests[place][1])
+
+        for server in list(waiting):
+            for _ in range(IN_FLIGHT):
+                begin(server)
+        for place, (server, frame) in enumerate(requests):
+            answer = self.finish(server, method, frame, begun.pop(place))
+            begin(server)
+            yield answer
 
     def read_table(self, table: int) -> Iterator[bytes]:
         """The frames of a table's rows, server after server."""

@@ -30,6 +30,7 @@ from shoal.master.ids import Start
 from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.protocol import own_protocol
 
 
 class Server:
@@ -123,7 +124,9 @@ class Worker:
         if self.plan.get("then") == "leave":
             print("leaving for no reason")
             return 3
-        reply = self.master.call(methods.REGISTER_WORKER, pb.RegisterWorkerRequest(**self.who))
+        reply = self.master.call(
+            methods.REGISTER_WORKER, pb.RegisterWorkerRequest(**self.who, protocol=own_protocol())
+        )
         self.servers = [rpc.Connection(address) for address in reply.servers]
         while True:
             answer = self.master.call(methods.GET_TASK, pb.GetTaskRequest(**self.who))

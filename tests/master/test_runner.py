@@ -25,6 +25,7 @@ from shoal.master.service import MasterService
 from shoal.proto import faults, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.wholefile import write_json
 from tests.master.peers import command
@@ -254,13 +255,18 @@ def test_status_and_refusals_over_the_wire(run, stalled):
     assert status.has_loss
     routing = job.master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
     assert Routing.from_message(routing.routing).servers == len(routing.servers) == 1
+    own = own_protocol()
     for method, request, kind in (
         (methods.GET_TASK, pb.GetTaskRequest(worker=0, incarnation=1), pb.BAD_REQUEST),
         (methods.REPORT_TASK, pb.ReportTaskRequest(task=99, done=True), pb.BAD_REQUEST),
         (methods.REPORT_FAILURE, pb.ReportFailureRequest(role="cook"), pb.BAD_REQUEST),
         (methods.REPORT_FAILURE, pb.ReportFailureRequest(role="ps", index=7), pb.BAD_REQUEST),
-        (methods.GET_RESTORE, pb.RestoreRequest(server=7), pb.BAD_REQUEST),
-        (methods.GET_RESTORE, pb.RestoreRequest(server=0, incarnation=9), pb.BAD_REQUEST),
+        (methods.GET_RESTORE, pb.RestoreRequest(server=7, protocol=own), pb.BAD_REQUEST),
+        (
+            methods.GET_RESTORE,
+            pb.RestoreRequest(server=0, incarnation=9, protocol=own),
+            pb.BAD_REQUEST,
+        ),
     ):
         if method is methods.REPORT_TASK:
             request.ClearField("outcome")
@@ -301,3 +307,36 @@ def test_a_process_without_room_waits_and_its_job_begins_when_there_is_some(
     path.unlink()
     job.pid_of(ServerId(0))
     assert len(messages()) == 1
+
+
+@pytest.mark.parametrize(
+    ("theirs", "named"),
+    [
+        (pb.Protocol(), "is shoal of an earlier build (without a protocol number)"),
+        (pb.Protocol(number=99, version="9.9"), "is shoal 9.9 (protocol 99)"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "request_type", "who"),
+    [
+        (methods.REGISTER_WORKER, pb.RegisterWorkerRequest, "worker-0"),
+        (methods.GET_RESTORE, pb.RestoreRequest, "ps-0"),
+    ],
+)
+def test_a_process_of_another_version_ends_the_job_and_both_are_named(
+    run, stalled, method, request_type, who, theirs, named
+):
+    """L17: as where the image is older than the master's."""
+    port, wait = stalled
+    job = run({"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"})
+    wait()
+    with pytest.raises(WireError, match="use one version for the whole job") as refused:
+        job.master.call(method, request_type(protocol=theirs))
+    assert refused.value.kind == pb.OTHER_PROTOCOL
+    failure = job.finish()["failure"]
+    assert failure["kind"] == "USER_ERROR"
+    own = own_protocol()
+    assert (
+        f"the master is shoal {own.version} (protocol {own.number}), {who} {named}"
+        in (failure["message"])
+    )

@@ -16,10 +16,12 @@ class Server:
     def __init__(self):
         self.address = ""
         self.handler = lambda frame: b"answer to " + frame
+        self.ready = lambda request: pb.ReadyReply()
         self._server = None
 
     def start(self, port=0, name="", handlers=None):
         handlers = handlers or {methods.PULL: lambda frame: self.handler(frame)}
+        handlers.setdefault(methods.READY, lambda request: self.ready(request))
         self._server, port = serving.serve(handlers, f"127.0.0.1:{port}", 16, name)
         self.address = f"127.0.0.1:{port}"
         return port
@@ -122,6 +124,97 @@ def test_only_one_caller_at_a_time_tries_a_server_that_is_not_ready(server, circ
     for thread in threads:
         thread.join(60)
     assert answers == [b"x"] * 8
+
+
+def test_a_large_frame_is_not_sent_again_and_again_to_a_server_that_is_not_ready(server, circuit):
+    """M4: 1. eight callers bring a frame of a megabyte each, and are refused; 2. what they ask
+    until there is room is a few bytes each time, and one at a time; 3. then each frame comes once
+    more."""
+    frame = bytes(1 << 20)
+    room, asked_often = threading.Event(), threading.Event()
+    lock, inside, together = threading.Lock(), 0, []
+    came, asked = [], []
+
+    def push(received):
+        came.append(len(received))
+        if not room.is_set():
+            raise WireError(pb.NOT_READY, "the log is full")
+        return b"taken"
+
+    def ready(request):
+        nonlocal inside
+        with lock:
+            inside += 1
+            together.append(inside)
+            asked.append((request.method, request.bytes))
+        try:
+            if len(asked) == 6:
+                asked_often.set()
+            if not room.is_set():
+                raise WireError(pb.NOT_READY, "the log is full")
+            return pb.ReadyReply()
+        finally:
+            with lock:
+                inside -= 1
+
+    server.ready = ready
+    server.start(handlers={methods.PUSH: push})
+    one = circuit(server)
+    # Begun while nobody knew, so all are sent.
+    attempts = [one.start(methods.PUSH, frame) for _ in range(8)]
+    answers = []
+
+    def finish():
+        answers.append(one.finish(methods.PUSH, frame, attempts.pop()))
+
+    threads = in_threads(8, finish)
+    assert asked_often.wait(60)
+    refused = len(came)
+    assert refused == 8
+    room.set()
+    for thread in threads:
+        thread.join(60)
+    assert answers == [b"taken"] * 8
+    assert came == [len(frame)] * (8 + 8)
+    assert set(asked) == {("Push", len(frame))}
+    assert set(together) == {1}
+
+
+def test_a_server_that_takes_calls_of_one_kind_is_not_sent_those_of_another(server, circuit):
+    """1. pushes are refused, pulls are not; 2. a pull that is answered is no sign that the push
+    should come again."""
+    room, asked_often = threading.Event(), threading.Event()
+    came, asked = [], []
+
+    def push(frame):
+        came.append(frame)
+        if not room.is_set():
+            raise WireError(pb.NOT_READY, "the log is full")
+        return b"taken"
+
+    def ready(request):
+        asked.append(request.method)
+        if asked.count("Push") == 4:
+            asked_often.set()
+        if request.method == "Push" and not room.is_set():
+            raise WireError(pb.NOT_READY, "the log is full")
+        return pb.ReadyReply()
+
+    server.ready = ready
+    server.start(handlers={methods.PUSH: push, methods.PULL: lambda frame: b"rows"})
+    one = circuit(server)
+    pulled, pushed = [one.start(methods.PULL, b"begun before") for _ in range(2)], []
+    pusher = in_threads(1, lambda: pushed.append(one.call(methods.PUSH, b"gradients")))[0]
+    while not asked:
+        assert pusher.is_alive()
+    for attempt in pulled:
+        assert one.finish(methods.PULL, b"begun before", attempt) == b"rows"
+    assert asked_often.wait(60)
+    assert came == [b"gradients"]
+    room.set()
+    pusher.join(60)
+    assert pushed == [b"taken"]
+    assert came == [b"gradients"] * 2
 
 
 def test_the_patience_is_bounded_and_the_error_names_server_and_flag(server, circuit):

@@ -9,6 +9,7 @@ import pytest
 
 from shoal.chaos.relay import Relay
 from shoal.proto import methods, rpc, serving, transport
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Circuit
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError
 from shoal.proto.faults import target_file
@@ -25,7 +26,8 @@ def server():
         calls.append(bytes(frame))
         return b"answer"
 
-    grpc_server, port = serving.serve({methods.PULL: pull}, "127.0.0.1:0", 16)
+    handlers = {methods.PULL: pull, methods.READY: lambda request: pb.ReadyReply()}
+    grpc_server, port = serving.serve(handlers, "127.0.0.1:0", 16)
     yield f"127.0.0.1:{port}", calls
     grpc_server.stop(None).wait()
 
@@ -61,10 +63,10 @@ def test_a_cut_and_its_return_cost_time_only(server, relay):
         away = threading.Event()
         circuit_failed = circuit._failed
 
-        def failed(connection, error):
-            assert "Deadline Exceeded" in str(error)
+        def failed(connection, error, method):
+            assert away.is_set() or "Deadline Exceeded" in str(error)
             away.set()
-            circuit_failed(connection, error)
+            circuit_failed(connection, error, method)
 
         circuit._failed = failed
         assert away.wait(PATIENCE)

@@ -14,6 +14,7 @@ from shoal.proto import frames, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
+from shoal.ps.service import ParameterServer
 from shoal.worker.ids import group_ids, group_tables
 from shoal.worker.pushing import Push
 from shoal.worker.requests import PullPlan
@@ -271,3 +272,33 @@ def test_a_push_above_the_limit_travels_in_parts(registered, monkeypatch):
     assert [server.model.version for server in made.servers] == [1, 1, 1]
     pulled = group.pull([[IDS]], training=True)
     np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
+
+
+def test_a_large_pull_has_two_parts_at_a_server_at_a_time(cluster, server_group, monkeypatch):
+    """M3: their answers wait in the server's memory. All rows come all the same."""
+    lock, inside, most = threading.Lock(), [0, 0], [0, 0]
+    more = threading.Event()
+    pull = ParameterServer.pull
+
+    def counted(self, frame):
+        with lock:
+            inside[self.server] += 1
+            most[self.server] = max(most[self.server], inside[self.server])
+            if inside[self.server] > 2:
+                more.set()
+        more.wait(0.02)  # for a third one, which must not come
+        try:
+            return pull(self, frame)
+        finally:
+            with lock:
+                inside[self.server] -= 1
+
+    monkeypatch.setattr(ParameterServer, "pull", counted)
+    monkeypatch.setattr(PullPlan.__init__, "__defaults__", (pb.FLOAT32, 64))
+    group = server_group(cluster(2))
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    rows = np.stack([IDS, IDS + 1000], axis=1).astype(np.float32)
+    group.assign_rows(0, IDS, rows)
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(pulled.rows[0][pulled.ids[0].inverses[0]], rows)
+    assert most == [2, 2]
