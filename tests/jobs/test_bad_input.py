@@ -198,7 +198,7 @@ def test_a_feed_that_raises_names_the_record_to_the_python_api(tmp_path, clicks,
     assert job_processes(job / "job.json") == []
     assert json.loads((job / "result.json").read_text())["state"] == "failed"
 
-    with pytest.raises(shoal.UserError, match=r"job cursed has run before .* --overwrite"):
+    with pytest.raises(shoal.UserError, match=r"job cursed has run before .* overwrite=True"):
         shoal.train(display=LineDisplay(sys.stdout), **fields)
     assert (job / "result.json").exists()
 
