@@ -37,6 +37,7 @@ from shoal.master.spans import Interval
 from shoal.master.updates import Gradient
 from shoal.master.work import Task
 from shoal.master.worker_lifecycle import WorkerLifecycle
+from shoal.proto import shoal_pb2 as pb
 
 
 class Job:
@@ -151,7 +152,9 @@ class Job:
         for server in self.members.hung_servers(now):
             self.server_hung(server.id, server.incarnation, now)
         for server in self.members.late_servers(now):
-            self.fail(Failure.internal(f"{server.id} did not get ready in time; see its log"), now)
+            doing = f"it was to {server.progress.what}; " if server.progress.what else ""
+            late = f"{server.id} did not get ready in time; {doing}see its log"
+            self.fail(Failure.internal(late), now)
         self.checkpoints.tick(now)
         self.servers.tick()
 
@@ -234,6 +237,12 @@ class Job:
         """
         slot = self.members.register_server(server, incarnation, address)
         self.servers.registered(slot, restored, replayed, has, now)
+
+    def server_progressed(
+        self, server: ServerId, incarnation: int, progress: pb.ServerProgress, now: float
+    ) -> None:
+        """How far a server is with what it does before it can serve. It will say so again."""
+        self.members.server_calls(server, incarnation).told_progress(progress, now)
 
     def server_leaving(self, server: ServerId, incarnation: int, now: float) -> str | None:
         """A server was told to end; as `Checkpoints.leaving`. Raises WireError."""

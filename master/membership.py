@@ -19,8 +19,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
 START_TIMEOUT_SECONDS = 300.0
-"""How long a process may take from its start to registering: importing TensorFlow
-from a cold, shared disk takes a minute or two."""
+"""How long a process may take from its start to registering, or a server from one sign of
+progress to the next: importing TensorFlow from a cold, shared disk takes a minute or two."""
 
 
 class ProcessState(enum.Enum):
@@ -91,6 +91,8 @@ class ServerSlot:
     """One server. version; staleness and age of pushes: from its last status.
 
     running: as of a worker. answered: when it last did.
+    progress: what it does before it can serve, as it says, and how much of that is done; without
+    words if nothing. progressed: when that last changed.
     With --durability=log: replayed: pushes that its incarnations did again. unprotected: why no
     log protects its updates now, "" if one does, and absent_since: since when. absences,
     absent_seconds: how often and how long none did, of all incarnations, without the time that
@@ -120,6 +122,8 @@ class ServerSlot:
     wants_checkpoint: bool = False
     registered: bool = False
     answered: float = 0.0
+    progress: pb.ServerProgress = field(default_factory=pb.ServerProgress)
+    progressed: float = 0.0
     staleness: pb.Distribution = field(default_factory=pb.Distribution)
     age: pb.Distribution = field(default_factory=pb.Distribution)
 
@@ -134,7 +138,13 @@ class ServerSlot:
         self.bereft = bool(self.unprotected)
         self.wants_checkpoint = False
         self.running = False
+        self.progress = pb.ServerProgress()
         return self.incarnation
+
+    def told_progress(self, progress: pb.ServerProgress, now: float) -> None:
+        """How far the incarnation says it is."""
+        if progress != self.progress:
+            self.progress, self.progressed = progress, now
 
     def came_back(self, now: float) -> None:
         """The incarnation has registered.
@@ -281,13 +291,16 @@ class Membership:
         return holder.address if holder.state == ProcessState.ALIVE else ""
 
     def late_servers(self, now: float) -> list[ServerSlot]:
-        """Servers that should have registered by now."""
+        """Servers that run, have not registered, and have not got on for too long.
+
+        Restoring takes as long as it takes, so it is judged by its progress.
+        """
         return [
             slot
             for slot in self.servers.values()
             if slot.running
             and slot.state == ProcessState.STARTING
-            and now - slot.started > START_TIMEOUT_SECONDS
+            and now - max(slot.started, slot.progressed) > START_TIMEOUT_SECONDS
         ]
 
     def hung_servers(self, now: float) -> list[ServerSlot]:
@@ -305,6 +318,7 @@ class Membership:
         for server in self.servers.values():
             server.answered = min(now, server.answered + seconds)
             server.started = min(now, server.started + seconds)
+            server.progressed = min(now, server.progressed + seconds)
 
     @property
     def workers_alive(self) -> int:

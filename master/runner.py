@@ -92,7 +92,13 @@ class Woken:
 
 
 def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
-    """A server has said this of itself."""
+    """A server has said this of itself.
+
+    While it is being started it is not what it will be, and on Kubernetes it answers at the
+    address of the one before.
+    """
+    if job.members.servers[server].state != ProcessState.ALIVE:
+        return
     job.servers.answered(server, status)
     slot = job.members.servers[server]
     slot.answered = now

@@ -80,6 +80,7 @@ class ServerLifecycle:
         slot.answered = now
         # What registers first since the job began or was resumed has served no worker before.
         meets = slot.registered
+        slot.progress = pb.ServerProgress()
         slot.came_back(now)
         if restored:
             self._record.note(now, f"{slot.id} is back: {restored}")

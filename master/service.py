@@ -56,6 +56,7 @@ class MasterService:
         return {
             methods.GET_RESTORE: self._get_restore,
             methods.REGISTER_SERVER: self._register_server,
+            methods.REPORT_PROGRESS: self._report_progress,
             methods.WORKER_MET: self._worker_met,
             methods.LEAVE: self._leave,
             methods.REGISTER_WORKER: self._register_worker,
@@ -123,6 +124,15 @@ class MasterService:
         failure = Failure.of_user(why)
         self._runner.answer(lambda job, now: job.process_failed(start, failure, now))
         raise WireError(pb.OTHER_PROTOCOL, why)
+
+    def _report_progress(self, request: pb.ReportProgressRequest) -> pb.ReportProgressReply:
+        server = ServerId(request.server)
+        self._runner.answer(
+            lambda job, now: job.server_progressed(
+                server, request.incarnation, request.progress, now
+            )
+        )
+        return pb.ReportProgressReply()
 
     def _worker_met(self, request: pb.WorkerMetRequest) -> pb.WorkerMetReply:
         server, told = ServerId(request.server), LastPush.from_message(request.acknowledged)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shoal.master.job import Job
-from shoal.master.waiting import waits_for
+from shoal.master.waiting import waits_for, waits_progress
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.protocol import own_protocol
@@ -87,6 +87,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         left_out=job.left_out.minibatches,
         trouble=trouble[1] if trouble[0] >= TROUBLE_SECONDS else "",
         waits_for=waits_for(job),
+        waits_progress=waits_progress(job),
         stage_seconds=record.stage_seconds(
             [slot.stage_seconds for slot in members.workers.values()]
         ),

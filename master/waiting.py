@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shoal.master.job import Job
 from shoal.master.membership import ProcessState, ServerSlot, WorkerSlot
 from shoal.master.phases import Phase
+from shoal.words import part_of, size
 
 SHOWN = 3
 """So many processes are named."""
@@ -17,10 +18,16 @@ def waits_for(job: Job) -> str:
     phase, members = job.flow.phase, job.members
     if phase.ended:
         return ""
-    servers = [each for each in members.servers.values() if each.state != ProcessState.ALIVE]
+    busy = _busy(job)
+    servers = [
+        each
+        for each in members.servers.values()
+        if each.state != ProcessState.ALIVE and each not in busy
+    ]
     workers = list(members.workers.values())
-    if servers:
-        return _to_start(servers) or f"{_names(servers)} to be started again"
+    if servers or busy:
+        to_come = _to_start(servers) or f"{_names(servers)} to be started again"
+        return ", and ".join([*_doing(busy), *([to_come] if servers else [])])
     if not members.workers_alive:
         if waiting := _to_start([each for each in workers if not each.running]):
             return waiting
@@ -36,6 +43,30 @@ def waits_for(job: Job) -> str:
             return f"{least} workers (--min-workers), of which {here} are here"
         return "the first training step, for which TensorFlow compiles the model"
     return ""
+
+
+def waits_progress(job: Job) -> str:
+    """How far that is: `3.1 of 9.8 GB`; empty where nobody knows."""
+    progress = [each.progress for each in _busy(job)] if not job.flow.phase.ended else []
+    done = sum(each.done for each in progress)
+    if progress and all(each.total for each in progress):
+        return part_of(done, sum(each.total for each in progress))
+    return size(done) if done else ""
+
+
+def _busy(job: Job) -> list[ServerSlot]:
+    """Servers that say what they do before they can serve."""
+    return [each for each in job.members.servers.values() if each.progress.what]
+
+
+def _doing(servers: Sequence[ServerSlot]) -> list[str]:
+    """`ps-0, which restores checkpoint 12`, of servers that may do different things."""
+    parts = []
+    for what in dict.fromkeys(each.progress.what for each in servers):
+        who = [each for each in servers if each.progress.what == what]
+        verb, _, its = what.partition(" ")
+        parts.append(f"{_names(who)}, which {verb}{'s' * (len(who) == 1)} {its}")
+    return parts
 
 
 def _to_start(slots: Iterable[ServerSlot | WorkerSlot]) -> str:

@@ -61,6 +61,7 @@ POINTS = {
     "push-logged": Point("ps", "a push is in the log, if there is one, and not applied yet"),
     "push-half-applied": Point("ps", "a table has its part of a push, others may not yet"),
     "push-applied": Point("ps", "a push is applied and not answered yet"),
+    "share-restoring": Point("ps", "a part of a share is restored, and more is to come"),
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
     "log-appending": Point("ps", "another server's push has come to its log, and is not in it yet"),
     "restoring": Point("ps", "a checkpoint is about to be restored"),
@@ -142,6 +143,16 @@ def has_room(process: str) -> bool:
 def _wait_until_gone(path: Path) -> None:
     while path.exists():
         time.sleep(0.05)
+
+
+def hold(folder: Path, name: str, process: str = "") -> Path:
+    """Have who comes to a point hang there, as long as the file is there that is returned."""
+    path = folder / (f"{name}@{process}" if process else name)
+    # Whole at once: an empty file is a death.
+    written = path.with_name(f"{path.name}.{os.getpid()}")
+    written.write_text(HANG)
+    written.replace(path)
+    return path
 
 
 def route(address: str, peer: str) -> str:

@@ -131,6 +131,13 @@ SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply, thre
 GET_RESTORE = Method(
     MASTER, "GetRestore", pb.RestoreRequest, pb.RestoreReply, threads=Threads.CONTROL
 )
+REPORT_PROGRESS = Method(
+    MASTER,
+    "ReportProgress",
+    pb.ReportProgressRequest,
+    pb.ReportProgressReply,
+    threads=Threads.CONTROL,
+)
 REGISTER_SERVER = Method(
     MASTER,
     "RegisterServer",

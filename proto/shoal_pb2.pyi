@@ -694,6 +694,30 @@ class RestoreReply(_message.Message):
     saved: str
     def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., saved: _Optional[str] = ...) -> None: ...
 
+class ServerProgress(_message.Message):
+    __slots__ = ("what", "done", "total")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    done: int
+    total: int
+    def __init__(self, what: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+
+class ReportProgressRequest(_message.Message):
+    __slots__ = ("server", "incarnation", "progress")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    incarnation: int
+    progress: ServerProgress
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., progress: _Optional[_Union[ServerProgress, _Mapping]] = ...) -> None: ...
+
+class ReportProgressReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class LeaveRequest(_message.Message):
     __slots__ = ("server", "incarnation")
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -1146,7 +1170,7 @@ class Ledger(_message.Message):
     def __init__(self, total: _Optional[int] = ..., trained_once: _Optional[int] = ..., repeated: _Optional[int] = ..., failed: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "protocol", "trouble", "waits_for")
+    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "protocol", "trouble", "waits_for", "waits_progress")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1182,6 +1206,7 @@ class JobStatus(_message.Message):
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    WAITS_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     job_name: str
     state: str
     epoch: int
@@ -1210,7 +1235,8 @@ class JobStatus(_message.Message):
     protocol: Protocol
     trouble: str
     waits_for: str
-    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
+    waits_progress: str
+    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()

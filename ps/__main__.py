@@ -28,6 +28,7 @@ from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.ps.leaving import MASTER_SECONDS, hand_over
 from shoal.ps.logplace import sink_of
+from shoal.ps.progress import StoppedError
 from shoal.ps.service import ParameterServer
 
 logger = logging.getLogger(__name__)
@@ -118,17 +119,21 @@ def main(
     connection = grpc_server = None
     try:
         restored = ""
+        name = transport.peer_name(job.token, "ps", index)
+        if master:
+            server.open.clear()
+        # First of all: what is restored takes as long as it takes, and probes and the master
+        # are to find somebody meanwhile.
+        served = server.handlers()
+        grpc_server, port = serving.serve(served, address, threads or calls_at_once(), name)
+        logger.info("listening on %s:%d", host, port)
         if master:
             connection = connect(job.master_timeout_seconds)
             if job.durability == "log":
                 sink = sink_of(job, index, incarnation, connection)
                 server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
+            server.progress.keep_telling(_progress_teller(index, incarnation, connection))
             restored = _restore(server, index, incarnation, connection)
-        name = transport.peer_name(job.token, "ps", index)
-        served = server.handlers()
-        grpc_server, port = serving.serve(served, address, threads or calls_at_once(), name)
-        logger.info("listening on %s:%d", host, port)
-        if connection is not None:
             request = pb.RegisterServerRequest(
                 server=index,
                 incarnation=incarnation,
@@ -151,6 +156,8 @@ def main(
         else:
             click.echo(f"{host}:{port}")
             server.stopped.wait()
+    except StoppedError:
+        logger.info("told to end before it could serve")
     except (PeerUnavailableError, WireError) as error:
         logger.error("cannot join the job: %s", error)
         sys.exit(1)
@@ -191,6 +198,7 @@ def _restore(
     )
     if not plan.again:
         server.registration.begin_anew()
+        server.open.set()
         return ""
     restored = server.registration.restore(plan)
     logger.info("%s", restored)
@@ -212,6 +220,21 @@ def _teller(
     return tell
 
 
+def _progress_teller(
+    index: int, incarnation: int, connection: rpc.Connection
+) -> Callable[[pb.ServerProgress], object]:
+    """Has the master hear how far this server is."""
+
+    def tell(progress: pb.ServerProgress) -> object:
+        request = pb.ReportProgressRequest(server=index, incarnation=incarnation, progress=progress)
+        # Repeated for a moment only, so that a master that has moved is found.
+        return connection.call(
+            methods.REPORT_PROGRESS, request, deadline=TELL_SECONDS, patience=TELL_SECONDS
+        )
+
+    return tell
+
+
 def _register(
     server: ParameterServer, request: pb.RegisterServerRequest, connection: rpc.Connection
 ) -> None:
@@ -220,6 +243,7 @@ def _register(
     for fence in reply.fences:
         server.fence(fence)
     server.ready.set()
+    server.open.set()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from shoal.checkpoints.contents import dense_slices, state_slice
 from shoal.checkpoints.folders import Attempt, Checkpoint
 from shoal.checkpoints.manifests import FORMAT
 from shoal.native import ids as native_ids
+from shoal.proto import faults
 from shoal.proto.routing import Routing, flat_size, slice_of
+from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import FrozenDense, ServerModel
 
@@ -116,17 +118,24 @@ def write_share(
 
 
 def restore(
-    checkpoint: Checkpoint, server: int, routing: Routing, pushes: PushRegister
+    checkpoint: Checkpoint,
+    server: int,
+    routing: Routing,
+    pushes: PushRegister,
+    progress: Progress,
 ) -> ServerModel:
     """The share of server `server` of `routing.servers`, however many wrote it.
 
-    With another number of servers no push is known as applied: the workers that sent them
-    are gone. Raises CheckpointError naming a file that is not as written.
+    progress: is told what is read. With another number of servers no push is known as applied:
+    the workers that sent them are gone. Raises CheckpointError naming a file that is not as
+    written, StoppedError if the server is to end.
     """
     model = ServerModel(checkpoint.model, server, routing.servers)
     same = checkpoint.same_cut(routing)
     # A share of the same cut holds all that is ours.
     shares = [server] if same else range(len(checkpoint.shares))
+    files = (file for share in shares for file in checkpoint.shares[share]["files"])
+    progress.begin(f"restore checkpoint {checkpoint.number}", sum(file["bytes"] for file in files))
     for share in shares:
         for position, table in enumerate(model.tables):
             for columns in contents.table_pieces(checkpoint, share, position):
@@ -140,8 +149,12 @@ def restore(
                     use_counts=rows.pop("uses"),
                     slots={name.removeprefix(arrow.SLOT): rows[name] for name in rows},
                 )
+                progress.advance(ids.nbytes + sum(column.nbytes for column in columns.values()))
+                faults.point("share-restoring")
     spec = checkpoint.model
-    dense = _ours(checkpoint, shares, server, routing, flat_size(spec.trainable), dense_slices)
+    dense = _ours(
+        checkpoint, shares, server, routing, flat_size(spec.trainable), dense_slices, progress
+    )
     state = _ours(
         checkpoint,
         shares,
@@ -149,6 +162,7 @@ def restore(
         routing,
         flat_size(spec.non_trainable),
         lambda *share: {"values": state_slice(*share)},
+        progress,
     )
     version = max(checkpoint.shares[share]["version"] for share in shares)
     step = max(checkpoint.shares[share]["step"] for share in shares)
@@ -165,6 +179,7 @@ def _ours(
     routing: Routing,
     size: int,
     slices: Callable[[Checkpoint, int], dict[str, Float32]],
+    progress: Progress,
 ) -> dict[str, Float32]:
     """What this server is to hold of flat vectors of `size`, of which shares have slices."""
     ours = slice_of(size, server, routing.servers)
@@ -172,6 +187,7 @@ def _ours(
     for share in shares:
         theirs = slice_of(size, share, len(checkpoint.shares))
         for name, column in slices(checkpoint, share).items():
+            progress.advance(column.nbytes)
             start = max(0, ours.start - theirs.start)
             part = column[start : max(start, ours.stop - theirs.start)]
             parts.setdefault(name, []).append(part)

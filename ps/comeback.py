@@ -19,6 +19,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import restore
+from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 
@@ -26,18 +27,22 @@ logger = logging.getLogger(__name__)
 
 
 def newest_share(
-    plan: pb.RestoreReply, server: int, routing: Routing, pushes: PushRegister
+    plan: pb.RestoreReply,
+    server: int,
+    routing: Routing,
+    pushes: PushRegister,
+    progress: Progress,
 ) -> tuple[ServerModel | None, int, str]:
     """The model of the newest checkpoint of `plan` that is good, its number, and what was done.
 
-    None and 0 if there is none.
+    None and 0 if there is none. Raises StoppedError if the server is to end.
     """
     refused = []
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
         try:
             faults.point("restoring")
             checkpoint = Checkpoint(open_storage(plan.root), number, nonce)
-            model = restore(checkpoint, server, routing, pushes)
+            model = restore(checkpoint, server, routing, pushes, progress)
         except (CheckpointError, OSError) as error:
             logger.error("checkpoint %d is refused: %s", number, error)
             refused.append(f"warning: a checkpoint is refused: {error}; ")

@@ -29,6 +29,7 @@ from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import cut, restore, write_share
 from shoal.ps.logfile import FileSink
+from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.replay import recover
 from shoal.ps.tables import ServerModel
@@ -69,7 +70,7 @@ def recovered(
         restored = partial(_restored, storage, base, server, routing, pushes)
         sink = FileSink(logs, server, 0, sync=False)
         try:
-            done = recover(sink, server, servers, restored, pushes)
+            done = recover(sink, server, servers, restored, pushes, Progress())
         finally:
             sink.close()
         replayed += done.count
@@ -91,7 +92,7 @@ def _restored(
     storage: Storage, base: int, server: int, routing: Routing, pushes: PushRegister
 ) -> ServerModel | None:
     """The share of checkpoint `base`; None for 0."""
-    return restore(Checkpoint(storage, base), server, routing, pushes) if base else None
+    return restore(Checkpoint(storage, base), server, routing, pushes, Progress()) if base else None
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.comeback import Meetings, newest_share
 from shoal.ps.ownership import Ownership
+from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.saved_rows import SavedRows
 from shoal.ps.tables import ServerModel
@@ -26,14 +27,18 @@ logger = logging.getLogger(__name__)
 class Registration:
     """The model of one server.
 
-    ownership: of its ids. log: that of its updates, once there is one.
+    ownership: of its ids. progress: is told what is restored, and how far that is.
+    log: that of its updates, once there is one.
     replayed: pushes of the log that were done again. restored: the number of the checkpoint
     that it was restored from; 0 for none. restarted: an earlier incarnation served in this course
     of the job.
     """
 
-    def __init__(self, server: int, ownership: Ownership, pushes: PushRegister) -> None:
+    def __init__(
+        self, server: int, ownership: Ownership, pushes: PushRegister, progress: Progress
+    ) -> None:
         self._server = server
+        self._progress = progress
         self._ownership = ownership
         self._pushes = pushes
         self._lock = threading.Lock()
@@ -118,8 +123,14 @@ class Registration:
     def restore(self, plan: pb.RestoreReply) -> str:
         """Go on where an earlier incarnation was; returns in words what was restored.
 
-        Before anything is served.
+        Before calls are taken. Raises StoppedError if the server is to end meanwhile.
         """
+        try:
+            return self._restore(plan)
+        finally:
+            self._progress.end()
+
+    def _restore(self, plan: pb.RestoreReply) -> str:
         self.meetings.again = True
         self.restarted = plan.replay
         found = False
@@ -128,13 +139,15 @@ class Registration:
         def restored() -> ServerModel | None:
             nonlocal found, done
             routing = self._ownership.routing
-            model, self.restored, done = newest_share(plan, self._server, routing, self._pushes)
+            model, self.restored, done = newest_share(
+                plan, self._server, routing, self._pushes, self._progress
+            )
             found = model is not None
             return model
 
         if self.log is not None and plan.replay:
             servers = self._ownership.routing.servers
-            self._model, self.replayed, said = self.log.recover(restored, servers)
+            self._model, self.replayed, said = self.log.recover(restored, servers, self._progress)
             if self._model is not None and not found:
                 done = "it has restored its first values"
             done = f"{done}; {said}"
@@ -144,7 +157,9 @@ class Registration:
             self.begin_anew()
             self.log.resumed(self._model is not None)
         if self._model is None and plan.saved:
-            self._saved = SavedRows(plan.saved, self._server, self._ownership.routing)
+            self._saved = SavedRows(
+                plan.saved, self._server, self._ownership.routing, self._progress
+            )
         return done
 
 

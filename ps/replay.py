@@ -26,6 +26,7 @@ from shoal.ps.logs import (
     applied_now,
     reaches,
 )
+from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly, unpack
@@ -71,6 +72,7 @@ def recover(
     servers: int,
     restored: Callable[[], ServerModel | None],
     pushes: PushRegister,
+    progress: Progress,
 ) -> Recovered:
     """Take the log of server `server` of `servers`, and do it again.
 
@@ -80,7 +82,9 @@ def recover(
     stop: HalfAppliedError | None = None
     while True:
         try:
-            return _recovered(sink, server, servers, restored(), pushes, stop)
+            model = restored()
+            progress.begin("replay its log")
+            return _recovered(sink, server, servers, model, pushes, progress, stop)
         except HalfAppliedError as error:
             logger.error("%s; restoring without it", error.why)
             stop = error
@@ -93,6 +97,7 @@ def _recovered(
     servers: int,
     model: ServerModel | None,
     pushes: PushRegister,
+    progress: Progress,
     stop: HalfAppliedError | None,
 ) -> Recovered:
     step = model.step if model is not None else 0
@@ -100,7 +105,7 @@ def _recovered(
     give_up = time.monotonic() + sink.retry_seconds
     while True:
         try:
-            _recover(sink, server, servers, pushes, done, stop)
+            _recover(sink, server, servers, pushes, progress, done, stop)
             return done
         except LogDamagedError as error:
             # It stays so however often it is read.
@@ -121,6 +126,7 @@ def _recover(
     server: int,
     servers: int,
     pushes: PushRegister,
+    progress: Progress,
     done: Recovered,
     stop: HalfAppliedError | None,
 ) -> None:
@@ -141,6 +147,7 @@ def _recover(
     done.seen.note(taken.base.journal)
     entries = _noting(taken.entries, done.seen)
     for step, size, applied in replay(entries, done.model, pushes, stop):
+        progress.advance(size)
         done.count += applied
         done.sizes.append((step, size))
     done.base = taken.base

@@ -18,6 +18,7 @@ from shoal.native import ids as native_ids
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
+from shoal.ps.progress import Progress, StoppedError
 from shoal.ps.tables import ServerModel
 
 logger = logging.getLogger(__name__)
@@ -26,8 +27,9 @@ logger = logging.getLogger(__name__)
 class SavedRows:
     """The rows at `location` that belong to `server`."""
 
-    def __init__(self, location: str, server: int, routing: Routing) -> None:
+    def __init__(self, location: str, server: int, routing: Routing, progress: Progress) -> None:
         self._location = location
+        self._progress = progress
         self._server = server
         self._routing = routing
         self._thread: threading.Thread | None = None
@@ -52,14 +54,18 @@ class SavedRows:
         return self._model
 
     def _read(self, spec: pb.ModelSpec) -> None:
+        self._progress.begin("read the rows of --restore-from")
         try:
             model = ServerModel(spec, self._server, self._routing.servers)
             saved = open_saved(self._location)
             for position, table in enumerate(spec.tables):
                 for ids, rows in saved.rows(table.name, table.dim):
+                    self._progress.advance(ids.nbytes + rows.nbytes)
                     owned = self._routing.owners[native_ids.slot_of(ids)] == self._server
                     if owned.any():
                         model.assign(position, ids[owned], np.ascontiguousarray(rows[owned]))
+        except StoppedError:
+            self._problem = "the server ends"
         except (UserError, WireError, OSError) as error:
             self._problem = str(error)
             logger.error("the rows of --restore-from cannot be read: %s", error)
@@ -69,3 +75,5 @@ class SavedRows:
         else:
             logger.info("has the rows of %s", self._location)
             self._model = model
+        finally:
+            self._progress.end()

@@ -21,6 +21,7 @@ from shoal.native import values
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.methods import Method
 from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
 from shoal.proto.serving import Handlers
@@ -31,6 +32,7 @@ from shoal.ps.held import HeldGradients, ReadersOrWriter
 from shoal.ps.logheld import HeldLogs
 from shoal.ps.logs import Sink
 from shoal.ps.ownership import Ownership
+from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
 from shoal.ps.shares import Shares
@@ -82,12 +84,16 @@ class ParameterServer:
         self.asked = threading.Event()
         self.seen = Seen()
         self._pushes = PushRegister()
-        self.registration = Registration(server, self.ownership, self._pushes)
+        self.progress = Progress(self.stopped)
+        self.registration = Registration(server, self.ownership, self._pushes, self.progress)
         self._held = HeldGradients()
         self._whole = ReadersOrWriter()
         self._pulls = 0
-        # Set once the master knows of this server; calls that come before wait.
+        # Set once the master knows of this server.
         self.ready = threading.Event()
+        # Not set while calls are refused with NOT_READY: the port opens before anything is here.
+        self.open = threading.Event()
+        self.open.set()
         self._shares = Shares(server, lambda: self.model, self.ownership, self._pushes)
         self._shares.seen = self.seen
         self._log: UpdateLog | None = None
@@ -109,11 +115,11 @@ class ParameterServer:
 
     def handlers(self) -> Handlers:
         """The table of calls for `serving.serve`."""
-        return {
-            methods.REGISTER: self._when_ready(self.registration.register),
+        of_the_model: dict[Method[Any, Any], Callable[[Any], Any]] = {
+            methods.REGISTER: self.registration.register,
             methods.INITIALIZE_DENSE: self.registration.initialize_dense,
-            methods.PULL: self._when_ready(self.pull),
-            methods.PUSH: self._when_ready(self.push),
+            methods.PULL: self.pull,
+            methods.PUSH: self.push,
             methods.READ_TABLE: self.read_table,
             methods.ASSIGN_ROWS: self.assign_rows,
             methods.FENCE: self._of_master(self.fence),
@@ -122,12 +128,15 @@ class ParameterServer:
             methods.WRITE_SHARE: self._of_master(self._shares.write),
             methods.DROP_CHECKPOINT: self._of_master(self._shares.drop),
             methods.COMPLETE_CHECKPOINT: self._of_master(self._shares.complete),
+            methods.SET_ROUTING: self._of_master(self.ownership.set_routing),
+            methods.READY: self.ready_for,
+        }
+        return {method: self._when_open(handler) for method, handler in of_the_model.items()} | {
+            # What it keeps for others, and of itself, it knows from its first moment on.
             methods.BEGIN_LOG: self.held_logs.begin,
             methods.APPEND_LOG: self.held_logs.append,
             methods.DROP_LOG: self.held_logs.drop,
             methods.TAKE_LOG: self.held_logs.take,
-            methods.SET_ROUTING: self._of_master(self.ownership.set_routing),
-            methods.READY: self.ready_for,
             methods.STATUS: self.status,
             methods.SHUTDOWN: self.shutdown,
         }
@@ -293,6 +302,8 @@ class ParameterServer:
             held_log_bytes=len(self.held_logs),
         )
         if request.pushes:
+            # What is restored until now is not what it will have.
+            self._require_open()
             status.has.extend(self.last_pushes())
         if self._log is not None:
             self._log.describe(status)
@@ -338,21 +349,21 @@ class ParameterServer:
 
         return heard
 
-    def _when_ready(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _require_open(self) -> None:
+        if not self.open.is_set():
+            what = self.progress.now().what
+            is_to = f", it is to {what} first" if what else ""
+            raise WireError(pb.NOT_READY, f"the server is being started{is_to}")
+
+    def _when_open(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def checked(request: Any) -> Any:
-            self._check_ready()
+            self._require_open()
             return handler(request)
 
         return checked
 
-    def _check_ready(self) -> None:
-        if self.registration.meetings.again and not self.ready.is_set():
-            raise WireError(pb.NOT_READY, "the server is being started again")
-
     def ready_for(self, request: pb.ReadyRequest) -> pb.ReadyReply:
         """Whether a call would be taken now; refused with NOT_READY as that would be."""
-        if request.method in (methods.REGISTER.name, methods.PULL.name, methods.PUSH.name):
-            self._check_ready()
         if request.method == methods.PUSH.name:
             self._pushes.check_open()
             if self._log is not None:

@@ -30,6 +30,7 @@ from shoal.ps.logs import (
     identities,
     reaches,
 )
+from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.replay import recover
 from shoal.ps.tables import ServerModel
@@ -333,14 +334,14 @@ class UpdateLog:
                 self._expose("the job was resumed")
 
     def recover(
-        self, restored: Callable[[], ServerModel | None], servers: int
+        self, restored: Callable[[], ServerModel | None], servers: int, progress: Progress
     ) -> tuple[ServerModel | None, int, str]:
         """Do the log of an earlier incarnation again, and go on writing it.
 
-        restored: as `replay.recover` takes it.
+        restored, progress: as `replay.recover` takes them.
         Returns the model, how many pushes were applied, and in words what was done.
         """
-        done = recover(self._sink, self._server, servers, restored, self._pushes)
+        done = recover(self._sink, self._server, servers, restored, self._pushes, progress)
         self.seen.note(done.seen.position)
         with self._lock:
             self._begun = done.model is not None

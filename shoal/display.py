@@ -213,7 +213,11 @@ def _troubles(status: pb.JobStatus) -> list[str]:
 
 
 def _waiting(status: pb.JobStatus) -> str:
-    return f"waiting for {status.waits_for}" if status.waits_for else ""
+    if not status.waits_for:
+        return ""
+    return f"waiting for {status.waits_for}" + (
+        f": {status.waits_progress}" if status.waits_progress else ""
+    )
 
 
 def status_text(status: pb.JobStatus, course: Course) -> str:

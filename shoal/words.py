@@ -1,6 +1,8 @@
-"""Numbers with their nouns, and lengths of time, as messages have them."""
+"""Numbers with their nouns, lengths of time and sizes, as messages have them."""
 
 from __future__ import annotations
+
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 
@@ -16,3 +18,15 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def size(count: float) -> str:
+    """A number of bytes in its largest unit: 9.8 GB, 12.0 MB, 512 bytes."""
+    return part_of(None, count)
+
+
+def part_of(done: float | None, total: float) -> str:
+    """A part of a number of bytes, in the unit of all of it: 3.1 of 9.8 GB."""
+    unit, name = next(((u, n) for u, n in _SIZES if total >= u), (1, "bytes"))
+    shown = [f"{each / unit:.{int(unit > 1)}f}" for each in (done, total) if each is not None]
+    return f"{' of '.join(shown)} {name}"

@@ -164,6 +164,25 @@ def test_a_log_has_no_equal_lines(monkeypatch):
     ]
 
 
+def test_progress_while_the_job_waits_is_told_every_few_seconds(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(display.time, "monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    shown = LineDisplay(stream)
+    waiting = status(state="starting", waits_for="ps-0, which restores checkpoint 12")
+    for step in range(4 * 11):  # four looks a second
+        waiting.waits_progress = f"{step / 10} of 9.8 GB"
+        shown.update(waiting)
+        clock[0] += 0.25
+    lines = [each[9:] for each in stream.getvalue().splitlines()]
+    doing = "starting: waiting for ps-0, which restores checkpoint 12:"
+    assert lines == [
+        f"{doing} 0.0 of 9.8 GB",
+        f"{doing} 2.0 of 9.8 GB",
+        f"{doing} 4.0 of 9.8 GB",
+    ]
+
+
 def test_why_a_job_failed_is_told_at_its_end_only():
     stream = io.StringIO()
     failure = pb.Failure(kind=pb.USER_ERROR, message="no such column")

@@ -28,6 +28,7 @@ from shoal.master.outcomes import (
 )
 from shoal.master.phases import InvalidTransitionError, Phase
 from shoal.master.result import result_of
+from shoal.master.runner import note_status
 from shoal.master.status import status_message
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
@@ -188,6 +189,38 @@ def test_a_process_that_never_gets_ready_is_noticed():
     job.process_started(Start(ServerId(0), 0), START_TIMEOUT_SECONDS)
     job.tick(2 * START_TIMEOUT_SECONDS + 1)
     assert "ps-0 did not get ready" in job.flow.failure.message
+
+
+def test_a_server_that_restores_is_late_only_once_it_does_not_get_on():
+    job = Job(config())
+    job.begin(0.0)
+    job.process_started(Start(ServerId(0), 0), 0.0)
+    moves = range(1, 11)
+    for move in moves:
+        now = move * (START_TIMEOUT_SECONDS - 1)
+        what = pb.ServerProgress(what="restore checkpoint 3", done=move, total=10)
+        job.server_progressed(ServerId(0), 0, what, now)
+        job.tick(now)
+    # Saying the same again is no progress.
+    job.server_progressed(ServerId(0), 0, what, now + START_TIMEOUT_SECONDS)
+    job.tick(now + START_TIMEOUT_SECONDS)
+    assert job.flow.failure is None
+    job.tick(now + START_TIMEOUT_SECONDS + 1)
+    assert job.flow.failure.message == (
+        "ps-0 did not get ready in time; it was to restore checkpoint 3; see its log"
+    )
+
+
+def test_what_a_server_says_while_it_restores_is_not_taken_for_its_state():
+    job = begun(TRAINING, durability="log")
+    job.process_exited(exited(ServerId(0)), 1.0)
+    slot = job.members.servers[ServerId(0)]
+    slot.version, slot.answered = 7, 0.5
+    note_status(ServerId(0), pb.ServerStatus(unprotected="no log was begun"), job, 2.0)
+    assert (slot.version, slot.answered, slot.unprotected) == (7, 0.5, "")
+    job.server_registered(ServerId(0), 1, "ps-0", 3.0)
+    note_status(ServerId(0), pb.ServerStatus(version=9), job, 4.0)
+    assert (slot.version, slot.answered) == (9, 4.0)
 
 
 def test_evaluation_goes_before_training_and_once_per_task():

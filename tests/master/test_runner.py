@@ -253,6 +253,12 @@ def test_status_and_refusals_over_the_wire(run, stalled):
     assert (status.job_name, status.state, status.workers_alive) == ("test", "training", 1)
     assert status.ledger.total == 100
     assert status.has_loss
+    told = pb.ServerProgress(what="restore checkpoint 2", done=1, total=4)
+    request = pb.ReportProgressRequest(server=0, progress=told)
+    job.master.call(methods.REPORT_PROGRESS, request)
+    status = job.master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+    waits = "ps-0, which restores checkpoint 2", "1 of 4 bytes"
+    assert (status.waits_for, status.waits_progress) == waits
     routing = job.master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
     assert Routing.from_message(routing.routing).servers == len(routing.servers) == 1
     own = own_protocol()
@@ -261,6 +267,7 @@ def test_status_and_refusals_over_the_wire(run, stalled):
         (methods.REPORT_TASK, pb.ReportTaskRequest(task=99, done=True), pb.BAD_REQUEST),
         (methods.REPORT_FAILURE, pb.ReportFailureRequest(role="cook"), pb.BAD_REQUEST),
         (methods.REPORT_FAILURE, pb.ReportFailureRequest(role="ps", index=7), pb.BAD_REQUEST),
+        (methods.REPORT_PROGRESS, pb.ReportProgressRequest(server=7), pb.BAD_REQUEST),
         (methods.GET_RESTORE, pb.RestoreRequest(server=7, protocol=own), pb.BAD_REQUEST),
         (
             methods.GET_RESTORE,

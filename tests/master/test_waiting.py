@@ -5,6 +5,7 @@ from shoal.master.job import Job
 from shoal.master.outcomes import DataDescribed
 from shoal.master.status import status_message
 from shoal.master.work import Source
+from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config, exited, finish_next, take, w
 
 
@@ -36,3 +37,39 @@ def test_a_job_says_what_it_waits_for():
     assert told().startswith("ps-1 to ")
     job.stop("enough", 3.0)
     assert told() == ""
+
+
+def test_what_servers_restore_is_told_with_how_far_it_is():
+    job = Job(config(num_ps=5))
+    job.begin(0.0)
+
+    def told():
+        status = status_message(job, 1.0)
+        return status.waits_for, status.waits_progress
+
+    def progress(server, what, done=0, total=0):
+        told = pb.ServerProgress(what=what, done=done, total=total)
+        job.server_progressed(ServerId(server), 0, told, 1.0)
+
+    for server in range(1, 5):
+        job.server_registered(ServerId(server), 0, "there", 0.0)
+    progress(0, "restore checkpoint 12", 3_100_000_000, 9_800_000_000)
+    assert told() == ("ps-0, which restores checkpoint 12", "3.1 of 9.8 GB")
+    # One that is there may still read rows, as soon as it knows its tables.
+    progress(1, "read the rows of --restore-from", 2_000_000)
+    both = "ps-0, which restores checkpoint 12, and ps-1, which reads the rows of --restore-from"
+    assert told() == (both, "3.1 GB")
+    progress(1, "restore checkpoint 12", 100_000_000, 200_000_000)
+    assert told() == ("ps-0, ps-1, which restore checkpoint 12", "3.2 of 10.0 GB")
+    job.process_exited(exited(ServerId(2)), 1.0)
+    waits = "ps-0, ps-1, which restore checkpoint 12, and ps-2 to start"
+    assert told() == (waits, "3.2 of 10.0 GB")
+    job.server_registered(ServerId(2), 1, "there", 1.0)
+    # An incarnation that has died has restored nothing.
+    job.process_exited(exited(ServerId(1)), 1.0)
+    assert told()[0] == "ps-0, which restores checkpoint 12, and ps-1 to start"
+    job.server_registered(ServerId(1), 1, "there", 1.0)
+    job.server_registered(ServerId(0), 0, "there", 2.0)
+    assert told()[1] == ""
+    progress(0, "")
+    assert "ps-0" not in told()[0]

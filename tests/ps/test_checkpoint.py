@@ -29,6 +29,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import cut, restore, write_share
 from shoal.ps.gradients import Gradients
+from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 
@@ -107,7 +108,8 @@ def restored(root, number, servers):
     group = Group(servers)
     opened = Checkpoint(open_storage(str(root)), number)
     group.models = [
-        restore(opened, server, group.routing, group.pushes[server]) for server in range(servers)
+        restore(opened, server, group.routing, group.pushes[server], Progress())
+        for server in range(servers)
     ]
     return group
 

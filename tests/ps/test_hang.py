@@ -172,8 +172,7 @@ def test_a_neighbour_that_hangs_costs_no_server_and_no_push(servers):
         thread.start()
     servers.wait_for(0, lambda status: status.version > 50)
     assert servers.status(0).unprotected == ""
-    hanging = servers.folder / "faults" / "log-appending@ps-1"
-    hanging.write_text(faults.HANG)
+    hanging = faults.hold(servers.folder / "faults", "log-appending", "ps-1")
     # It answers all the time, and says that nothing protects its updates before any worker is
     # told that one is there.
     status = servers.wait_for(0, lambda status: status.unprotected)

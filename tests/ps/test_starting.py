@@ -1,0 +1,174 @@
+"""A server that restores: a real process, and a test as the master.
+
+Its port is open before anything is restored, so that probes and the master find somebody; what
+it is asked for it does not have yet, and says so.
+"""
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+from shoal.config import JobConfig
+from shoal.proto import faults, frames, methods, rpc, serving
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from tests.ps.test_checkpoint import IDS, Group, spec
+
+PATIENCE = 120.0
+
+
+class Restoring:
+    """A server process that stops in the middle of its share, until `go_on`."""
+
+    def __init__(self, folder, **plan):
+        self.folder = folder
+        self.registered = queue.SimpleQueue()
+        self.progress = queue.SimpleQueue()
+        self.master, port = serving.serve(
+            {
+                methods.GET_RESTORE: lambda _: pb.RestoreReply(again=True, **plan),
+                methods.REPORT_PROGRESS: self._progressed,
+                methods.REGISTER_SERVER: self._registered,
+            },
+            "127.0.0.1:0",
+            4,
+        )
+        job = JobConfig(
+            command="train",
+            job_name="restoring",
+            job_dir=str(folder),
+            model_zoo=".",
+            model_def="none.custom_model",
+            training_data="none",
+            num_ps=1,
+            durability="checkpoint",
+        )
+        (folder / "job.json").write_text(job.to_json())
+        (folder / "faults").mkdir()
+        self.gate = faults.hold(folder / "faults", "share-restoring")
+        command = [sys.executable, "-m", "shoal.ps", "--config", str(folder / "job.json")]
+        command += ["--index", "0", "--incarnation", "1", "--master", f"127.0.0.1:{port}"]
+        self.log = folder / "log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command,
+                env=os.environ | {faults.VARIABLE: str(folder / "faults")},
+                stdout=log,
+                stderr=log,
+            )
+        self.address = self._listens()
+        self.connection = rpc.Connection(self.address, patience=0.0)
+
+    def _listens(self):
+        end = time.monotonic() + PATIENCE
+        while not (found := re.search(r"listening on (\S+)", self.log.read_text())):
+            assert time.monotonic() < end, self.log.read_text()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+        return found[1]
+
+    def _progressed(self, request):
+        self.progress.put(request)
+        return pb.ReportProgressReply()
+
+    def _registered(self, request):
+        self.registered.put(request)
+        return pb.RegisterServerReply(routing=Routing.even(1).to_message())
+
+    def go_on(self):
+        self.gate.unlink()
+
+    def call(self, method, request):
+        return self.connection.call(method, request)
+
+    def close(self):
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+        self.master.stop(None).wait()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    group = Group(1)
+    group.push(1)
+    group.save(tmp_path / "checkpoints", 3)
+    return {"root": str(tmp_path / "checkpoints"), "checkpoints": [3], "nonces": [""]}
+
+
+@pytest.fixture
+def restoring(tmp_path, saved):
+    server = Restoring(tmp_path, **saved)
+    yield server
+    server.close()
+
+
+def refused(restoring, method, request):
+    with pytest.raises(WireError) as caught:
+        restoring.call(method, request)
+    return caught.value
+
+
+def test_a_server_that_restores_answers_and_says_that_it_is_not_ready(restoring):
+    told = restoring.progress.get(timeout=PATIENCE)
+    assert (told.server, told.incarnation) == (0, 1)
+    assert told.progress.what == "restore checkpoint 3"
+    assert 0 < told.progress.done < told.progress.total
+    # As a probe of Kubernetes asks.
+    with grpc.insecure_channel(restoring.address) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert check(b"", timeout=60) == b"\x08\x01"
+    assert not restoring.call(methods.STATUS, pb.ServerStatusRequest()).registered
+    caller = pb.PushIdentity(worker=0, sequence=1)
+    push = frames.encode(pb.PushRequest(identity=caller, routing_epoch=1), [])
+    pull = frames.encode(pb.PullRequest(routing_epoch=1), [])
+    for method, request in (
+        (methods.REGISTER, pb.RegisterRequest(model=spec(), caller=caller)),
+        (methods.INITIALIZE_DENSE, frames.encode(pb.InitializeDenseRequest(), [])),
+        (methods.PULL, pull),
+        (methods.PUSH, push),
+        (methods.ASSIGN_ROWS, frames.encode(pb.AssignRowsRequest(), [])),
+        # What it has restored by now is not what it will have.
+        (methods.STATUS, pb.ServerStatusRequest(pushes=True)),
+        (methods.FENCE, pb.FenceRequest(worker=0, incarnation=0)),
+        (methods.APPLY_UPDATE, pb.ApplyUpdateRequest(update=1)),
+        (methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(number=4, nonce="0" * 16)),
+        (methods.COMPLETE_CHECKPOINT, pb.CompleteCheckpointRequest(number=3)),
+        (methods.SET_ROUTING, Routing.even(1).to_message()),
+    ):
+        error = refused(restoring, method, request)
+        assert error.kind == pb.NOT_READY, method
+        assert "it is to restore checkpoint 3 first" in error.message
+    with pytest.raises(WireError, match="NOT_READY"):
+        next(restoring.connection.stream(methods.READ_TABLE, pb.ReadTableRequest(table=0)))
+    # A log of another server's it does not have, and will not.
+    assert [*restoring.connection.stream(methods.TAKE_LOG, pb.TakeLogRequest(server=1))] == []
+    assert restoring.registered.empty()
+
+    restoring.go_on()
+    request = restoring.registered.get(timeout=PATIENCE)
+    assert (request.checkpoint, request.address) == (3, restoring.address)
+    assert [push.identity.sequence for push in request.has] == [1]
+    while told.progress.what:  # the last word is that nothing is being restored any more
+        told = restoring.progress.get(timeout=PATIENCE)
+    restoring.call(methods.REGISTER, pb.RegisterRequest(model=spec()))
+    (first, *_) = restoring.connection.stream(methods.READ_TABLE, pb.ReadTableRequest(table=0))
+    assert np.isin(frames.decode(first, pb.ReadTableReply)[1][0], IDS).all()
+
+
+def test_a_server_that_is_told_to_end_while_it_restores_ends(restoring):
+    restoring.progress.get(timeout=PATIENCE)
+    restoring.process.send_signal(signal.SIGTERM)
+    restoring.go_on()
+    assert restoring.process.wait(PATIENCE) == 0
+    assert "told to end before it could serve" in restoring.log.read_text()
+    assert restoring.registered.empty()
