@@ -1,7 +1,7 @@
 """One server's share of a checkpoint: speed against a plain write, and pulls beside it.
 
     python -m benchmarks.checkpoint [--folder FOLDER] [--turns N]
-        [--malloc-defaults] [--piece ROWS] [--nice N]
+        [--malloc-defaults] [--piece BYTES] [--nice N]
 
 Three million rows of dim 16 with Adagrad; the checkpoint goes to FOLDER (default: /dev/shm, a
 tmpfs). A server process and this one, which pulls 4,096 rows a call over loopback gRPC, one
@@ -11,7 +11,7 @@ of machine's speed drifts.
 Then the same in this process with lookups of a row store, without gRPC, and where their time
 goes: CPU time of the thread, waiting for a processor (schedstat of Linux), and the rest, which is
 waiting for locks, the interpreter's among them. The last flags are for this part: memory that is
-not kept as servers keep theirs (proto/memory.py), rows a piece, and the writing thread's niceness.
+not kept as servers keep theirs (proto/memory.py), bytes a piece, and the writing thread's niceness.
 """
 
 from __future__ import annotations
@@ -173,14 +173,14 @@ def main() -> None:
     parser.add_argument("--folder", default="/dev/shm")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--malloc-defaults", action="store_true")
-    parser.add_argument("--piece", type=int, default=checkpoint.ROWS_PER_PIECE)
+    parser.add_argument("--piece", type=int, default=checkpoint.PIECE_BYTES)
     parser.add_argument("--nice", type=int, default=0)
     options = parser.parse_args()
     if not options.malloc_defaults:
         keep_freed_memory()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         over_grpc(Path(name), options.turns)
-        checkpoint.ROWS_PER_PIECE = options.piece
+        checkpoint.PIECE_BYTES = options.piece
         in_process(Path(name), options.turns, options.nice)
 
 

@@ -18,9 +18,9 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import restore
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
+from shoal.ps.restoring import restore
 from shoal.ps.tables import ServerModel
 
 logger = logging.getLogger(__name__)

@@ -27,11 +27,12 @@ from shoal.job_folder import JobFolder
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import cut, restore, write_share
+from shoal.ps.checkpoint import cut, write_share
 from shoal.ps.logfile import FileSink
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.replay import recover
+from shoal.ps.restoring import restore
 from shoal.ps.tables import ServerModel
 
 

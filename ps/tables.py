@@ -30,6 +30,20 @@ Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 
+PIECE_BYTES = 16 << 20
+"""Of rows that are read at once, about: a message has to hold them."""
+
+
+AT_ONCE = 2048
+"""Rows that a store may give at once; a piece ends as soon as it has no room for so many."""
+
+
+def rows_of(table: RowStore, size: int) -> int:
+    """The room for pieces of about `size` bytes of a table's rows with their slots."""
+    width = table.dim + len(table.slot_names) * table.slot_width
+    return size // (4 * width + 16) + AT_ONCE
+
+
 @dataclass(frozen=True)
 class Moment:
     """What a pull is told of the values beside the rows.
@@ -359,5 +373,6 @@ class ServerModel:
 
     def read_table(self, position: int) -> Iterator[tuple[Int64, Float32]]:
         """All rows of a table in pieces: ids int64 [n], rows float32 [n, dim]."""
-        for piece in self._table(position).export():
+        table = self._table(position)
+        for piece in table.export(rows_of(table, PIECE_BYTES)):
             yield piece[0], piece[1]

@@ -4,6 +4,8 @@
     manifests.py  sizes and checksums: what makes a file count as damaged
     folders.py    which checkpoints there are, opening and completing one
     arrow.py      the files of rows and vectors
+    contents.py   what is in them, compared with the manifests
+    threads.py    reading by several threads
 
 Decides nothing: when a checkpoint is taken is the master's to say, what is in a share
 the server's. Only arrow.py needs pyarrow.

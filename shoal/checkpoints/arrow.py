@@ -80,29 +80,37 @@ def read(
     these columns.
     """
     path = storage.path(described["name"])
-    schema = None
     end = len(described["pages"]) - 1
     for number, page in enumerate(manifests.pages(storage, described)):
         if number == end:
             continue  # for readers that go by the file's end
-        try:
-            # Of a file that is read from its beginning this is the form for streams.
-            if schema is None:
-                stream = pa.ipc.open_stream(pa.BufferReader(page[len(MAGIC) :]))
-                schema, batch = stream.schema, stream.read_next_batch()
-            else:
-                batch = pa.ipc.read_record_batch(pa.py_buffer(page), schema)
-            batch.validate(full=True)
-            wanted = pa.schema(columns)
+        yield piece(path, page, number, columns)
+
+
+def piece(
+    path: str, page: bytes, number: int, columns: Mapping[str, pa.DataType]
+) -> dict[str, Array]:
+    """The piece of rows that page `number` of a file is; as `read`. Not of its last page.
+
+    path: of the file, for errors.
+    """
+    wanted = pa.schema(columns)
+    try:
+        # Of a file that is read from its beginning this is the form for streams.
+        if number == 0:
+            stream = pa.ipc.open_stream(pa.BufferReader(page[len(MAGIC) :]))
+            schema, batch = stream.schema, stream.read_next_batch()
             if schema.names != wanted.names or schema.types != wanted.types:
                 found = " ".join(f"{field.name}:{field.type}" for field in schema)
                 raise CheckpointError(f"{path}: has other columns than its table: {found}")
-            if any(column.null_count for column in batch.columns):
-                raise CheckpointError(f"{path}: a value is missing")
-            piece = {name: _numbers(batch.column(name)) for name in columns}
-        except (OSError, ValueError, StopIteration, pa.ArrowException) as error:
-            raise CheckpointError(f"{path}: not a file of rows: {error}") from error
-        yield piece
+        else:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(page), wanted)
+        batch.validate(full=True)
+        if any(column.null_count for column in batch.columns):
+            raise CheckpointError(f"{path}: a value is missing")
+        return {name: _numbers(batch.column(name)) for name in columns}
+    except (OSError, ValueError, StopIteration, pa.ArrowException) as error:
+        raise CheckpointError(f"{path}: not a file of rows: {error}") from error
 
 
 def table_columns(dim: int, optimizer: OptimizerSpec) -> dict[str, pa.DataType]:

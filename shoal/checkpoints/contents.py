@@ -6,15 +6,19 @@ that none of these takes what another refuses. The files' form is arrow.py's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from shoal.checkpoints import arrow
+from shoal.checkpoints import arrow, manifests
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto.routing import flat_size, slice_of
@@ -30,20 +34,78 @@ def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator
     its name after arrow.SLOT, `version` and `uses` uint32 [n]. Raises CheckpointError naming
     a file that is not as written; after the last piece, too.
     """
-    share = checkpoint.shares[server]
-    described, rows = share["files"][position], share["rows"][position]
-    path = checkpoint.folder.path(described["name"])
-    table = checkpoint.model.tables[position]
-    columns = arrow.table_columns(table.dim, OptimizerSpec.from_json(table.optimizer))
+    described = checkpoint.shares[server]["files"][position]
     found = 0
-    for piece in arrow.read(checkpoint.folder, described, columns):
-        ids = piece["id"]
-        if (checkpoint.routing.owners[native_ids.slot_of(ids)] != server).any():
-            raise CheckpointError(f"{path}: holds rows of another server")
-        found += ids.size
+    for piece in arrow.read(checkpoint.folder, described, _columns(checkpoint, position)):
+        _check_owner(checkpoint, server, position, piece["id"])
+        found += piece["id"].size
         yield piece
-    if found != rows:
-        raise CheckpointError(f"{path}: {found} rows, not {rows}")
+    check_rows(checkpoint, server, position, found)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of a table's file in the share of `server`. number: of the page. start: its byte."""
+
+    server: int
+    position: int
+    number: int
+    start: int
+    bytes: int
+    last: bool
+
+
+def table_pages(checkpoint: Checkpoint, server: int, position: int) -> list[Page]:
+    """The pages of a table's file in the share of `server`, in their order: all of the file.
+
+    For who reads them in any order, by several threads (`page_rows`). Raises CheckpointError if
+    the file has another size.
+    """
+    described = checkpoint.shares[server]["files"][position]
+    manifests.check_size(checkpoint.folder, described)
+    pages, start = described["pages"], 0
+    found = []
+    for number, page in enumerate(pages):
+        last = number == len(pages) - 1
+        found.append(Page(server, position, number, start, page["bytes"], last))
+        start += page["bytes"]
+    return found
+
+
+def page_rows(checkpoint: Checkpoint, page: Page) -> dict[str, Array] | None:
+    """The rows of a page, as `table_pieces` gives them; None for the last, which has none.
+
+    Reads the page once, and compares it with its checksum before anything of it is used. Raises
+    CheckpointError as `table_pieces` does; whether all rows are there is `check_rows`' to say.
+    """
+    described = checkpoint.shares[page.server]["files"][page.position]
+    data = manifests.page(checkpoint.folder, described, page.number, page.start)
+    if page.last:
+        return None
+    path = checkpoint.folder.path(described["name"])
+    rows = arrow.piece(path, data, page.number, _columns(checkpoint, page.position))
+    _check_owner(checkpoint, page.server, page.position, rows["id"])
+    return rows
+
+
+def check_rows(checkpoint: Checkpoint, server: int, position: int, found: int) -> None:
+    """Raises CheckpointError unless so many rows of a table are what the share says it has."""
+    share = checkpoint.shares[server]
+    if found != share["rows"][position]:
+        path = checkpoint.folder.path(share["files"][position]["name"])
+        raise CheckpointError(f"{path}: {found} rows, not {share['rows'][position]}")
+
+
+def _columns(checkpoint: Checkpoint, position: int) -> dict[str, pa.DataType]:
+    table = checkpoint.model.tables[position]
+    return arrow.table_columns(table.dim, OptimizerSpec.from_json(table.optimizer))
+
+
+def _check_owner(checkpoint: Checkpoint, server: int, position: int, ids: Array) -> None:
+    if (checkpoint.routing.owners[native_ids.slot_of(ids)] != server).any():
+        described = checkpoint.shares[server]["files"][position]
+        path = checkpoint.folder.path(described["name"])
+        raise CheckpointError(f"{path}: holds rows of another server")
 
 
 def dense_slices(checkpoint: Checkpoint, server: int) -> dict[str, Float32]:
@@ -76,10 +138,22 @@ def _vectors(
 
 
 def verify(checkpoint: Checkpoint) -> None:
-    """Read all of it. Raises CheckpointError naming a file that is not as written."""
+    """Read all of it, several files at once.
+
+    Raises CheckpointError naming a file that is not as written.
+    """
+
+    def table(server: int, position: int) -> None:
+        for _ in table_pieces(checkpoint, server, position):
+            pass
+
+    files: list[Callable[[], object]] = []
     for server in range(len(checkpoint.shares)):
-        for position in range(len(checkpoint.model.tables)):
-            for _ in table_pieces(checkpoint, server, position):
-                pass
-        dense_slices(checkpoint, server)
-        state_slice(checkpoint, server)
+        files += [
+            partial(table, server, position) for position in range(len(checkpoint.model.tables))
+        ]
+        files += [
+            partial(dense_slices, checkpoint, server),
+            partial(state_slice, checkpoint, server),
+        ]
+    for_each(lambda read: read(), files)

@@ -99,10 +99,8 @@ def pages(storage: Storage, described: PagedFile) -> Iterator[bytes]:
     be right only after the last page.
     """
     path = storage.path(described["name"])
+    check_size(storage, described)
     try:
-        # Before reading it: a cut file is told from its size alone.
-        if storage.size(described["name"]) != described["bytes"]:
-            raise CheckpointError(f"{path}: {DAMAGED}")
         digest = xxhash.xxh3_128()
         with storage.read(described["name"]) as file:
             for page in described["pages"]:
@@ -116,6 +114,31 @@ def pages(storage: Storage, described: PagedFile) -> Iterator[bytes]:
             raise CheckpointError(f"{path}: {DAMAGED}")
     except OSError as error:
         raise CheckpointError(f"{path}: {reason(error)}") from error
+
+
+def check_size(storage: Storage, described: File) -> None:
+    """Raises CheckpointError if a file is not as long as it was written: before it is read."""
+    path = storage.path(described["name"])
+    try:
+        if storage.size(described["name"]) != described["bytes"]:
+            raise CheckpointError(f"{path}: {DAMAGED}")
+    except OSError as error:
+        raise CheckpointError(f"{path}: {reason(error)}") from error
+
+
+def page(storage: Storage, described: PagedFile, number: int, start: int) -> bytes:
+    """A page of a file, which begins at byte `start`, compared with its checksum.
+
+    All pages so read are all of the file, if its size is right. Raises CheckpointError.
+    """
+    path, written = storage.path(described["name"]), described["pages"][number]
+    try:
+        data = storage.read_part(described["name"], start, written["bytes"])
+    except OSError as error:
+        raise CheckpointError(f"{path}: {reason(error)}") from error
+    if len(data) != written["bytes"] or xxhash.xxh3_64_hexdigest(data) != written["xxh3_64"]:
+        raise CheckpointError(f"{path}: {DAMAGED}")
+    return data
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """Attempts to take a checkpoint: of masters that are killed, on stores of every kind."""
 
+import io
 import os
 import subprocess
 import sys
+from collections import defaultdict
 
 import fsspec
 import numpy as np
@@ -20,6 +22,7 @@ from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.ps import checkpoint
 from shoal.ps.ownership import Ownership
 from shoal.ps.shares import Shares
 from tests.ps.test_checkpoint import IDS, Group, restored
@@ -211,21 +214,37 @@ def test_a_file_that_ends_while_it_is_read_is_refused_and_not_the_end_of_the_pro
     assert "table-0000.arrow: damaged" in done.stdout
 
 
-def test_a_file_of_rows_is_read_once(tmp_path, monkeypatch):
-    group = Group(1)
+class CountedFile(io.FileIO):
+    """A file that notes of which bytes it was read."""
+
+    def __init__(self, path, ranges):
+        super().__init__(path)
+        self._ranges = ranges
+
+    def read(self, size=-1):
+        start = self.tell()
+        data = super().read(size)
+        self._ranges[os.path.basename(self.name)] += range(start, start + len(data))
+        return data
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1)])
+def test_each_byte_is_read_once(tmp_path, monkeypatch, before, after):
+    group = Group(before)
+    monkeypatch.setattr(checkpoint, "PIECE_BYTES", 10_000)  # several pages
     group.push(1)
-    group.save(tmp_path, 1)
-    read = []
-    real = LocalStorage.read
-
-    def counted(self, name):
-        read.append(name)
-        return real(self, name)
-
-    monkeypatch.setattr(LocalStorage, "read", counted)
-    restored(tmp_path, 1, 1)
-    rows = [name for name in read if name.endswith(".arrow")]
-    assert len(rows) == len(set(rows)) == 4
+    folder = group.save(tmp_path, 1)
+    read = defaultdict(list)
+    monkeypatch.setattr(
+        LocalStorage, "read", lambda self, name: CountedFile(f"{self.location}/{name}", read)
+    )
+    restored(tmp_path, 1, after)
+    files = [path for path in folder.iterdir() if path.suffix == ".arrow"]
+    assert len(files) == 4 * before
+    pages = Checkpoint(LocalStorage(tmp_path), 1).shares[0]["files"][0]["pages"]
+    assert len(pages) > 2
+    for path in files:
+        assert sorted(read[path.name]) == [*range(path.stat().st_size)], path.name
 
 
 @pytest.mark.parametrize("field", ["files", "rows"])

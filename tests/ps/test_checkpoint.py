@@ -27,10 +27,11 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import cut, restore, write_share
+from shoal.ps.checkpoint import cut, write_share
 from shoal.ps.gradients import Gradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
+from shoal.ps.restoring import restore
 from shoal.ps.tables import ServerModel
 
 IDS = np.arange(-3000, 3000, dtype=np.int64) * 9973

@@ -1,0 +1,183 @@
+"""Restoring a checkpoint, against reading its bytes once.
+
+    python -m benchmarks.restore [--gigabytes N] [--folder FOLDER] [--turns N] [--cached]
+
+Two servers' shares of a table of dim 16 with Adagrad are written to FOLDER (default: the system's
+for temporary files) and restored onto 1, 2 and 4 servers: that many processes at once, each with
+the threads that a server takes, timed from a common start, without the interpreter's own, until
+the last is through. In turns with that, since this kind of machine's speed drifts, the same
+files are read once by one process with as many threads: only read, and read and compared with
+their checksums. Before each the files are put out of the system's memory, unless --cached.
+
+A ratio is the time of a restore by the time of reading in the same turn. The files are removed at
+the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from shoal.checkpoints.folders import Checkpoint, begin, complete
+from shoal.checkpoints.storage import LocalStorage
+from shoal.checkpoints.threads import cores, for_each
+from shoal.native import ids as native_ids
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.memory import keep_freed_memory
+from shoal.proto.routing import Routing
+from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.progress import Progress
+from shoal.ps.pushes import PushRegister
+from shoal.ps.restoring import restore
+from shoal.ps.tables import ServerModel
+
+DIM, WRITERS, SERVERS = 16, 2, (1, 2, 4)
+ROW_BYTES = 8 + 2 * 4 * DIM + 8
+CHUNK = 200_000
+
+
+def specification() -> pb.ModelSpec:
+    """A table of dim 16 with Adagrad, and no dense variables."""
+    optimizer = OptimizerSpec("adagrad").to_json()
+    initializer = InitializerSpec("uniform").to_json()
+    table = pb.TableSpec(name="t", dim=DIM, optimizer=optimizer, initializer=initializer)
+    return pb.ModelSpec(tables=[table], dense_optimizer=optimizer)
+
+
+def write(root: LocalStorage, rows: int) -> Checkpoint:
+    """A checkpoint of so many rows, by one server after the other."""
+    attempt, routing = begin(root, 1, "benchmark"), Routing.even(WRITERS)
+    shares = []
+    for server in range(WRITERS):
+        model = ServerModel(specification(), server, WRITERS)
+        model.initialize_dense(np.zeros(0, np.float32), np.zeros(0, np.float32))
+        ones = np.ones((CHUNK, DIM), np.float32)
+        for start in range(0, rows, CHUNK):
+            ids = np.arange(start, min(start + CHUNK, rows), dtype=np.int64) * 7919
+            ids = ids[routing.owners[native_ids.slot_of(ids)] == server]
+            model.tables[0].update(ids, ones[: ids.size], learning_rate=0.1, step=1)
+        at = cut(model, PushRegister())
+        shares.append(write_share(attempt, server, routing, model, at))
+        del model
+    complete(attempt, shares, {})
+    return Checkpoint(root, 1)
+
+
+def read(checkpoint: Checkpoint, *, checked: bool) -> None:
+    """Read every page of the checkpoint's files once."""
+
+    def page(place: tuple[str, int, int]) -> None:
+        data = checkpoint.folder.read_part(*place)
+        if checked:
+            xxhash.xxh3_64_hexdigest(data)
+
+    for_each(page, places(checkpoint))
+
+
+def places(checkpoint: Checkpoint) -> list[tuple[str, int, int]]:
+    """File, first byte and size of each page."""
+    found = []
+    for share in checkpoint.shares:
+        for file in share["files"]:
+            start = 0
+            for each in file["pages"]:
+                found.append((file["name"], start, each["bytes"]))
+                start += each["bytes"]
+    return found
+
+
+def serve(root: str, server: int, servers: int, pipe: Connection) -> None:
+    """One server's process."""
+    keep_freed_memory()
+    checkpoint = Checkpoint(LocalStorage(root), 1)
+    pipe.send("ready")
+    pipe.recv()
+    model = restore(checkpoint, server, Routing.even(servers), PushRegister(), Progress())
+    pipe.send(len(model.tables[0]))
+
+
+def restored(root: Path, servers: int, rows: int, uncache: Callable[[], None]) -> float:
+    """Seconds until as many servers have restored all rows."""
+    spawn = multiprocessing.get_context("spawn")
+    ends, processes = [], []
+    for server in range(servers):
+        ours, theirs = spawn.Pipe()
+        process = spawn.Process(target=serve, args=(str(root), server, servers, theirs))
+        process.start()
+        ends.append(ours)
+        processes.append(process)
+    for end in ends:
+        end.recv()
+    uncache()
+    before = time.perf_counter()
+    for end in ends:
+        end.send("go")
+    found = sum(end.recv() for end in ends)
+    took = time.perf_counter() - before
+    for process in processes:
+        process.join()
+    if found != rows:
+        raise SystemExit(f"{found} rows restored, of {rows}")
+    return took
+
+
+def put_out(checkpoint: Checkpoint) -> None:
+    """Have the system forget what it keeps of the files."""
+    for share in checkpoint.shares:
+        for file in share["files"]:
+            descriptor = os.open(checkpoint.folder.path(file["name"]), os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--folder", default=None)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--cached", action="store_true")
+    options = parser.parse_args()
+    rows = int(options.gigabytes * 1e9 / ROW_BYTES)
+    ratios: dict[tuple[int, str], list[float]] = {}
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        checkpoint = write(LocalStorage(name), rows)
+        size = sum(size for _, _, size in places(checkpoint))
+        print(f"{size / 1e9:.2f} GB, {rows:,} rows, {cores()} cores", flush=True)
+
+        def uncache() -> None:
+            if not options.cached:
+                put_out(checkpoint)
+
+        for turn in range(options.turns):
+            took = {}
+            for what, checked in (("read", False), ("read and checked", True)):
+                uncache()
+                before = time.perf_counter()
+                read(checkpoint, checked=checked)
+                took[what] = time.perf_counter() - before
+                print(f"turn {turn}: {what} in {took[what]:.2f} s", flush=True)
+            for servers in SERVERS:
+                seconds = restored(Path(name), servers, rows, uncache)
+                for what, reading in took.items():
+                    ratios.setdefault((servers, what), []).append(seconds / reading)
+                print(f"turn {turn}: onto {servers} in {seconds:.2f} s", flush=True)
+    for (servers, what), each in ratios.items():
+        median, least, most = statistics.median(each), min(each), max(each)
+        print(f"onto {servers} by {what}: {median:.2f} ({least:.2f} to {most:.2f})")
+
+
+if __name__ == "__main__":
+    main()
