@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-kubernetes lint bench-server bench-micro bench-native bench-readers bench-parity \
-  bench-end-to-end bench-elastic bench-modes bench-memory soak annotate sanitize proto clean build/tree
+  bench-end-to-end bench-elastic bench-modes bench-memory bench-restore soak annotate sanitize proto \
+  clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -105,6 +106,10 @@ bench-readers: build/extensions
 # The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
 bench-parity: build/extensions
 	$(BIN)/python benchmarks/parity.py
+
+# A checkpoint onto 1, 2 and 4 servers, against reading its bytes once.
+bench-restore: build/extensions
+	$(BIN)/python -m benchmarks.restore
 
 # Serial, asynchronous, bounded and synchronous training by AUC: build/bench/modes.json.
 bench-modes: build/extensions

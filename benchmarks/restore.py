@@ -9,7 +9,8 @@ the last is through. In turns with that, since this kind of machine's speed drif
 files are read once by one process with as many threads: only read, and read and compared with
 their checksums. Before each the files are put out of the system's memory, unless --cached.
 
-A ratio is the time of a restore by the time of reading in the same turn. The files are removed at
+A ratio is the time of a restore by the time of reading in the same turn. Seconds of CPU tell on a
+busy machine what times do not. The files are removed at
 the end.
 """
 
@@ -104,12 +105,15 @@ def serve(root: str, server: int, servers: int, pipe: Connection) -> None:
     checkpoint = Checkpoint(LocalStorage(root), 1)
     pipe.send("ready")
     pipe.recv()
+    before = time.process_time()
     model = restore(checkpoint, server, Routing.even(servers), PushRegister(), Progress())
-    pipe.send(len(model.tables[0]))
+    pipe.send((len(model.tables[0]), time.process_time() - before))
 
 
-def restored(root: Path, servers: int, rows: int, uncache: Callable[[], None]) -> float:
-    """Seconds until as many servers have restored all rows."""
+def restored(
+    root: Path, servers: int, rows: int, uncache: Callable[[], None]
+) -> tuple[float, float]:
+    """Seconds until as many servers have restored all rows, and their seconds of CPU."""
     spawn = multiprocessing.get_context("spawn")
     ends, processes = [], []
     for server in range(servers):
@@ -124,13 +128,13 @@ def restored(root: Path, servers: int, rows: int, uncache: Callable[[], None]) -
     before = time.perf_counter()
     for end in ends:
         end.send("go")
-    found = sum(end.recv() for end in ends)
+    found, cpu = map(sum, zip(*(end.recv() for end in ends), strict=True))
     took = time.perf_counter() - before
     for process in processes:
         process.join()
     if found != rows:
         raise SystemExit(f"{found} rows restored, of {rows}")
-    return took
+    return took, cpu
 
 
 def put_out(checkpoint: Checkpoint) -> None:
@@ -165,15 +169,18 @@ def main() -> None:
             took = {}
             for what, checked in (("read", False), ("read and checked", True)):
                 uncache()
-                before = time.perf_counter()
+                before, used = time.perf_counter(), time.process_time()
                 read(checkpoint, checked=checked)
                 took[what] = time.perf_counter() - before
-                print(f"turn {turn}: {what} in {took[what]:.2f} s", flush=True)
+                used = time.process_time() - used
+                print(f"turn {turn}: {what} in {took[what]:.2f} s, CPU {used:.2f} s", flush=True)
             for servers in SERVERS:
-                seconds = restored(Path(name), servers, rows, uncache)
+                seconds, cpu = restored(Path(name), servers, rows, uncache)
                 for what, reading in took.items():
                     ratios.setdefault((servers, what), []).append(seconds / reading)
-                print(f"turn {turn}: onto {servers} in {seconds:.2f} s", flush=True)
+                print(
+                    f"turn {turn}: onto {servers} in {seconds:.2f} s, CPU {cpu:.2f} s", flush=True
+                )
     for (servers, what), each in ratios.items():
         median, least, most = statistics.median(each), min(each), max(each)
         print(f"onto {servers} by {what}: {median:.2f} ({least:.2f} to {most:.2f})")
