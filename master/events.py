@@ -121,6 +121,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "begin": None,
     "master_restarted": None,
     "scale": None,
+    "noted": None,
     "training_allowed": None,
     "server_registered": None,
     "worker_registered": None,

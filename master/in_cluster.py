@@ -4,8 +4,8 @@ Owns what differs from a master on one machine: where it listens, where its
 configuration comes from, that the job's objects go when its Job is deleted, and that
 the result goes into the job's ConfigMap.
 
-It ends with code 0 once the result is there, be it a failure: another code would have
-Kubernetes start it again.
+Once the result is there it ends with the exit code of the job; job_end.py sees to it that
+Kubernetes does not start it again.
 """
 
 from __future__ import annotations
@@ -18,24 +18,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 
 from shoal import log
 from shoal.cluster import manifests
-from shoal.cluster.api import (
-    CALL_SECONDS,
-    UNREACHABLE,
-    connect_from_pod,
-    has_grpc_probes,
-    message_of,
-)
+from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of
 from shoal.cluster.manifests import Manifest
 from shoal.config import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
@@ -44,19 +36,19 @@ from shoal.master.__main__ import RunningError, run_job
 from shoal.master.bounded import bounded
 from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.ids import Start
+from shoal.master.insisting import insist
+from shoal.master.job_end import MastersJob, allow_restarts, end
+from shoal.master.job_events import JobEvents, end_of
+from shoal.master.job_objects import JobObjects, look_after
 from shoal.master.kept_audit import audit_apart
 from shoal.master.lease_keeper import LeaseApi, LeaseKeeper, identity, is_free, leave
 from shoal.master.pod_launcher import PodLauncher
 from shoal.master.runner import Runner
-from shoal.proto.backoff import backoff_seconds
 from shoal.result import JobResult
 
 logger = logging.getLogger(__name__)
 
 TERMINATION_LOG = Path("/dev/termination-log")
-
-PATIENCE_SECONDS = 300.0
-"""For the API to take a change: an upgrade of a control plane takes minutes."""
 
 LINGER_SECONDS, LINGER_AT_MOST_SECONDS = 3.0, 25.0
 """After SIGTERM: for the servers to ask for a checkpoint, and for it to be taken."""
@@ -79,110 +71,130 @@ def main(config_folder: Path, resume: str) -> None:
         config = JobConfig.load(config_folder / manifests.CONFIG_FILE)
         log.configure("master", config.log_level)
         templates = json.loads((config_folder / manifests.TEMPLATES_FILE).read_text())
-        api, namespace = connect_from_pod(), os.environ["POD_NAMESPACE"]
+        pod = _Pod(config, templates)
         try:
-            _run(config, templates, api, namespace, resume)
+            code = _run(pod, resume)
         except RunningError:
             raise  # started again, it may find that one gone
         except UserError as error:
             # Nothing is mended by another start: this is the job's result.
             logger.error("%s", error)
             result = JobResult.refused(config.job_name, config.command, str(error))
-            _insist(
-                client.CoreV1Api(api).patch_namespaced_config_map,
-                config.job_name,
-                namespace,
-                {"data": published(json.dumps(result), None, config.job_dir)},
-            )
+            try:
+                insist(pod.objects.publish, published(json.dumps(result), None, config.job_dir))
+            except UserError:
+                raise error from None  # which comes first, and is told by how this process ends
+            pod.events.tell(end_of(result))
+            code = EXIT_USER_ERROR
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
+        with contextlib.suppress(OSError):
+            TERMINATION_LOG.write_text(str(error))
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
+    end(pod.job, code)
 
 
-def _run(
-    config: JobConfig,
-    templates: dict[str, Manifest],
-    api: client.ApiClient,
-    namespace: str,
-    resume: str,
-) -> None:
-    """Run the job as its one master, and publish its result, whatever it is."""
-    name, who = config.job_name, identity()
+class _Pod:
+    """The master's pod, and what is its to do in the cluster."""
+
+    def __init__(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
+        self.config, self.templates = config, templates
+        self.api, self.namespace = connect_from_pod(), os.environ["POD_NAMESPACE"]
+        name, self.uid = config.job_name, os.environ["JOB_UID"]
+        self.objects = JobObjects(self.api, self.namespace, config, templates, self.uid)
+        self.events = JobEvents(self.api, self.namespace, name, self.uid)
+        self.job = MastersJob(self.api, self.namespace, name, os.environ["POD_NAME"])
+
+
+def _run(pod: _Pod, resume: str) -> int:
+    """Run the job as its one master, and publish its result, whatever it is.
+
+    Returns the job's exit code.
+    """
+    name, who = pod.config.job_name, identity()
     # A master is made to be killed at any time: a pod that is taken away must not stop the
     # job. As the first process of a container it has no default handlers.
     signal.signal(signal.SIGTERM, lambda *_: leave(name))
     # A client of its own: renewals are not to wait for other calls.
     calls = connect_from_pod()
-    lease = LeaseApi(calls, namespace, name, who, manifests.owner(name, os.environ["JOB_UID"]))
+    lease = LeaseApi(calls, pod.namespace, name, who, manifests.owner(name, pod.uid))
     with LeaseKeeper(lease, who).held():
-        _run_alone(config, templates, api, namespace, resume)
+        return _run_alone(pod, resume)
 
 
-def _run_alone(
-    config: JobConfig,
-    templates: dict[str, Manifest],
-    api: client.ApiClient,
-    namespace: str,
-    resume: str,
-) -> None:
-    uid, folder = os.environ["JOB_UID"], JobFolder(Path(config.job_dir))
+def _run_alone(pod: _Pod, resume: str) -> int:
+    config, api, namespace = pod.config, pod.api, pod.namespace
+    name, folder = config.job_name, JobFolder(Path(config.job_dir))
 
     def runs(job_name: str) -> bool:
         other = LeaseApi(api, namespace, job_name, "", [])
-        return not is_free(lambda: _insist(other.read))
+        return not is_free(lambda: insist(other.read))
 
     take_folder(folder, config, resume=bool(resume), runs=runs)
-    core, name = client.CoreV1Api(api), config.job_name
-    owned = {"metadata": {"ownerReferences": manifests.owner(name, uid)}}
-    patch_config = partial(core.patch_namespaced_config_map, _request_timeout=CALL_SECONDS)
-    patch_service = partial(core.patch_namespaced_service, _request_timeout=CALL_SECONDS)
-    _insist(patch_config, name, namespace, owned)
-    _insist(patch_service, name, namespace, owned)
-    grpc_probes = _insist(has_grpc_probes, api)
+    core = client.CoreV1Api(api)
+    insist(pod.objects.keep)
+    allow_restarts(pod.job)
+    version = insist(version_of, api)
     if not folder.journal.exists():
-        _insist(remove_pods, core, namespace, name)
+        insist(remove_pods, core, namespace, name)
 
     def make_pod(start: Start, growth: int) -> Manifest:
         return manifests.process_pod(
             config,
-            templates,
+            pod.templates,
             start.process.role,
             start.process.index,
             start.incarnation,
             namespace=namespace,
-            uid=uid,
-            grpc_probes=grpc_probes,
+            owners=pod.objects.owners_of_pods,
+            grpc_probes=version >= GRPC_PROBES_SINCE,
             workers=config.num_workers,
             growth=growth,
         )
+
+    ended = threading.Event()
 
     def make_launcher(runner: Runner, _: str) -> PodLauncher:
         steps = manifests.memory_steps(config.oom_memory_factor)
         launcher = PodLauncher(runner.post, api, namespace, name, make_pod, steps)
         if config.shared(config.job_dir):
             linger_when_told_to_end(runner, launcher, name)
+
+        def tell(text: str) -> None:
+            runner.apply(lambda job, now: job.noted(text, now))
+
+        def keep() -> None:
+            look_after(pod.objects, lambda: launcher.most_servers_of_a_node, version, tell, ended)
+
+        for work in (keep, partial(pod.events.follow, runner, ended)):
+            threading.Thread(target=work, daemon=True).start()
         return launcher
 
-    code = run_job(
-        config,
-        folder,
-        manifests.MASTER_PORT,
-        host="0.0.0.0",
-        stop_signals=(),
-        resume=resume,
-        lock=False,
-        make_launcher=make_launcher,
-    )
+    try:
+        code = run_job(
+            config,
+            folder,
+            manifests.MASTER_PORT,
+            host="0.0.0.0",
+            stop_signals=(),
+            resume=resume,
+            lock=False,
+            make_launcher=make_launcher,
+        )
+    finally:
+        ended.set()
     audit: str | None = None
     try:
         audit = audit_apart(folder)
     except UserError as error:
         logger.error("%s", error)  # which must not keep the result back
-    data = published(folder.result.read_text(), audit, config.job_dir)
-    _insist(patch_config, name, namespace, {"data": data})
+    result = folder.result.read_text()
+    insist(pod.objects.publish, published(result, audit, config.job_dir))
+    pod.events.tell(end_of(json.loads(result)))
     if code:
         with contextlib.suppress(OSError):
-            TERMINATION_LOG.write_text(json.loads(folder.result.read_text())["state"])
+            TERMINATION_LOG.write_text(json.loads(result)["state"])
+    return code
 
 
 def linger_when_told_to_end(runner: Runner, launcher: PodLauncher, name: str) -> None:
@@ -235,32 +247,6 @@ def published(result: str, audit: str | None, job_dir: str) -> dict[str, str]:
 def _note(lacks: Sequence[str], where: str) -> str:
     lines = "; ".join(lacks)[: NOTE_BYTES // 3]
     return f"too large for the cluster's ConfigMap, which has {lines}. {where}"
-
-
-def _insist(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the API until it answers.
-
-    Raises UserError if it refuses, OSError if it cannot be reached for minutes.
-    """
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            return call(*arguments)
-        except ApiException as error:
-            if 400 <= error.status < 500 and error.status not in (409, 429):
-                raise UserError(
-                    f"the Kubernetes API refuses the master: {message_of(error)}; its service "
-                    "account needs the Role shoal of deploy/base"
-                ) from error
-            why = message_of(error)
-        except UNREACHABLE as error:
-            why = str(error)
-        if time.monotonic() > give_up:
-            raise OSError(f"the Kubernetes API did not answer: {why}")
-        logger.warning("the Kubernetes API is asked again: %s", why)
-        time.sleep(backoff_seconds(attempt))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from shoal.master.membership import Membership
 from shoal.master.record import JobRecord
 from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.master.spans import Interval
+from shoal.master.start_waits import StartWaits
 from shoal.master.updates import Gradient
 from shoal.master.work import Task
 from shoal.master.worker_lifecycle import WorkerLifecycle
@@ -56,6 +57,7 @@ class Job:
         self.leases = Leases()
         self.resumptions: list[str] = []
         self.left_out = LeftOut()
+        self.start_waits = StartWaits(config)
         self._instructions: list[Instruction] = []
         shared = (config, self.flow, self.record, self.members)
         self.servers = ServerLifecycle(*shared, self._instructions)
@@ -85,7 +87,7 @@ class Job:
 
     def begin(self, now: float) -> None:
         """Start all servers and workers at once; workers wait for the servers."""
-        self.record.started = now
+        self.record.started = self.record.run_began = now
         self.servers.start_all(now)
         self._workers.start_all(now)
 
@@ -122,10 +124,11 @@ class Job:
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
         self.checkpoints.resumed(restored, given_up)
+        self.start_waits.resumed(self.config)
         self.clocks.clear()
         self.leases.clear()
         self._instructions.clear()
-        self.record.resumed()
+        self.record.resumed(now)
         what = f"checkpoint {restored.number}" if restored is not None else "the beginning"
         self.record.note(now, f"the job was resumed from {what}")
         if log:
@@ -157,6 +160,21 @@ class Job:
             self.fail(Failure.internal(late), now)
         self.checkpoints.tick(now)
         self.servers.tick()
+        self._look_at_limits(now)
+
+    def _look_at_limits(self, now: float) -> None:
+        """End the job if it, or a process that it waits for, has taken longer than it may."""
+        deadline = self.config.active_deadline_seconds
+        if deadline and self.record.seconds_of_run(now) > deadline:
+            why = f"it has taken {deadline} s, as --active-deadline-seconds allows"
+            self.fail(Failure.of_user(why), now)
+        late = self.start_waits.too_long(self.members, self.config.min_workers, now)
+        if late is not None:
+            self.fail(late, now)
+
+    def noted(self, text: str, now: float) -> None:
+        """Something happened around the job that its user is to read."""
+        self.record.note(now, text)
 
     def fail(self, failure: Failure, now: float) -> None:
         """End the job as failed, unless it has ended before."""
@@ -195,8 +213,12 @@ class Job:
         """A process has begun to run; only from now on is it late if it does not call."""
         self.members.process_started(start, now)
 
-    def process_waits(self, start: Start, why: str, now: float) -> None:
-        """A process has to wait before it can run; said once for each reason."""
+    def process_waits(self, start: Start, why: str, now: float, error: bool = False) -> None:
+        """A process has to wait before it can run; said once for each reason.
+
+        error: for something else than room.
+        """
+        self.start_waits.waits(start, why, error, now)
         if not self.ended:
             self.record.note(now, f"{start.process} waits: {why}")
 
@@ -236,6 +258,7 @@ class Job:
         it has.
         """
         slot = self.members.register_server(server, incarnation, address)
+        self.start_waits.came(server)
         self.servers.registered(slot, restored, replayed, has, now)
 
     def server_progressed(
@@ -285,7 +308,9 @@ class Job:
         Raises WireError also as `ServerLifecycle.addresses` does.
         """
         self.members.worker_calls(worker, incarnation, now)
-        return self.servers.addresses()
+        addresses = self.servers.addresses()
+        self.start_waits.came(worker)
+        return addresses
 
     def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
         """A worker has been silent for too long."""

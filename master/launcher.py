@@ -27,10 +27,11 @@ class Started:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A process cannot run yet, and why, in words."""
+    """A process cannot run yet, and why, in words. error: for something else than room."""
 
     start: Start
     why: str
+    error: bool = False
 
 
 @dataclass(frozen=True)

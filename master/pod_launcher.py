@@ -107,6 +107,12 @@ class PodLauncher(Launcher):
         with self._changed:
             return self._pods.alive
 
+    @property
+    def most_servers_of_a_node(self) -> int:
+        """As of Pods."""
+        with self._changed:
+            return self._pods.most_servers_of_a_node
+
     def wait_gone(self, starts: Collection[Start], timeout: float) -> bool:
         """Wait at most `timeout` seconds; returns whether all of `starts` are gone."""
         with self._changed:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal.cluster.explain import MAY_START
 from shoal.cluster.manifests import (
     GROWTH_LABEL,
     INCARNATION_LABEL,
@@ -26,10 +27,6 @@ NEVER_STARTS = frozenset(
     {"ErrImageNeverPull", "InvalidImageName", "CreateContainerError", "RunContainerError"}
 )
 """Reasons of a waiting container that waiting does not mend."""
-
-MAY_START = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"})
-"""Reasons that may pass, and are said meanwhile: a registry that is away, a secret that
-is about to be made."""
 
 LOST_PLACE = frozenset({"Evicted", "NodeLost", "Shutdown", "Terminated", "NodeShutdown"})
 """Reasons of a failed pod that are the cluster's, not the process's."""
@@ -68,7 +65,7 @@ class PodView:
     the reason.
     waiting: why it does not start, as (reason, message).
     disrupted: by what the cluster says that it took the pod away. growth: how often its memory
-    had been raised.
+    had been raised. node: where it is; empty before it has a place.
     """
 
     start: Start
@@ -81,6 +78,7 @@ class PodView:
     disrupted: str = ""
     message: str = ""
     growth: int = 0
+    node: str = ""
 
     @property
     def refused(self) -> bool:
@@ -125,6 +123,7 @@ class PodView:
             disrupted,
             status.get("message") or "",
             growth,
+            (pod.get("spec") or {}).get("nodeName") or "",
         )
 
 
@@ -190,6 +189,16 @@ class Pods:
         """Starts that were asked for and have not ended."""
         return frozenset(self._tracked)
 
+    @property
+    def most_servers_of_a_node(self) -> int:
+        """How many servers the node with the most of them has."""
+        nodes = Counter(
+            view.node
+            for process, view in self._there.items()
+            if isinstance(process, ServerId) and view.node and view.start in self._tracked
+        )
+        return max(nodes.values(), default=0)
+
     def wanted(self, start: Start) -> bool:
         """Whether a pod of this start is to be created."""
         tracked = self._tracked.get(start)
@@ -246,7 +255,8 @@ class Pods:
         if tracked is None or tracked.ending or reason in tracked.said:
             return []
         tracked.said.add(reason)
-        return [Waiting(start, f"{reason}: {message}" if message else reason)]
+        why = f"{reason}: {message}" if message else reason
+        return [Waiting(start, why, error=reason in MAY_START)]
 
     def seen(self, view: PodView) -> list[Action]:
         """The cluster shows a pod."""

@@ -60,7 +60,7 @@ class JobRecord:
     """Times are in the master's own seconds, as passed to the methods."""
 
     def __init__(self) -> None:
-        self.started = 0.0
+        self.started = self.run_began = 0.0
         self.ended: float | None = None
         self.training_started: float | None = None
         self.training_ended: float | None = None
@@ -84,13 +84,18 @@ class JobRecord:
         self.training_started = now - self.training_seconds(now)
         self.training_ended = None
 
-    def resumed(self) -> None:
+    def resumed(self, now: float) -> None:
         """The job has not ended after all."""
+        self.run_began = now
         self.ended = self.training_started = self.training_ended = None
 
     def seconds(self, now: float) -> float:
         """Length of the job, up to now or its end."""
         return (now if self.ended is None else self.ended) - self.started
+
+    def seconds_of_run(self, now: float) -> float:
+        """Time since the job began, or was resumed."""
+        return now - self.run_began
 
     def training_seconds(self, now: float) -> float:
         """Time in which training tasks were given out; 0 if there was none."""

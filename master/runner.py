@@ -285,6 +285,7 @@ class Runner:
                     # Stopped itself, or held up by a full disk: who was silent meanwhile
                     # may have spoken all the time.
                     self._job.members.unheard(now - looked, now)
+                    self._job.start_waits.unheard(now - looked, now)
                 looked = now
                 self._job.tick(now)
                 ended = self._job.ended
@@ -313,8 +314,8 @@ class Runner:
             case Started(start, pid):
                 logger.info("%s runs%s", start, f" as process {pid}" if pid else "")
                 self.apply(lambda job, now: job.process_started(start, now))
-            case Waiting(start, why):
-                self.apply(lambda job, now: job.process_waits(start, why, now))
+            case Waiting(start, why, error):
+                self.apply(lambda job, now: job.process_waits(start, why, now, error))
             case Woken():
                 pass
             case _:

@@ -165,12 +165,13 @@ class LiveDisplay(Display):
 def new_messages(before: Sequence[str], now: Sequence[str]) -> list[str]:
     """What was added to `now`, of which only the newest part is kept.
 
-    The longest end of `before` that `now` begins with is what both share.
+    The longest end of `before` that `now` begins with is what both share. If they share none, a
+    new master knows not all that the one before had told: what it repeats is left out.
     """
     for shared in range(min(len(before), len(now)), 0, -1):
         if list(before[len(before) - shared :]) == list(now[:shared]):
             return list(now[shared:])
-    return list(now)
+    return [text for text in now if text not in before]
 
 
 def _progress(status: pb.JobStatus) -> tuple[str, int, int]:

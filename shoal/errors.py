@@ -21,6 +21,7 @@ DISK_FAILS = FULL | {errno.EIO}
 """The same, and of a disk that is broken."""
 
 _USER_OF_URL = re.compile(r"""://(?:[^\s'"<>/@]*@|[^\s'"<>/@:]*:[^\s'"<>]*@)""")
+_PASSWORD_OF_URL = re.compile(r"""https?://[^\s/@]+@|://[^\s/@:]*:[^\s/@]+@""")
 _SECRET_OF_QUERY = re.compile(
     r"""([?&][\w-]*(?:sig|signature|token|secret|password|passwd|pwd|credential|access[-_]?key|"""
     r"""account[-_]?key|api[-_]?key|x-amz|x-goog)[\w-]*=)[^&#\s'"<>]+""",
@@ -33,6 +34,11 @@ def without_secrets(text: str) -> str:
     if "://" not in text:
         return text
     return _SECRET_OF_QUERY.sub(r"\1***", _USER_OF_URL.sub("://***@", text))
+
+
+def holds_secret(text: str) -> bool:
+    """Whether a URL holds a password, a key or a signature; a mere name of a user is none."""
+    return bool(_PASSWORD_OF_URL.search(text) or _SECRET_OF_QUERY.search(text))
 
 
 class UserError(Exception):

@@ -6,7 +6,6 @@ cli_jobs.py's.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from rich.text import Text
 from shoal.cluster import explain, manifests
 from shoal.cluster.api import CALL_SECONDS as API_SECONDS
 from shoal.cluster.api import UNREACHABLE, connect_from_outside
-from shoal.cluster.handle import JobHandle
+from shoal.cluster.handle import JobHandle, crash_of
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
 from shoal.display import block
 from shoal.errors import UserError
@@ -35,7 +34,7 @@ from shoal.proto.rpc import Connection
 from shoal.result import JobResult
 from shoal.words import duration
 
-RUNNING = "Running"
+RUNNING, CRASH_LOOP = "Running", "CrashLoopBackOff"
 
 COMMAND_SECONDS = 30.0
 """For a master to answer a command: nobody watches it twice a second, so it may take its time."""
@@ -43,6 +42,9 @@ COMMAND_SECONDS = 30.0
 REACH_SECONDS = 50.0
 """For a command to reach a master: gRPC gives a way through the API server that hangs 20 s to
 answer, and the next may be better."""
+
+STATUS_SECONDS = 5.0
+"""To reach one for `shoal status`, which says all else without it."""
 
 AUDIT_SECONDS = 600.0
 """For a master to read its whole journal."""
@@ -119,6 +121,8 @@ def _state_in(data: dict[str, str]) -> str:
 def _state_of(job: client.V1Job, pods: list[client.V1Pod]) -> str:
     if any(c.type == "Failed" for c in job.status.conditions or ()):
         return "failed"
+    if _crash(pods):
+        return "crashing"
     return "running" if _running(pods, "master") else "waiting"
 
 
@@ -137,8 +141,13 @@ def result_of(handle: JobHandle) -> JobResult | None:
 
 
 @contextmanager
-def master_of(handle: JobHandle) -> Iterator[Connection]:
-    """A connection to the job's master. Raises UserError if it does not run."""
+def master_of(
+    handle: JobHandle, deadline: float = COMMAND_SECONDS, patience: float = REACH_SECONDS
+) -> Iterator[Connection]:
+    """A connection to the job's master. Raises UserError if it does not run.
+
+    deadline, patience: as of JobHandle.master.
+    """
     pod = handle.master_pod()
     if pod is None or pod.status.phase != RUNNING:
         handle.job()  # says so if there is no such job
@@ -149,7 +158,7 @@ def master_of(handle: JobHandle) -> Iterator[Connection]:
         )
     try:
         name, token = pod.metadata.name, handle.token()
-        with handle.master(name, token, COMMAND_SECONDS, REACH_SECONDS) as connection:
+        with handle.master(name, token, deadline, patience) as connection:
             yield connection
     except (PeerUnavailableError, WireError) as error:
         raise UserError(f"the master of job {handle.name} does not answer: {error}") from error
@@ -157,23 +166,50 @@ def master_of(handle: JobHandle) -> Iterator[Connection]:
 
 def status(handle: JobHandle) -> Any:
     """What a running job does, and its pods, to be printed. Raises UserError."""
-    handle.job()
-    table = pods_table(handle)
-    with contextlib.suppress(UserError), master_of(handle) as master:
-        found = master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
-        if why := mismatch("this command", f"the master of job {handle.name}", found.protocol):
-            raise UserError(why)
-        return block(found), table
-    return Text(f"{handle.name}: its master does not answer"), table
+    job, pods = handle.job(), handle.pods()
+    table = pods_table(pods)
+    if any(condition.type == "Failed" for condition in job.status.conditions or ()):
+        return Text(f"{handle.name}: {_without_result(job)}"), table
+    if crash := _crash(pods):
+        return Text(f"{handle.name}: its master does not come up: {crash}"), table
+    try:
+        with master_of(handle, STATUS_SECONDS, STATUS_SECONDS) as master:
+            found = master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+    except UserError as error:
+        return Text(f"{handle.name}: its master does not answer: {error}"), table
+    if why := mismatch("this command", f"the master of job {handle.name}", found.protocol):
+        raise UserError(why)
+    return block(found), table
 
 
-def pods_table(handle: JobHandle) -> Table:
-    """The job's pods and what they wait for."""
+def _without_result(job: client.V1Job) -> str:
+    """What is to be said of a Job that has failed without a result of its master's."""
+    failed = next(c for c in job.status.conditions if c.type == "Failed")
+    return (
+        f"its master ended without a result ({failed.reason}: {failed.message}). If it never "
+        "began, its service account may lack the Role shoal of deploy/base"
+    )
+
+
+def _crash(pods: list[client.V1Pod]) -> str:
+    """How the master's container ended, if Kubernetes lets it rest before it starts it again."""
+    for pod in pods:
+        if pod.metadata.labels.get(ROLE_LABEL) != "master":
+            continue
+        states = [status.state.waiting for status in pod.status.container_statuses or ()]
+        loops = any(waiting and waiting.reason == CRASH_LOOP for waiting in states)
+        if loops and (crash := crash_of(pod)) is not None:
+            return f"{crash[1]} (restart {crash[0]})"
+    return ""
+
+
+def pods_table(pods: list[client.V1Pod]) -> Table:
+    """Pods and what they wait for."""
     table = Table()
     for title in ("pod", "phase", "restart", "node", "note"):
         # Names stay whole for grep.
         table.add_column(title, overflow="fold", no_wrap=title in ("pod", "phase", "restart"))
-    for pod in sorted(handle.pods(), key=lambda pod: str(pod.metadata.name)):
+    for pod in sorted(pods, key=lambda pod: str(pod.metadata.name)):
         labels, state = pod.metadata.labels, pod.status
         notes = [f"{state.reason}: {state.message}"] if state.reason else []
         for condition in state.conditions or ():
@@ -185,6 +221,8 @@ def pods_table(handle: JobHandle) -> Table:
             ended = container.state.terminated
             if ended is not None and ended.exit_code:
                 notes.append(f"{ended.reason}, exit code {ended.exit_code}")
+        if (crash := crash_of(pod)) is not None:
+            notes.append(f"restart {crash[0]}: {crash[1]}")
         table.add_row(
             pod.metadata.name,
             "Ending" if pod.metadata.deletion_timestamp else state.phase,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.errors import UserError
+from shoal.errors import UserError, holds_secret
 from shoal.flags import flag, option
 
 PATHS = (
@@ -39,6 +39,10 @@ QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 LONGEST_NAME = 40
 """Of a job on Kubernetes: what is appended for its pods must fit into 63 characters."""
+
+START_ERROR_SECONDS = 300.0
+"""For a pod whose image or configuration cannot be had, without --start-timeout: long enough for a
+registry that is upgraded, and for who has mistyped a name to be told."""
 
 JOBS_FOLDER = "/tmp/shoal-jobs"
 MODEL_FOLDER = "/model_zoo"
@@ -115,6 +119,27 @@ class KubernetesOptions:
         "else that pods need. What the flags say comes before it."
     )
 
+    start_timeout: float = option(
+        "Seconds that a pod may wait, until the job fails: for room, or for an image or a "
+        "configuration that cannot be had. 0: without end for room, five minutes for the others. "
+        "It counts for servers, and for workers while fewer than --min-workers are there.",
+        0.0,
+        least=0,
+    )
+
+    active_deadline_seconds: int = option(
+        "Seconds after which the job is ended as failed, counted from its beginning or from its "
+        "resumption; it can be resumed. 0: never.",
+        0,
+        least=0,
+    )
+    ttl_seconds_after_finished: int = option(
+        "Seconds after which Kubernetes (1.21 or newer) removes a job that has ended, with its "
+        "pods, logs and result. -1: never.",
+        -1,
+        least=-1,
+    )
+
     def check_kubernetes(self, num_workers: int) -> None:
         """Raise UserError naming the flag whose value cannot be used."""
         if not 1 <= self.min_workers <= num_workers:
@@ -169,6 +194,14 @@ class KubernetesOptions:
         if not given["checkpoint_dir"] and self.shared(paths["job_dir"]):
             paths["checkpoint_dir"] = f"{paths['job_dir']}/checkpoints"
         for field_name, value in paths.items():
+            if holds_secret(value):
+                raise UserError(
+                    f"{flag(field_name)}: {value} holds a password or key, which everybody could "
+                    "read who may read the job's ConfigMap. Leave it out of the URL, and give it "
+                    "to the pods as an environment variable that comes from a Secret "
+                    "(AWS_SECRET_ACCESS_KEY, PGPASSWORD and the like): env with secretKeyRef in "
+                    "--pod-template"
+                )
             if value and "://" not in value and not value.startswith("/"):
                 raise UserError(
                     f"{flag(field_name)}: with --image, paths are those inside of the pods: "

@@ -21,7 +21,7 @@ from kubernetes import client
 from shoal.claim import claimed
 from shoal.cluster import explain, manifests
 from shoal.cluster.api import connect_from_outside
-from shoal.cluster.handle import JobHandle
+from shoal.cluster.handle import JobHandle, crash_of
 from shoal.cluster.losses import losses
 from shoal.cluster.manifests import ROLE_LABEL, Manifest
 from shoal.cluster.templates import read_templates
@@ -30,6 +30,7 @@ from shoal.display import Display
 from shoal.errors import UserError
 from shoal.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.job_folder import JobFolder
+from shoal.kubernetes_options import START_ERROR_SECONDS
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
@@ -49,7 +50,8 @@ ENDED = ("Succeeded", "Failed")
 def run_remote_job(config: JobConfig, display: Display) -> JobResult:
     """Run the job on Kubernetes to its end and return its result, whatever its state.
 
-    Leaves nothing in the cluster, unless it is killed with SIGKILL. Signals as in run_job.
+    Leaves nothing in the cluster, unless it is killed with SIGKILL, or fails itself while the job
+    may be running. Signals as in run_job.
 
     Raises UserError if the job cannot be created, JobFailedError if its master dies
     without a result.
@@ -81,19 +83,36 @@ def follow_job(
     write_text(folder.config, config.to_json())
     write_text(folder.templates, json.dumps(templates))
     handle.create(config, templates, resume=resume)
+    interruptions = Interruptions()
+    following = _Following(handle, config, display, interruptions)
     try:
-        with display, Interruptions() as interruptions:
+        with display, interruptions:
             display.started(config, folder)
             for text in losses(config):
                 display.event(text)
-            _Following(handle, config, display, interruptions).follow()
-            return _result(handle, config, folder, display, interrupted=interruptions.count > 0)
+            following.follow()
+            return _result(following, folder, interrupted=interruptions.count > 0)
     finally:
-        _collect_logs(handle, folder)
         try:
+            _collect_logs(handle, folder, display)
+        finally:
+            _leave(following)
+
+
+def _leave(following: _Following) -> None:
+    """Remove the job, or leave it alone if it may be running."""
+    handle, display = following.handle, following.display
+    try:
+        if following.over or handle.over():
             handle.delete()
-        except UserError as error:
-            display.event(str(error))  # must not hide what ended the job
+        else:
+            where = f"{handle.name} --namespace {handle.namespace}"
+            display.event(
+                f"the job is left in the cluster, where it may go on: see shoal status {where}, or "
+                f"end it: shoal delete {where}"
+            )
+    except UserError as error:
+        display.event(str(error))  # must not hide what ended the job
 
 
 def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
@@ -126,10 +145,26 @@ def write_yaml(config: JobConfig, path: str) -> list[str]:
         if config.namespace:
             manifest["metadata"]["namespace"] = config.namespace
     try:
-        Path(path).write_text(yaml.safe_dump_all(objects, sort_keys=False))
+        Path(path).write_text(yaml.dump_all(objects, Dumper=_Readable, sort_keys=False))
     except OSError as error:
         raise UserError(f"--yaml: {path} cannot be written: {error.strerror}") from error
     return losses(config)
+
+
+class _Readable(yaml.SafeDumper):
+    """YAML as people write it: no anchors, and a text of several lines as such."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+    def represent_text(self, text: str) -> yaml.Node:
+        """A string."""
+        style = "|" if "\n" in text else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Readable.add_representer(str, _Readable.represent_text)
 
 
 def _handle(config: JobConfig) -> JobHandle:
@@ -138,48 +173,72 @@ def _handle(config: JobConfig) -> JobHandle:
 
 
 class _Following:
-    """The loop that follows a job in the cluster until its master has ended."""
+    """The loop that follows a job in the cluster until its master has ended.
+
+    over: the job has ended, never began, or is to end at once because the user says so: what is
+    left of it is to be removed. last_words: of the master's container that ended last.
+    """
 
     def __init__(
         self, handle: JobHandle, config: JobConfig, display: Display, interruptions: Interruptions
     ) -> None:
-        self._handle, self._config = handle, config
-        self._display, self._interruptions = display, interruptions
+        self.handle, self.display = handle, display
+        self.over = False
+        self.last_words = ""
+        self.config, self._interruptions = config, interruptions
         self._stopping_since: float | None = None
         self._stop_sent = False
         self._told: set[str] = set()
+        self._ran = False
+        self._stuck_since: float | None = None
 
     def follow(self) -> None:
-        """Show the job until its master's pod has ended, or must be given up.
+        """Show the job until its Job has ended, or must be given up.
 
-        Raises UserError if the master's pod cannot start.
+        Raises UserError if the master's pod cannot start, and never ran.
         """
         while not self._must_give_up():
             pod = self._master_pod()
             if pod is None:
                 if self._ended_without_pod():
-                    return
+                    break
             elif pod.status.phase in ENDED:
-                return
+                if self._ended(pod):
+                    break
             elif pod.status.phase == "Running":
+                self._ran, self._stuck_since = True, None
                 self._accompany(pod)
             else:
                 self._check_starting(pod)
             time.sleep(POLL_SECONDS)
+        self.over = True
 
     def _master_pod(self) -> client.V1Pod | None:
         # An API server that is away for a while does not end the job, nor this.
         while not self._must_give_up():
             try:
-                return self._handle.master_pod()
+                return self.handle.master_pod()
             except UserError as error:
                 self._tell(str(error))
                 time.sleep(1.0)
         return None
 
+    def _ended(self, pod: client.V1Pod) -> bool:
+        """Whether the Job has ended with this pod; otherwise another one is coming."""
+        try:
+            if self.handle.over():
+                return True
+        except UserError as error:
+            self._tell(str(error))  # as in _master_pod
+            return False
+        if pod.status.phase == "Failed":
+            why = pod.status.reason or "an error"
+            self._tell(f"the master's pod {pod.metadata.name} ended with {why}")
+        return False
+
     def _accompany(self, pod: client.V1Pod) -> None:
         """Ask the master of a running pod how it goes, until it no longer answers."""
-        with self._handle.master(pod.metadata.name, self._config.token, CALL_SECONDS) as connection:
+        with self.handle.master(pod.metadata.name, self.config.token, CALL_SECONDS) as connection:
             answered = False
             while not self._must_give_up():
                 if self._look(connection):
@@ -190,7 +249,14 @@ class _Following:
                     now = self._master_pod()
                     if now is None or now.status.phase != "Running":
                         return
+                    self._tell_of_crash(now)
                 time.sleep(POLL_SECONDS)
+
+    def _tell_of_crash(self, pod: client.V1Pod) -> None:
+        if (crash := crash_of(pod)) is not None:
+            times, how = crash
+            self.last_words = f"the master ended with {how}"
+            self._tell(f"{self.last_words} (restart {times})")
 
     def _look(self, connection: Connection) -> bool:
         """One call to the master: to stop, or to tell how it goes."""
@@ -202,13 +268,13 @@ class _Following:
             status = connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
         except (PeerUnavailableError, WireError):
             return False
-        self._display.update(status)
+        self.display.update(status)
         return True
 
     def _must_give_up(self) -> bool:
         if self._interruptions.count and self._stopping_since is None:
             self._stopping_since = time.monotonic()
-            self._display.event("stopping; interrupt again to delete the job at once")
+            self.display.event("stopping; interrupt again to delete the job at once")
         return self._stopping_since is not None and (
             self._interruptions.count > 1 or time.monotonic() - self._stopping_since > STOP_SECONDS
         )
@@ -216,49 +282,59 @@ class _Following:
     def _ended_without_pod(self) -> bool:
         """Whether the Job has ended though it has no pod, which somebody deleted."""
         try:
-            if not self._handle.exists():
+            if self.handle.over():
                 return True
-            warnings = self._handle.warnings()
-            conditions = self._handle.job().status.conditions or ()
+            warnings = self.handle.warnings()
         except UserError as error:
             self._tell(str(error))  # as in _master_pod
             return False
         for warning in warnings:
-            if "serviceaccount" in warning:
+            if "serviceaccount" in warning and not self._ran:
+                self.over = True
                 raise UserError(
                     f"--service-account: {warning}; create it with what deploy/base has"
                 )
             self._tell(f"the master's pod cannot be created: {warning}")
-        return any(condition.type in ("Failed", "Complete") for condition in conditions)
+        return False
 
     def _check_starting(self, pod: client.V1Pod) -> None:
+        waits = False
         for status in pod.status.container_statuses or ():
             waiting = status.state.waiting
             if waiting is not None and waiting.reason in explain.NO_START:
-                image = self._config.image_of("master")
-                raise explain.cannot_start(image, waiting.reason, waiting.message or "")
+                waits = True
+                self._cannot_start(waiting.reason, waiting.message or "")
+        if not waits:
+            self._stuck_since = None
         for condition in pod.status.conditions or ():
             if condition.type == "PodScheduled" and condition.status == "False":
                 self._tell(f"the master's pod waits for room: {condition.message}")
 
+    def _cannot_start(self, reason: str, message: str) -> None:
+        """The master's container waits for what may not come. Raises UserError if that is why."""
+        error = explain.cannot_start(self.config.image_of("master"), reason, message)
+        now = time.monotonic()
+        self._stuck_since = self._stuck_since or now
+        patience = self.config.start_timeout or START_ERROR_SECONDS
+        late = reason not in explain.MAY_START or now - self._stuck_since > patience
+        # A job that ran is not ended by what this command sees of it.
+        if late and not self._ran:
+            self.over = True
+            raise error
+        self._tell(str(error))
+
     def _tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            self._display.event(text)
+            self.display.event(text)
 
 
-def _result(
-    handle: JobHandle,
-    config: JobConfig,
-    folder: JobFolder,
-    display: Display,
-    *,
-    interrupted: bool,
-) -> JobResult:
+def _result(following: _Following, folder: JobFolder, *, interrupted: bool) -> JobResult:
     """The job's own result, or one for a job that was given up on request.
 
     Raises JobFailedError with the master's last words if it died.
     """
+    handle, display, config = following.handle, following.display, following.config
     with contextlib.suppress(UserError):
         if (text := _patiently(handle.result, display)) is not None:
             write_json(folder.result, json.loads(text), allow_nan=True)
@@ -271,7 +347,7 @@ def _result(
             return JobResult.load(folder.result)
     if interrupted:
         return JobResult(config.job_name, config.command, "stopped", folder.path)
-    said = "its pod is gone"
+    said = following.last_words or "its pod is gone"
     with contextlib.suppress(UserError):
         if (pod := handle.master_pod()) is not None:
             said = handle.log(pod, tail_lines=LOG_LINES) or "(empty)"
@@ -291,12 +367,16 @@ def _patiently(ask: Callable[[], Answer], display: Display) -> Answer:
             time.sleep(AGAIN_SECONDS)
 
 
-def _collect_logs(handle: JobHandle, folder: JobFolder) -> None:
+def _collect_logs(handle: JobHandle, folder: JobFolder, display: Display) -> None:
     """Keep what the pods that are still there have written."""
     with contextlib.suppress(UserError):
         for pod in handle.pods():
             role = pod.metadata.labels[ROLE_LABEL]
             name = pod.metadata.name.removeprefix(f"{handle.name}-")
             path = folder.logs / ("master.log" if role == "master" else f"{name}.log")
-            with contextlib.suppress(UserError):
-                path.write_text(handle.log(pod))
+            try:
+                with contextlib.suppress(UserError):
+                    path.write_text(handle.log(pod))
+            except OSError as error:
+                display.event(f"the pods' logs cannot be kept in {folder.logs}: {error.strerror}")
+                return

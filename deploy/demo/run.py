@@ -154,7 +154,7 @@ class Sampler:
                 continue
             if pod.status.phase not in ("Pending", "Running"):
                 continue
-            workers += labels.get("shoal/role") == "worker" and pod.status.phase == "Running"
+            workers += labels.get("shoal.dev/role") == "worker" and pod.status.phase == "Running"
             for container in pod.spec.containers:
                 wish = (container.resources.requests or {}).get("cpu", "0")
                 cpu[party] += float(parse_quantity(wish))

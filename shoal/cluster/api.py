@@ -17,6 +17,8 @@ CALL_SECONDS = 20.0
 UNREACHABLE = (HTTPError, OSError)
 
 GRPC_PROBES_SINCE = (1, 24)
+POLICY_V1_SINCE = (1, 21)
+"""Versions of Kubernetes with probes by gRPC's health service, and with policy/v1."""
 
 
 class NoClusterError(UserError):
@@ -58,10 +60,10 @@ def plain(api: client.ApiClient, value: Any) -> Any:
     return api.sanitize_for_serialization(value)
 
 
-def has_grpc_probes(api: client.ApiClient) -> bool:
-    """Whether the cluster's kubelets know probes by gRPC's health service."""
+def version_of(api: client.ApiClient) -> tuple[int, int]:
+    """The version of the cluster's API server, such as (1, 20)."""
     version = client.VersionApi(api).get_code(_request_timeout=CALL_SECONDS)
-    numbers = tuple(
+    major, minor = (
         int("".join(filter(str.isdigit, text)) or 0) for text in (version.major, version.minor)
     )
-    return numbers >= GRPC_PROBES_SINCE
+    return major, minor

@@ -8,6 +8,10 @@ from shoal.cluster.api import message_of
 from shoal.errors import UserError
 
 NO_IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ErrImagePull", "ImagePullBackOff")
+MAY_START = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"})
+"""Reasons that may pass, and are said meanwhile: a registry that is away, a secret that
+is about to be made."""
+
 NO_START = (*NO_IMAGE, "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
 

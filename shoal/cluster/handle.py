@@ -17,7 +17,13 @@ from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster import explain, manifests
-from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, has_grpc_probes, message_of
+from shoal.cluster.api import (
+    CALL_SECONDS,
+    GRPC_PROBES_SINCE,
+    UNREACHABLE,
+    message_of,
+    version_of,
+)
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.portforward import PortForward
 from shoal.config import JobConfig
@@ -31,7 +37,30 @@ DELETE_SECONDS = 60.0
 NEVER_STARTED_SECONDS = 5.0
 POLL_SECONDS = 0.25
 
+LAST_LINES = 5
+"""Of the end of a container's log, which Kubernetes has kept."""
+
 DRY_RUN = "All"
+NO_UID = "00000000-0000-0000-0000-000000000000"
+
+
+def is_over(condition: client.V1JobCondition) -> bool:
+    """Whether a Job with this condition has ended."""
+    return condition.type in ("Failed", "Complete") and condition.status == "True"
+
+
+def crash_of(pod: client.V1Pod) -> tuple[int, str] | None:
+    """How often the pod's own container was started again, and how it ended the last time.
+
+    None if it was not, or if there was no error.
+    """
+    for status in pod.status.container_statuses or ():
+        ended = status.last_state.terminated if status.last_state else None
+        if status.name == pod.metadata.labels[ROLE_LABEL] and ended and ended.exit_code:
+            last = "\n".join((ended.message or "").strip().splitlines()[-LAST_LINES:])
+            how = f"exit code {ended.exit_code}" + (f": {last}" if last else "")
+            return int(status.restart_count), how
+    return None
 
 
 class JobHandle:
@@ -73,7 +102,7 @@ class JobHandle:
                 0,
                 0,
                 namespace=self.namespace,
-                uid="00000000-0000-0000-0000-000000000000",
+                owners=manifests.owners_of_pod(config.job_name, NO_UID, NO_UID),
                 grpc_probes=grpc_probes,
                 workers=config.num_workers,
             )
@@ -95,7 +124,7 @@ class JobHandle:
     def grpc_probes(self) -> bool:
         """Whether the cluster knows gRPC probes."""
         with self._explained("ask for its version"):
-            return has_grpc_probes(self._api)
+            return version_of(self._api) >= GRPC_PROBES_SINCE
 
     def create(
         self, config: JobConfig, templates: dict[str, Manifest], *, resume: str = ""
@@ -106,6 +135,8 @@ class JobHandle:
         """
         probes = self.grpc_probes()
         job = manifests.master_job(config, templates, grpc_probes=probes, resume=resume)
+        # Without a pod at first: what the pod mounts is to belong to the Job, and be there.
+        job["spec"]["parallelism"] = 0
         with self._explained("create the job"):
             created = self._batch.create_namespaced_job(self.namespace, job, **self._options)
         owned = {"ownerReferences": manifests.owner(self.name, created.metadata.uid)}
@@ -117,6 +148,13 @@ class JobHandle:
             with self._explained("create the job's ConfigMap and Service"):
                 self._core.create_namespaced_config_map(self.namespace, config_map, **self._options)
                 self._core.create_namespaced_service(self.namespace, service, **self._options)
+            with self._explained("start the job"):
+                self._batch.patch_namespaced_job(
+                    job["metadata"]["name"],
+                    self.namespace,
+                    {"spec": {"parallelism": 1}},
+                    **self._options,
+                )
         except BaseException:
             self.delete()
             raise
@@ -188,6 +226,12 @@ class JobHandle:
         """The pod of the master, the newest if there are several; None if there is none."""
         pods = self.pods("master")
         return max(pods, key=lambda pod: pod.metadata.creation_timestamp) if pods else None
+
+    def over(self) -> bool:
+        """Whether no master runs any more, nor will: the Job has ended, or is not there."""
+        if not self.exists():
+            return True
+        return any(is_over(condition) for condition in self.job().status.conditions or ())
 
     def warnings(self) -> list[str]:
         """What the cluster complains of about the master's Job; empty if we may not know."""

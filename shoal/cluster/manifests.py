@@ -19,15 +19,26 @@ GRACE_SECONDS = {"master": 30, "ps": 120, "worker": 30}
 push under way, a server after a checkpoint."""
 
 MASTER_RESTARTS = 20
+START_RESTARTS = 2
+"""Of a master that has not begun: one that lacks its rights is not started for hours."""
+
+DEADLINE_GRACE_SECONDS = 120
+"""For the master to end the job in order at its deadline, before Kubernetes ends the master."""
 
 CONFIG_FOLDER = "/etc/shoal"
 CONFIG_FILE, TEMPLATES_FILE = "job.json", "pod-templates.json"
 RESULT_FILE, AUDIT_FILE = "result.json", "audit.json"
 
-JOB_LABEL, ROLE_LABEL = "shoal/job", "shoal/role"
-INDEX_LABEL, INCARNATION_LABEL = "shoal/index", "shoal/incarnation"
-GROWTH_LABEL = "shoal/memory-growth"
+DOMAIN = "shoal.dev"
+JOB_LABEL, ROLE_LABEL = f"{DOMAIN}/job", f"{DOMAIN}/role"
+INDEX_LABEL, INCARNATION_LABEL = f"{DOMAIN}/index", f"{DOMAIN}/incarnation"
+GROWTH_LABEL = f"{DOMAIN}/memory-growth"
 """How often a pod's memory was raised: the master that comes next reads it from there."""
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+OTHER_SERVERS_WEIGHT, NEIGHBOUR_WEIGHT = 50, 100
+"""Of the wish not to share a node: with any server, and with one that keeps the other's log."""
 
 MOST_MEMORY = 4.0
 """A pod that runs out of memory gets at most so many times what it asked for at first."""
@@ -65,13 +76,27 @@ def owner(job_name: str, uid: str) -> list[Manifest]:
     return [{"apiVersion": "batch/v1", "kind": "Job", "name": master_name(job_name), "uid": uid}]
 
 
+def owners_of_pod(job_name: str, job_uid: str, config_map_uid: str) -> list[Manifest]:
+    """References of a server's or worker's pod: to the Job, and to the ConfigMap as controller.
+
+    A pod without a controller is one that `kubectl drain` and the cluster autoscaler leave where
+    it is. The Job cannot be the controller: it would release pods that its selector does not
+    have. With both, a pod outlives a ConfigMap that somebody deletes, and goes with the Job.
+    """
+    controller = {"apiVersion": "v1", "kind": "ConfigMap", "name": job_name, "uid": config_map_uid}
+    return [controller | {"controller": True}, *owner(job_name, job_uid)]
+
+
 def config_map(config: JobConfig, templates: dict[str, Manifest]) -> Manifest:
     """The job's configuration for its pods; the master adds the result."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": config.job_name, "labels": labels(config.job_name, "config")},
-        "data": {CONFIG_FILE: config.to_json(), TEMPLATES_FILE: json.dumps(templates)},
+        "data": {
+            CONFIG_FILE: config.to_json(),
+            TEMPLATES_FILE: json.dumps(templates, indent=2) + "\n",
+        },
     }
 
 
@@ -90,6 +115,23 @@ def service(job_name: str) -> Manifest:
                 {"name": "master", "port": MASTER_PORT},
                 {"name": "ps", "port": SERVER_PORT},
             ],
+        },
+    }
+
+
+def disruption_budget(job_name: str, available: int) -> Manifest:
+    """The budget by which so many servers, at least, run while nodes are drained.
+
+    Without an apiVersion, which depends on the cluster's.
+    """
+    return {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": job_name, "labels": labels(job_name, "budget")},
+        "spec": {
+            # A number: only of pods of a Deployment and its like is a maximum of those that are
+            # away understood.
+            "minAvailable": available,
+            "selector": {"matchLabels": {JOB_LABEL: job_name, ROLE_LABEL: "ps"}},
         },
     }
 
@@ -119,13 +161,20 @@ def master_job(
     ):
         container["env"].append({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}})
     _probe(container, MASTER_PORT, grpc_probes)
+    limits: Manifest = {}
+    if config.active_deadline_seconds:
+        limits["activeDeadlineSeconds"] = config.active_deadline_seconds + DEADLINE_GRACE_SECONDS
+    if config.ttl_seconds_after_finished >= 0:
+        limits["ttlSecondsAfterFinished"] = config.ttl_seconds_after_finished
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": master_name(name), "labels": labels(name, "master")},
-        "spec": {
-            # A master that is killed is started again, and goes on from its journal.
-            "backoffLimit": MASTER_RESTARTS,
+        "spec": limits
+        | {
+            # A master that is killed is started again, and goes on from its journal; it raises
+            # this as it begins.
+            "backoffLimit": START_RESTARTS,
             "template": {"metadata": metadata, "spec": spec},
         },
     }
@@ -139,14 +188,14 @@ def process_pod(
     incarnation: int,
     *,
     namespace: str,
-    uid: str,
+    owners: list[Manifest],
     grpc_probes: bool,
     workers: int,
     growth: int = 0,
 ) -> Manifest:
     """The pod of one start of a server or worker.
 
-    uid: of the master's Job. workers: how many are wanted. growth: how often its memory
+    owners: its owner references. workers: how many are wanted. growth: how often its memory
     did not suffice.
     """
     name = pod_name(config.job_name, role, index)
@@ -173,7 +222,7 @@ def process_pod(
         INCARNATION_LABEL: str(incarnation),
         GROWTH_LABEL: str(growth),
     }
-    metadata["ownerReferences"] = owner(config.job_name, uid)
+    metadata["ownerReferences"] = owners
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -222,6 +271,8 @@ def _pod(
         mounts.append(mount | ({"readOnly": True} if volume.read_only else {}))
     container: Manifest = {
         "name": role,
+        # What it said last, where `kubectl describe pod` and `shoal status` find it.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "image": config.image_of(role),
         "command": command,
         "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
@@ -241,9 +292,39 @@ def _pod(
         "containers": [container],
         "volumes": volumes,
     }
+    if role == "ps":
+        spec["affinity"] = _apart(config, index)
     if priority := config.priority_class(role, index, workers):
         spec["priorityClassName"] = priority
-    return merged(templates.get(role, {}), {"labels": labels(config.job_name, role)}, spec)
+    template = templates.get(role, {})
+    metadata, spec = merged(template, {"labels": labels(config.job_name, role)}, spec)
+    evictable = {SAFE_TO_EVICT: "true" if _outlived(config, role) else "false"}
+    metadata["annotations"] = evictable | (metadata.get("annotations") or {})
+    return metadata, spec
+
+
+def _outlived(config: JobConfig, role: str) -> bool:
+    """Whether what a pod of this role holds is also elsewhere, so that its node may be given up."""
+    if role == "master":
+        return config.shared(config.job_dir)
+    return role == "worker" or config.command != "train" or bool(config.checkpoint_dir)
+
+
+def _apart(config: JobConfig, index: int) -> Manifest:
+    """The wish of a server for a node of its own; apart from its log's keeper above all."""
+    servers = {JOB_LABEL: config.job_name, ROLE_LABEL: "ps"}
+
+    def wish(weight: int, selector: Manifest) -> Manifest:
+        term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+        return {"weight": weight, "podAffinityTerm": term}
+
+    wishes = [wish(OTHER_SERVERS_WEIGHT, {"matchLabels": servers})]
+    if config.num_ps > 2 and config.durability == "log" and not config.log_in_files:
+        neighbours = {str((index + step) % config.num_ps) for step in (-1, 1)}
+        among = [{"key": INDEX_LABEL, "operator": "In", "values": sorted(neighbours)}]
+        selector = {"matchLabels": servers, "matchExpressions": among}
+        wishes.append(wish(NEIGHBOUR_WEIGHT, selector))
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}}
 
 
 def _grace(templates: dict[str, Manifest], role: str) -> int:

@@ -114,6 +114,8 @@ def test_the_time_that_is_left_follows_the_pace():
         (["a", "b"], ["b", "c"], ["c"]),
         (["a", "a"], ["a", "a", "a"], ["a"]),
         (["a"], ["x", "y"], ["x", "y"]),
+        # A new master, that did not hear of "b".
+        (["a", "b", "c"], ["a", "c", "d"], ["d"]),
     ],
 )
 def test_only_new_messages_are_told(before, now, new):

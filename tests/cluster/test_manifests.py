@@ -1,6 +1,8 @@
 """What the objects of a job say, without a cluster."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,9 +11,12 @@ from click.testing import CliRunner
 from shoal.cli import main
 from shoal.cluster import manifests
 from shoal.cluster.losses import losses
+from shoal.cluster.manifests import SAFE_TO_EVICT
 from shoal.cluster.templates import read_templates
 from shoal.config import JobConfig
 from shoal.errors import UserError
+
+PRIORITIES = Path(__file__).parents[2] / "deploy" / "base" / "priorities.yaml"
 
 
 def config(**changes):
@@ -32,7 +37,7 @@ def pod(role="worker", index=0, templates=None, growth=0, **changes):
         index,
         0,
         namespace="here",
-        uid="42",
+        owners=manifests.owners_of_pod("job", "42", "43"),
         grpc_probes=changes.pop("grpc_probes", False),
         workers=4,
         growth=growth,
@@ -49,6 +54,38 @@ def test_paths_are_those_in_the_pods():
     assert made.training_data == "/data/train.csv"
     with pytest.raises(UserError, match=r"--output: with --image, .* not 'models/1'"):
         config(output="models/1")
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("training_data", "postgresql://reader:hunter2@db/clicks?clicks"),
+        ("output", "s3://key:hunter2@bucket/model"),
+        ("model_zoo", "https://hunter2@example.com/models"),
+        ("checkpoint_dir", "abfs://c@a/jobs?sig=hunter2"),
+        ("training_data", "http://example.com/t.csv?X-Amz-Signature=hunter2&x=1"),
+    ],
+)
+def test_a_credential_in_a_url_is_refused_and_not_told(name, url):
+    with pytest.raises(UserError, match=f"--{name.replace('_', '-')}: .* --pod-template") as error:
+        config(**{name: url})
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_url_without_a_password_is_taken():
+    for url in ("postgresql://reader@db:5432/c?t", "gs://b/t.csv", "http://e.com:80/t.csv?a=b@c"):
+        assert config(training_data=url).training_data == url
+
+
+def test_limits_of_time_are_those_of_the_job_object():
+    def spec(**changes):
+        return manifests.master_job(config(**changes), {}, grpc_probes=False)["spec"]
+
+    assert not {"activeDeadlineSeconds", "ttlSecondsAfterFinished"} & set(spec())
+    made = spec(active_deadline_seconds=600, ttl_seconds_after_finished=0)
+    # The master ends the job first, and in order.
+    assert made["activeDeadlineSeconds"] > 600
+    assert made["ttlSecondsAfterFinished"] == 0
 
 
 def test_checkpoints_need_a_place_that_the_pods_share():
@@ -127,12 +164,79 @@ def test_a_flag_that_cannot_be_used_is_named(changes, message):
 def test_a_server_has_a_name_and_a_probe_and_no_rights():
     made = pod("ps", 1)
     assert made["metadata"]["name"] == made["spec"]["hostname"] == "job-ps-1"
-    assert made["metadata"]["ownerReferences"][0]["name"] == "job-master"
+    controller, job = made["metadata"]["ownerReferences"]
+    # Without one, `kubectl drain` refuses; the Job would let go of it.
+    assert (controller["kind"], controller["controller"], controller["uid"]) == (
+        "ConfigMap",
+        True,
+        "43",
+    )
+    assert (job["kind"], job["name"], job["uid"]) == ("Job", "job-master", "42")
+    assert "controller" not in job
     command = container(made)["command"]
     assert command[command.index("--advertise") + 1] == "job-ps-1.job.here.svc:7100"
     assert command[command.index("--master") + 1] == "job-master.job.here.svc:7000"
     assert container(made)["readinessProbe"]["tcpSocket"] == {"port": 7100}
     assert made["spec"]["automountServiceAccountToken"] is False
+
+
+def evictable(made):
+    return made["metadata"]["annotations"][SAFE_TO_EVICT]
+
+
+def test_the_autoscaler_may_give_up_nodes_whose_pods_hold_nothing_alone():
+    volume = {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1"}
+
+    def master(**changes):
+        made = manifests.master_job(config(**changes), {}, grpc_probes=False)
+        return evictable(made["spec"]["template"])
+
+    # A worker holds nothing; what the others hold has to be elsewhere too.
+    assert [evictable(pod()), evictable(pod("ps")), master()] == ["true", "false", "false"]
+    assert [evictable(pod("ps", **volume)), master(**volume)] == ["true", "true"]
+    kept = {"ps": {"metadata": {"annotations": {SAFE_TO_EVICT: "false"}}}}
+    assert evictable(pod("ps", templates=kept, **volume)) == "false"
+
+
+def apart(made):
+    """What a server's pod would rather not share a node with: (weight, selector)."""
+    wishes = made["spec"]["affinity"]["podAntiAffinity"]
+    (kind,) = wishes
+    assert kind == "preferredDuringSchedulingIgnoredDuringExecution"
+    return [(w["weight"], w["podAffinityTerm"]["labelSelector"]) for w in wishes[kind]]
+
+
+def test_a_server_would_rather_be_alone_and_not_with_the_keeper_of_its_log():
+    volume = {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1"}
+    others = {"shoal.dev/job": "job", "shoal.dev/role": "ps"}
+    assert apart(pod("ps", num_ps=2)) == [(50, {"matchLabels": others})]
+    _, (weight, selector) = apart(pod("ps", 3, num_ps=4, **volume))
+    assert (weight, selector["matchLabels"]) == (100, others)
+    (among,) = selector["matchExpressions"]
+    assert (among["key"], among["operator"], among["values"]) == (
+        "shoal.dev/index",
+        "In",
+        ["0", "2"],
+    )
+    in_files = apart(pod("ps", 3, num_ps=4, log_place="file", **volume))
+    assert in_files == [(50, {"matchLabels": others})]
+    assert "affinity" not in pod()["spec"]
+    theirs = {"ps": {"spec": {"affinity": {"nodeAffinity": {"x": 1}}}}}
+    for _ in range(2):  # the template is not changed by its use
+        made = pod("ps", templates=theirs)
+        assert (set(made["spec"]["affinity"]), len(apart(made))) == (
+            {"nodeAffinity", "podAntiAffinity"},
+            1,
+        )
+
+
+def test_low_priority_is_below_that_of_pods_without_one():
+    path = Path(__file__).parents[2] / "deploy" / "base" / "priorities.yaml"
+    values = {
+        each["metadata"]["name"]: each["value"] for each in yaml.safe_load_all(path.read_text())
+    }
+    # Below -10 the cluster autoscaler would make no nodes for them.
+    assert -10 <= values["shoal-low"] < 0 < values["shoal-high"]
 
 
 def test_the_first_share_of_the_workers_has_high_priority():
@@ -149,7 +253,7 @@ def test_memory_grows_up_to_four_times():
         "oom_memory_factor": 1.5,
     }
     steps = manifests.memory_steps(1.5)
-    assert pod(growth=1, **changes)["metadata"]["labels"]["shoal/memory-growth"] == "1"
+    assert pod(growth=1, **changes)["metadata"]["labels"]["shoal.dev/memory-growth"] == "1"
     sizes = [container(pod(growth=n, **changes))["resources"] for n in (0, 1, steps)]
     assert [size["requests"]["memory"] for size in sizes] == ["1Gi", "1536Mi", "4096Mi"]
     assert [size["limits"]["memory"] for size in sizes] == ["2G", "2862Mi", "7630Mi"]
@@ -169,7 +273,7 @@ def test_a_template_stands_under_what_shoal_sets(tmp_path):
     path.write_text(
         """
 worker:
-  metadata: {labels: {team: ads, shoal/job: mine}, annotations: {note: x}}
+  metadata: {labels: {team: ads, shoal.dev/job: mine}, annotations: {note: x}}
   spec:
     nodeSelector: {pool: spot}
     hostNetwork: true
@@ -188,8 +292,8 @@ worker:
     spec = made["spec"]
     assert (spec["nodeSelector"], spec["restartPolicy"]) == ({"pool": "spot"}, "Never")
     assert made["metadata"]["labels"]["team"] == "ads"
-    assert made["metadata"]["labels"]["shoal/job"] == "job"
-    assert made["metadata"]["annotations"] == {"note": "x"}
+    assert made["metadata"]["labels"]["shoal.dev/job"] == "job"
+    assert made["metadata"]["annotations"] == {"note": "x", SAFE_TO_EVICT: "true"}
     assert [c["name"] for c in spec["containers"]] == ["worker", "sidecar"]
     assert container(made)["image"] == "shoal:1"
     assert {"name": "PYTHONUNBUFFERED", "value": "1"} in container(made)["env"]
@@ -227,7 +331,12 @@ def test_the_yaml_holds_the_objects_of_the_job(tmp_path):
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
     done = CliRunner().invoke(main, ["train", *words], prog_name="shoal")
     assert done.exit_code == 0, done.output
-    objects = {made["kind"]: made for made in yaml.safe_load_all(path.read_text())}
+    text = path.read_text()
+    # As people write it: the configuration line by line, and every label in its place.
+    assert '\n    {\n      "' in text
+    assert '\n      "job_name": "job",\n' in text
+    assert not re.search(r"[&*]id\d|\\n", text)
+    objects = {made["kind"]: made for made in yaml.safe_load_all(text)}
     assert set(objects) == {"ConfigMap", "Service", "Job"}
     assert json.loads(objects["ConfigMap"]["data"]["job.json"])["job_name"] == "job"
     assert objects["Service"]["spec"]["clusterIP"] == "None"

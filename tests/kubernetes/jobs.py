@@ -20,7 +20,7 @@ from shoal.proto import shoal_pb2 as pb
 from tests.kubernetes.conftest import SECONDS, kubectl
 
 ZOO = Path(__file__).parent / "zoo"
-KINDS = "all,configmaps"
+KINDS = "all,configmaps,poddisruptionbudgets"
 
 
 def until(what, condition):
@@ -34,7 +34,7 @@ def until(what, condition):
 
 def left_of(name, namespace):
     """The objects of a job that the cluster has."""
-    return kubectl("get", KINDS, "-l", f"shoal/job={name}", "-o", "name", namespace=namespace)
+    return kubectl("get", KINDS, "-l", f"shoal.dev/job={name}", "-o", "name", namespace=namespace)
 
 
 def process_of(module, namespace, index=None):

@@ -7,10 +7,10 @@ import pytest
 
 from tests.docs.test_rights import granted
 from tests.kubernetes.conftest import kubectl
-from tests.kubernetes.jobs import config_of
+from tests.kubernetes.jobs import config_of, left_of
 
-# As `kubectl auth can-i --list` says it; of groups, only that of Leases is a job's.
-ROW = r"([a-z/]+)(?:\.coordination\.k8s\.io)? .*\[([a-z ]+)\]$"
+# As `kubectl auth can-i --list` says it; of groups, those that a job has to do with.
+ROW = r"([a-z/]+)(?:\.(?:coordination\.k8s\.io|batch|policy))? .*\[([a-z ]+)\]$"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_job_that_cannot_run_is_explained_and_leaves_nothing(shoal, namespace,
     done = shoal("train", *shoal.movielens("wrong", **changes))
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     assert message in done.stderr
-    assert kubectl("get", "all", "-l", "shoal/job=wrong", "-o", "name", namespace=namespace) == ""
+    assert left_of("wrong", namespace) == ""
 
 
 def test_a_quota_that_leaves_no_room_is_named(shoal, namespace):
@@ -76,7 +76,4 @@ def test_a_user_with_the_role_can_run_jobs_and_another_is_told(shoal, namespace,
     assert (taken.returncode, "--job-name: there is a job hers" in taken.stderr) == (2, True)
     assert shoal("delete", "hers", "--namespace", namespace).returncode == 0
     monkeypatch.undo()
-    left = kubectl(
-        "get", "all,configmaps", "-l", "shoal/job=hers", "-o", "name", namespace=namespace
-    )
-    assert left == ""
+    assert left_of("hers", namespace) == ""

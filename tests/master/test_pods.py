@@ -1,5 +1,7 @@
 """The state machine of pods, without a cluster."""
 
+from dataclasses import replace
+
 import pytest
 
 from shoal.master.ids import ServerId, Start, WorkerId
@@ -10,17 +12,19 @@ FIRST = Start(WorkerId(0), 0)
 SECOND = Start(WorkerId(0), 1)
 
 
+def pod_labels(start):
+    return {
+        "shoal.dev/role": start.process.role,
+        "shoal.dev/index": str(start.process.index),
+        "shoal.dev/incarnation": str(start.incarnation),
+    }
+
+
 def pod(start=FIRST, phase="Running", container=None, growth=None, **status):
     """A pod as the API shows it. growth: of its label; None: it has none."""
-    metadata = {
-        "labels": {
-            "shoal/role": start.process.role,
-            "shoal/index": str(start.process.index),
-            "shoal/incarnation": str(start.incarnation),
-        }
-    }
+    metadata = {"labels": pod_labels(start)}
     if growth is not None:
-        metadata["labels"]["shoal/memory-growth"] = str(growth)
+        metadata["labels"]["shoal.dev/memory-growth"] = str(growth)
     if status.pop("deleting", False):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     if container is not None:
@@ -181,7 +185,7 @@ def test_a_registry_that_is_away_is_waited_for_and_a_missing_local_image_is_not(
     pods.created(FIRST)
     away = {"waiting": {"reason": "ImagePullBackOff", "message": "no route"}}
     assert pods.seen(pod(phase="Pending", container=away)) == [
-        Waiting(FIRST, "ImagePullBackOff: no route")
+        Waiting(FIRST, "ImagePullBackOff: no route", error=True)
     ]
     never = {"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}
     actions = pods.seen(pod(phase="Pending", container=never))
@@ -250,6 +254,31 @@ def test_adoption_by_labels():
 
 
 def test_others_pods_are_none_of_ours():
-    labels = {"shoal/role": "master"}
+    labels = {"shoal.dev/role": "master"}
     assert PodView.of({"metadata": {"labels": labels}, "status": {}}) is None
     assert PodView.of({"metadata": {}, "status": {}}) is None
+
+
+def test_servers_are_counted_by_the_node_that_they_share(pods):
+    servers = [Start(ServerId(index), 0) for index in range(4)]
+    assert pods.most_servers_of_a_node == 0
+    for start, node in zip(servers, ("a", "b", "a", ""), strict=True):
+        pods.start(start)
+        pods.created(start)
+        pods.seen(replace(pod(start), node=node))
+    assert pods.most_servers_of_a_node == 2
+    pods.gone(servers[0])
+    assert pods.most_servers_of_a_node == 1
+    # A worker beside them takes no part.
+    pods.start(FIRST)
+    pods.seen(replace(pod(), node="b"))
+    assert pods.most_servers_of_a_node == 1
+
+
+def test_a_pods_node_is_seen():
+    found = {
+        "metadata": {"labels": pod_labels(FIRST)},
+        "spec": {"nodeName": "a"},
+        "status": {"phase": "Running"},
+    }
+    assert PodView.of(found).node == "a"

@@ -1,0 +1,93 @@
+"""Processes that cannot run yet, and how long the job waits for them (--start-timeout).
+
+Owns what counts as too long. Waiting for room is no failure: there will be some. An image or a
+configuration that cannot be had is one after a while, unless a process of that role was there
+already: then there is one, and whoever has it will come back. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.config import JobConfig
+from shoal.kubernetes_options import START_ERROR_SECONDS
+from shoal.master.failures import Failure
+from shoal.master.ids import ProcessId, ServerId, Start
+from shoal.master.membership import Membership, ProcessState, ServerSlot, WorkerSlot
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """since: when it began. error: the last reason is more than want of room."""
+
+    start: Start
+    since: float
+    why: str
+    error: bool
+
+
+class StartWaits:
+    """The processes of the job that `config` describes that wait for their start."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self._config = config
+        self._waits: dict[ProcessId, _Wait] = {}
+        self._came: set[str] = set()
+
+    def resumed(self, config: JobConfig) -> None:
+        """The job goes on with this configuration, and new processes."""
+        self._config = config
+        self._waits.clear()
+        self._came.clear()
+
+    def waits(self, start: Start, why: str, error: bool, now: float) -> None:
+        """A process cannot run yet."""
+        before = self._waits.get(start.process)
+        if before is None or before.start != start:
+            self._waits[start.process] = _Wait(start, now, why, error)
+        else:
+            self._waits[start.process] = _Wait(start, before.since, why, error)
+
+    def came(self, process: ProcessId) -> None:
+        """A process is there."""
+        self._came.add(process.role)
+        self._waits.pop(process, None)
+
+    def unheard(self, seconds: float, now: float) -> None:
+        """Nobody looked at what they wait for so long."""
+        for process, wait in self._waits.items():
+            since = min(now, wait.since + seconds)
+            self._waits[process] = _Wait(wait.start, since, wait.why, wait.error)
+
+    def too_long(self, members: Membership, min_workers: int, now: float) -> Failure | None:
+        """Why the job is to end, because one that it needs has waited for too long."""
+        # Without the other workers it goes on, and they may come yet.
+        enough = members.workers_alive >= min(min_workers, members.workers_wanted)
+        for process, wait in self._waits.items():
+            server = isinstance(process, ServerId)
+            limit = self._limit(wait, process.role)
+            if limit and now - wait.since > limit and (server or not enough):
+                slot = _slot(members, process)
+                if slot is not None and _still(slot, wait.start):
+                    return Failure.of_user(
+                        f"{process} could not start within {limit:g} s (--start-timeout): "
+                        f"{wait.why}"
+                    )
+        return None
+
+    def _limit(self, wait: _Wait, role: str) -> float:
+        if self._config.start_timeout:
+            return self._config.start_timeout
+        return START_ERROR_SECONDS if wait.error and role not in self._came else 0.0
+
+
+def _slot(members: Membership, process: ProcessId) -> ServerSlot | WorkerSlot | None:
+    if isinstance(process, ServerId):
+        return members.servers.get(process)
+    return members.workers.get(process)
+
+
+def _still(slot: ServerSlot | WorkerSlot, start: Start) -> bool:
+    """Whether this start of the process is still to come."""
+    starting = slot.state == ProcessState.STARTING and not slot.running
+    return starting and slot.incarnation == start.incarnation

@@ -1,0 +1,220 @@
+"""Following a job in a cluster: when its objects are removed, and when they are left alone.
+
+Over HTTP, from an API server that says what a test has it say; tests/kubernetes has the real one.
+"""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from kubernetes import client
+
+from shoal.cluster.handle import JobHandle
+from shoal.cluster.manifests import labels
+from shoal.config import JobConfig
+from shoal.display import Display
+from shoal.errors import UserError
+from shoal.job_folder import JobFolder
+from shoal.remote import follow_job
+from shoal.result import JobFailedError
+
+NAME = "job"
+CREATED = "2026-01-01T00:00:00Z"
+
+
+def pod(phase, number=0, ended=None, **state):
+    """A pod of the master, whose container is in this state. ended: how it did before."""
+    metadata = {"name": f"job-master-{number}", "labels": labels(NAME, "master")}
+    metadata |= {"creationTimestamp": CREATED, "namespace": "space"}
+    status = {"name": "master", "restartCount": 1 if ended else 0, "state": state, "ready": False}
+    status |= {"image": "i", "imageID": "i"}
+    status |= {"lastState": {"terminated": ended}} if ended else {}
+    return {"metadata": metadata, "status": {"phase": phase, "containerStatuses": [status]}}
+
+
+def waiting(reason, message="because"):
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+class World:
+    """What the API server says of the job. `pods`: at each look at them, the last for ever.
+
+    None: there is no pod. When all were shown, the Job has this condition.
+    """
+
+    def __init__(self):
+        self.pods, self.condition, self.logs = [], "Complete", "its log"
+        self.shown = 0
+        self.asked = []
+        self.deleted = False
+
+    def see_pods(self):
+        self.shown += 1
+        shown = self.pods[min(self.shown, len(self.pods)) - 1]
+        return [shown] if shown else []
+
+    def job(self):
+        over = self.shown >= len(self.pods)
+        conditions = [{"type": self.condition, "status": "True"}] if over else []
+        metadata = {"name": "job-master", "uid": "1", "creationTimestamp": CREATED}
+        return {"metadata": metadata, "status": {"conditions": conditions}}
+
+    def answer(self, method, path):
+        self.asked.append((method, path))
+        if method == "DELETE":
+            self.deleted = True
+            return {}
+        if path.rstrip("/").endswith("/version"):
+            others = "gitVersion gitCommit gitTreeState buildDate goVersion compiler platform"
+            return dict.fromkeys(others.split(), "x") | {"major": "1", "minor": "20"}
+        if path.endswith("/log"):
+            return self.logs
+        listed = [] if self.deleted else self.see_pods() if path.endswith("/pods") else []
+        if method == "GET" and path.endswith(("/pods", "/jobs", "/configmaps", "/services")):
+            return {"metadata": {"resourceVersion": "1"}, "items": listed}
+        if path.endswith("/events"):
+            return {"metadata": {}, "items": []}
+        if "/configmaps" in path and method == "GET":
+            return {"metadata": {"name": NAME}, "data": {}}
+        return self.job()
+
+    def removed(self):
+        return any(m == "DELETE" and p.endswith("/jobs/job-master") for m, p in self.asked)
+
+
+class Told(Display):
+    """Keeps what is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+    def event(self, text):
+        self.events.append(text)
+
+    def draw(self, status):
+        pass
+
+
+@pytest.fixture
+def world():
+    made = World()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer = made.answer(self.command, self.path.partition("?")[0])
+            body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+            self.send_response(200)
+            kind = "text/plain" if isinstance(answer, str) else "application/json"
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            self.do_GET()
+
+        def do_PATCH(self):
+            self.do_GET()
+
+        def do_DELETE(self):
+            self.do_GET()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made.address = f"http://127.0.0.1:{server.server_address[1]}"
+        yield made
+        server.shutdown()
+
+
+@pytest.fixture
+def follow(world, tmp_path, monkeypatch):
+    """Follows the job in the folder; no master ever answers."""
+    monkeypatch.setattr("shoal.remote.CALL_SECONDS", 0.2)
+    configuration = client.Configuration()
+    configuration.host = world.address
+    folder = JobFolder(tmp_path / "job")
+    folder.logs.mkdir(parents=True)
+    given = {"model_def": "m.f", "training_data": "/t.csv", "job_name": NAME, "image": "i"}
+    display = Told()
+
+    def run(**changes):
+        config = JobConfig(**given | changes).resolved()
+        handle = JobHandle(client.ApiClient(configuration), "space", NAME)
+        follow_job(handle, config, {}, folder, display)
+
+    run.display, run.folder = display, folder
+    return run
+
+
+RUNS = pod("Running", running={"startedAt": CREATED})
+GONE = pod("Running", 0)
+
+
+def test_a_later_pod_that_cannot_start_does_not_end_the_job(world, follow):
+    stuck = pod("Pending", 1, **waiting("ErrImagePull"))
+    never = pod("Pending", 1, **waiting("ErrImageNeverPull"))
+    world.pods = [RUNS, GONE, stuck, never, stuck, pod("Pending", 1), pod("Succeeded", 1)]
+    with pytest.raises(JobFailedError, match="without a result"):  # but with an end of its own
+        follow(start_timeout=0.001)
+    assert any("the cluster has no image i" in text for text in follow.display.events)
+    # Removed after it had ended, and not before.
+    assert world.shown >= len(world.pods)
+    assert world.removed()
+
+
+def test_a_pod_that_its_node_gave_up_is_followed_by_another(world, follow):
+    evicted = pod("Failed", 0)
+    evicted["status"]["reason"] = "Evicted"
+    world.pods = [RUNS, GONE, evicted, evicted, pod("Pending", 1), pod("Succeeded", 1)]
+    with pytest.raises(JobFailedError, match="without a result"):
+        follow()
+    assert any("ended with Evicted" in text for text in follow.display.events)
+    assert world.shown >= len(world.pods)
+
+
+def test_a_first_pod_that_cannot_start_ends_the_job_after_a_while(world, follow):
+    world.pods = [pod("Pending", **waiting("ImagePullBackOff"))] * 1000
+    with pytest.raises(UserError, match="--image: the cluster has no image i"):
+        follow(start_timeout=0.5)
+    assert 1 < world.shown < 1000
+    assert world.removed()
+
+
+def test_a_master_that_crashes_is_told_with_its_last_words(world, follow):
+    ended = {"exitCode": 2, "message": "Error: it may not get leases\n"}
+    looping = pod("Running", 0, ended, **waiting("CrashLoopBackOff"))
+    world.pods, world.condition = [pod("Pending"), looping, looping, None], "Failed"
+    with pytest.raises(JobFailedError, match="it may not get leases"):
+        follow()
+    assert (
+        "the master ended with exit code 2: Error: it may not get leases (restart 1)"
+        in follow.display.events
+    )
+
+
+def test_a_disk_that_takes_no_logs_leaves_nothing_in_the_cluster(world, follow):
+    follow.folder.logs.rmdir()
+    follow.folder.logs.touch()  # no folder: every write below it fails
+    world.pods = [pod("Succeeded")]
+    with pytest.raises(JobFailedError):
+        follow()
+    assert any("logs cannot be kept" in text for text in follow.display.events)
+    assert world.removed()
+
+
+def test_a_command_that_fails_itself_leaves_a_running_job_alone(world, follow, monkeypatch):
+    def fail(*_):
+        raise ValueError("a bug of ours")
+
+    monkeypatch.setattr(follow.display, "started", fail)
+    world.pods = [RUNS] * 1000
+    with pytest.raises(ValueError, match="a bug of ours"):
+        follow()
+    assert not world.removed()
+    assert any("left in the cluster" in text for text in follow.display.events)

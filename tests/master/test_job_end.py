@@ -1,0 +1,100 @@
+"""What a master asks of the API server at the end of a job that failed; over HTTP.
+
+tests/kubernetes has a real one, and what it makes of this.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+ENDS = """
+import sys
+from kubernetes import client
+from shoal.master import job_end
+job_end.TOLD_SECONDS = 0.01
+configuration = client.Configuration()
+configuration.host = sys.argv[1]
+job = job_end.MastersJob(client.ApiClient(configuration), "space", "job", "pod")
+job_end.end(job, int(sys.argv[2]))
+"""
+
+
+class Cluster:
+    """restarts: of the master's container. refuses: whether the Job may not be changed."""
+
+    def __init__(self):
+        self.restarts, self.refuses = 0, False
+        self.patched = []
+
+
+@pytest.fixture
+def cluster():
+    made = Cluster()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status = {"name": "master", "restartCount": made.restarts, "ready": True}
+            status |= {"image": "i", "imageID": "i"}
+            pod = {"metadata": {"name": "pod"}, "status": {"containerStatuses": [status]}}
+            self._answer(200, {"metadata": {}, "items": [pod]})
+
+        def do_PATCH(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            made.patched.append((self.path.rpartition("/")[2], body.get("spec")))
+            if made.refuses:
+                self._answer(403, {"message": "you may not"})
+            else:
+                began = {"startTime": "2026-01-01T00:00:00Z"}
+                self._answer(200, {"metadata": {"name": "x"}, "status": began})
+
+        def _answer(self, code, content):
+            body = json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made.address = f"http://127.0.0.1:{server.server_address[1]}"
+        yield made
+        server.shutdown()
+
+
+def end(cluster, code):
+    return subprocess.run([sys.executable, "-c", ENDS, cluster.address, str(code)]).returncode
+
+
+def test_a_job_that_failed_ends_its_job_and_its_pod(cluster):
+    assert end(cluster, 2) == 2
+    # The Job first: without another try to come, the pod's end is the Job's.
+    assert cluster.patched == [
+        ("job-master", {"backoffLimit": 0}),
+        ("pod", {"activeDeadlineSeconds": 1}),
+    ]
+
+
+def test_a_pod_that_was_restarted_is_not_removed_with_its_log(cluster):
+    cluster.restarts = 1
+    assert end(cluster, 1) == 1
+    (_, nothing), (job, deadline), pod = cluster.patched
+    # With a limit of restarts that is reached, Kubernetes would remove the pod that runs.
+    assert (nothing, job, set(deadline)) == (None, "job-master", {"activeDeadlineSeconds"})
+    assert deadline["activeDeadlineSeconds"] > 0
+    assert pod == ("pod", {"activeDeadlineSeconds": 1})
+
+
+def test_success_and_a_job_that_may_not_be_changed_end_with_0(cluster):
+    assert end(cluster, 0) == 0
+    assert cluster.patched == []
+    # Another code would have the kubelet begin the job again.
+    cluster.refuses = True
+    assert end(cluster, 1) == 0
