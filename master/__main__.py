@@ -154,7 +154,7 @@ def run_job(
     with contextlib.ExitStack() as stack:
         if lock:
             stack.enter_context(locked(folder, config.job_name))
-        journal = Journal(folder.journal, config)
+        journal = Journal(folder.journal, config, begun=bool(resume))
         stack.callback(_close, journal)
         losses = None
         if journal.config.step_losses:

@@ -82,10 +82,12 @@ class Journal:
     seconds at its last event then.
     """
 
-    def __init__(self, path: Path, config: JobConfig) -> None:
+    def __init__(self, path: Path, config: JobConfig, *, begun: bool = False) -> None:
         """Open the folder, or create it for the job that `config` describes.
 
-        Raises UserError, which names the file, if it is damaged, another program's,
+        begun: there is one, as the job has begun before.
+
+        Raises UserError, which names the file, if it is damaged, missing, another program's,
         another version's, or another job's.
         """
         self.path = path
@@ -101,7 +103,7 @@ class Journal:
         self._job: RecordedJob | None = None
         self._packing = ThreadPoolExecutor(1, thread_name_prefix="pack-journal")
         try:
-            newest = self._find(config)
+            newest = self._find(config, begun)
             self.config = newest.header.config
             self._index = newest.header.index
             self._file = os.open(newest.path, os.O_WRONLY)
@@ -120,13 +122,16 @@ class Journal:
         self.begun = newest.last.number > 0
         self.last = (newest.header.wall, newest.header.time)
 
-    def _find(self, config: JobConfig) -> Segment:
+    def _find(self, config: JobConfig, begun: bool) -> Segment:
         """The newest segment; the first one, if there is none yet."""
         if not self.path.is_dir():
             self.path.mkdir(parents=True)
             sync(self.path.parent)
         remove_partial(self.path)
         found = segments.segments(self.path)
+        if not found and begun:
+            name = segments.segment_path(self.path, 1).name
+            raise UserError(f"the journal {self.path} is damaged: {name} is missing")
         if not found:
             first = Header(
                 config, 1, segments.beginning(config, secrets.randbits(64)), 0.0, 0.0, "", ""

@@ -15,7 +15,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
+from shoal.checkpoints.folders import Checkpoint, folder_name, newest_good, numbers, remove
+from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import open_storage
 from shoal.config import RESUMABLE, JobConfig
 from shoal.errors import UserError
@@ -111,6 +112,7 @@ def resume_job(
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
     restored: Taken | None = None
     checkpoint: Checkpoint | None = None
+    refused: list[CheckpointError] = []
     in_model: list[Interval] = []
     there: list[int] = []
     known = {each.number: each for each in job.checkpoints.kept}
@@ -125,11 +127,6 @@ def resume_job(
             raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
         for reason in refused:
             logger.warning("a checkpoint is not good: %s", reason)
-        if refused and checkpoint is None:
-            raise UserError(
-                f"--resume: none of the job's checkpoints in {config.checkpoint_dir} is good: "
-                f"{refused[0]}"
-            )
         restored = known[checkpoint.number] if checkpoint is not None else None
     # Older ones are still good if this one goes bad; newer ones hold what the ledger has not.
     newest = restored.number if restored is not None else 0
@@ -137,6 +134,8 @@ def resume_job(
     log = FromLog(None)
     if job.config.durability == "log":
         log = _log_done_again(job, config, folder, newest, now)
+    if refused and checkpoint is None and (log.taken is None or log.why):
+        _refuse_damaged(config, refused, log)
     if log.journal is not None:
         Witnesses(journal).compare("the log of updates", log.journal)
     if log.taken is not None:
@@ -153,6 +152,17 @@ def resume_job(
         in_model = merged(job.flow.work.copies.in_shares(shares))
     changes = {name: getattr(config, name) for name in RESUMABLE}
     job.resumed(token, changes, restored, given_up, in_model, now, log.why, shares)
+
+
+def _refuse_damaged(config: JobConfig, refused: Sequence[CheckpointError], log: FromLog) -> None:
+    """Raise UserError: no checkpoint is good, and no log has all since the job's beginning."""
+    if log.taken is not None:
+        remove(open_storage(config.checkpoint_dir).child(folder_name(log.taken.number)))
+    nor = f". Nor can it go on from its log of updates: {log.why}" if log.why else ""
+    raise UserError(
+        f"--resume: none of the job's checkpoints in {config.checkpoint_dir} is good: "
+        f"{refused[0]}{nor}"
+    )
 
 
 def _log_done_again(

@@ -83,7 +83,7 @@ class CheckpointTaker:
             if attempt is not None:
                 for server, place in places.items():
                     self._servers.drop_checkpoint(server, place, attempt.number, attempt.nonce)
-                self._remove(attempt.folder)
+                folders.remove(attempt.folder)
             raise TakingError(_reason(error, self._root)) from error
         seconds = time.monotonic() - began
         self._remove_abandoned(root)
@@ -125,16 +125,7 @@ class CheckpointTaker:
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove checkpoints that are not wanted any more; what cannot be removed stays."""
         for number in numbers:
-            self._remove(open_storage(self._root).child(folder_name(number)))
-
-    @staticmethod
-    def _remove(folder: Storage) -> None:
-        try:
-            # First: half removed, it must not pass for a whole one.
-            folder.discard(manifests.MANIFEST)
-            folder.remove()
-        except OSError as error:
-            logger.warning("%s could not be removed: %s", folder.location, error)
+            folders.remove(open_storage(self._root).child(folder_name(number)))
 
 
 def _reason(error: Exception, root: str) -> str:

@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.logrecords import BASE, ENTRY, Damage, Record, read_records, record
 from shoal.ps.logs import Entries, Gap, LogDamagedError, LogLostError, TakenLog
+from shoal.wholefile import sync
 
 logger = logging.getLogger(__name__)
 
@@ -265,11 +266,7 @@ class FileSink:
             os.close(self._file)
         self._file, self._failed = file, None
         if self._sync:
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self._folder)
 
 
 def _write_all(file: int, records: list[bytes]) -> None:

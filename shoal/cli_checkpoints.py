@@ -78,9 +78,14 @@ def list_(folder: str) -> None:
 @click.argument("folder")
 @click.option("--number", type=int, help="Only this checkpoint.")
 def verify(folder: str, number: int | None) -> None:
-    """Read every file and compare it with its checksum; exit 1 if one is not right."""
+    """Read every file and compare it with its checksum; exit 1 if one is not right.
+
+    FOLDER may also be an export: the --output of a training job, or of shoal export.
+    """
     from shoal.checkpoints.manifests import CheckpointError
 
+    if number is None and _is_export(folder):
+        sys.exit(_verify_export(folder))
     root, numbers = find_checkpoints(folder, number)
     damaged = False
     for each in numbers:
@@ -92,6 +97,27 @@ def verify(folder: str, number: int | None) -> None:
         else:
             click.echo(f"checkpoint {each}: good")
     sys.exit(EXIT_JOB_FAILED if damaged else 0)
+
+
+def _is_export(folder: str) -> bool:
+    from shoal.checkpoints.folders import NAME
+    from shoal.checkpoints.manifests import MANIFEST
+    from shoal.checkpoints.storage import open_storage
+
+    name = folder.rstrip("/").rpartition("/")[2]
+    return not NAME.fullmatch(name) and MANIFEST in open_storage(folder).names()
+
+
+def _verify_export(folder: str) -> int:
+    from shoal.checkpoints.saved import Export
+
+    try:
+        Export(folder).verify()
+    except UserError as error:
+        click.echo(f"export: NOT GOOD: {str(error).removeprefix('--restore-from: ')}")
+        return EXIT_JOB_FAILED
+    click.echo("export: good")
+    return 0
 
 
 @checkpoint.command()

@@ -110,6 +110,16 @@ def complete(attempt: Attempt, shares: Sequence[ShareEntry], ledger: dict[str, A
     return content
 
 
+def remove(folder: Storage) -> None:
+    """Remove the folder of a checkpoint; what cannot be removed stays, with a warning."""
+    try:
+        # First: half removed, it must not pass for a whole one.
+        folder.discard(MANIFEST)
+        folder.remove()
+    except OSError as error:
+        logger.warning("%s could not be removed: %s", folder.location, error)
+
+
 def remove_abandoned(root: Storage, job: str, under_way: int = 0) -> None:
     """Remove what killed processes of `job` left of checkpoints that they did not complete.
 

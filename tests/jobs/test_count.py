@@ -105,13 +105,23 @@ def test_storage_hangs_half_sent_requests_and_no_room_cost_time_only(tmp_path):
     assert "ps-1 waits: there is no room for it" in done.stdout
 
 
-@pytest.mark.parametrize(("damage", "seed"), [("flip", 1), ("flip", 2)])
-def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(tmp_path, damage, seed):
+@pytest.mark.parametrize(
+    ("damage", "seed", "durability"),
+    [
+        ("flip", 1, "log"),
+        ("flip", 2, "log"),
+        ("remove", 1, "log"),
+        ("remove", 1, "checkpoint"),
+    ],
+)
+def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(
+    tmp_path, damage, seed, durability
+):
     """X2: a job once went back silently, and trained again what it had forgotten."""
     fields = {
         "count": True,
         "job_dir": tmp_path / "job",
-        "durability": "log",
+        "durability": durability,
         "chaos_seed": seed,
         "kill": f"job@step=200,{damage}=journal",
     }
@@ -119,6 +129,8 @@ def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(tmp_pa
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(rf"kill job, {damage} journal: \w+ .*journal", done.stdout)
+    if damage == "remove":
+        assert "refused by name, undone" in done.stdout
     assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
 
 

@@ -10,7 +10,7 @@ from shoal.checkpoints.folders import newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.job_folder import JobFolder
 from shoal.proto import faults
-from tests.jobs.running import RunningJob, arguments_of, audited
+from tests.jobs.running import RunningJob, arguments_of, audited, until
 from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
@@ -146,6 +146,56 @@ def test_a_log_of_before_is_not_done_again_by_a_server_that_dies_as_the_job_is_r
     assert report["records"]["once"] == report["records"]["total"] == 480
     total, counts = applied(tmp_path / "out")
     assert set(total) == {480.0}
+    assert set(counts.values()) == {1}
+
+
+def test_a_log_from_the_beginning_needs_no_checkpoint_that_is_good(numbered, tmp_path):
+    """All died when the first checkpoint was complete, and its log was not let go of yet."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "whole",
+        environment={"GATES": "step-10 step-20"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_workers=1,
+        num_minibatches_per_task=4,
+        durability="log",
+        log_place="file",
+        checkpoint_steps=15,
+        **SERIAL,
+    ) as job:
+        job.at_gate("step-10")
+        (first,) = job.folder.update_log.iterdir()
+        kept = tmp_path / "kept"
+        os.link(first, kept)  # it grows on, and stays when the server removes it
+        job.open("step-10")
+        job.at_gate("step-20")
+        until("the end of the log's beginning", lambda: not first.exists())
+        for pid in [job.process.pid, *job.left()]:
+            os.kill(pid, signal.SIGKILL)
+        job.process.wait()
+        table, *_ = sorted((job.folder.path / "checkpoints").rglob("*.arrow"))
+        content = bytearray(table.read_bytes())
+        content[len(content) // 2] ^= 1
+        table.write_bytes(content)
+
+        refused = resume(job.folder)
+        assert refused.returncode, refused.stdout
+        line = refused.stderr.splitlines()[-1]
+        assert line.startswith("Error: --resume: none of the job's checkpoints")
+        assert str(table) in line
+        assert "ps-0: its log does not reach back to the checkpoint" in line
+        os.link(kept, first)
+        done = resume(job.folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = audited(job.folder)
+    assert report["records"]["once"] == report["records"]["total"] == 480
+    assert report["records"]["lost"] == report["updates"]["lost"] == 0
+    assert report["updates"]["replayed"] == 19
+    total, counts = applied(tmp_path / "out")
+    assert set(total) == {480.0}
+    assert set(counts) == set(range(480))
     assert set(counts.values()) == {1}
 
 

@@ -188,6 +188,44 @@ def test_a_loss_after_training_is_trained_again_before_the_export(counting, numb
     assert audited(job.folder)["records"]["lost"] == 480
 
 
+@pytest.mark.parametrize(
+    ("point", "fields"),
+    [
+        pytest.param("share-begun", {"durability": "log"}, id="log"),
+        pytest.param("share-half-written", {"durability": "log"}, id="log, half written"),
+        pytest.param("share-half-written", {}, id="retrain"),
+        pytest.param("share-written", {"on_loss": "accept"}, id="accept"),
+    ],
+)
+def test_a_server_killed_in_the_last_checkpoint_costs_nothing_or_is_no_success(
+    counting, tmp_path, point, fields
+):
+    """K1: as by the kernel for want of memory, when all is trained and no checkpoint exists."""
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    (kills / f"{point}@ps-1").touch()
+    with counting("last", {faults.VARIABLE: str(kills)}, **fields) as job:
+        ended = job.ended()
+    assert list(kills.iterdir()) == []
+    text = "\n".join(ended.result["messages"])
+    assert "ps-1 died (signal 9, SIGKILL)" in text
+    assert ended.result["servers"]["deaths"] >= 1
+    total, counts = applied(tmp_path / "out")
+    if fields.get("on_loss") == "accept":
+        assert ended.degraded().result["servers"]["lost_pushes"] == 48
+        assert total == [480, 0]
+        report = audited(job.folder, clean=False)
+        assert {(each["kind"], each["server"]) for each in report["ranges"]} == {("lost", 1)}
+        assert sum(each["end"] - each["start"] for each in report["ranges"]) == 480
+    else:
+        ended.succeeded()
+        report = audited(job.folder)
+        lost = 0 if fields else 480
+        assert (report["records"]["lost"], ended.ledger["repeated"]) == (lost, lost)
+        told_of(report, total, counts, 2)
+        assert ended.result["checkpoints"]["kept"]
+
+
 def test_on_loss_fail_names_the_server_and_the_way_on(counting, tmp_path):
     gates = {"GATES": "step-10 step-20"}
     with counting("fails", gates, checkpoint_steps=9, on_loss="fail") as job:

@@ -3,7 +3,10 @@
 import collections
 import shutil
 
+from click.testing import CliRunner
+
 from shoal.checkpoints.saved import Export, open_saved
+from shoal.cli import main
 from shoal.errors import UserError
 from tests.damage import Damager, watchdog
 from tests.worker.exported import export_to
@@ -51,6 +54,10 @@ def test_a_damaged_export_is_refused_by_name_or_is_what_it_was(served, tmp_path)
         with watchdog():
             found, why = outcome(lambda at=folder: values(at))
             _, listed = outcome(lambda at=folder: Export(str(at)).verify())
+        if (folder / "manifest.json").exists():
+            told = f"NOT GOOD: {listed.removeprefix('--restore-from: ')}" if listed else "good"
+            shown = CliRunner().invoke(main, ["checkpoint", "verify", str(folder)])
+            assert (shown.exit_code, shown.output) == (int(bool(listed)), f"export: {told}\n")
         good[resealed, found is not None] += 1
         assert found in (None, expected), damage
         assert found or str(folder) in why or "the export has" in why, (why, damage)
