@@ -37,6 +37,10 @@ class FileReader(IndexedReader):
         check_not_empty(found, self._pattern, self._flag)
         return found
 
+    def reopen(self) -> None:
+        """See DataReader."""
+        self._storage.reopen()
+
     @abstractmethod
     def _count(self, path: str, /) -> int:
         """Records in a file. Raises UserError."""

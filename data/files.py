@@ -10,7 +10,7 @@ import glob
 import os
 from collections.abc import Iterable
 
-from shoal.errors import UserError
+from shoal.errors import UnreadableError, UserError
 
 ENDINGS = {
     ".csv": "csv",
@@ -70,8 +70,9 @@ def find_files(pattern: str, flag: str, kind: str = "") -> list[str]:
             files += _below(folder, flag, kind)
         if files:
             return sorted(set(files))
-        raise UserError(f"{flag}: no file matches {pattern}")
-    raise UserError(f"{flag}: there is no file or folder {pattern}{_near(pattern)}")
+        raise UnreadableError(f"{flag}: no file matches {pattern}", may_be_mistake=True)
+    message = f"{flag}: there is no file or folder {pattern}{_near(pattern)}"
+    raise UnreadableError(message, may_be_mistake=True)
 
 
 def check_known(path: str, flag: str, kind: str) -> None:
@@ -95,7 +96,8 @@ def _below(folder: str, flag: str, kind: str) -> list[str]:
         found += [os.path.relpath(os.path.join(parent, name), folder) for name in names]
     files = data_files(found, kind)
     if not files:
-        raise UserError(f"{flag}: the folder {folder} holds no file ending in {KNOWN}")
+        message = f"{flag}: the folder {folder} holds no file ending in {KNOWN}"
+        raise UnreadableError(message, may_be_mistake=True)
     return [os.path.join(folder, path) for path in files]
 
 

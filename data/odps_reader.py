@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import Source, check_not_empty, check_range
-from shoal.errors import UserError
+from shoal.errors import UnreadableError, UserError
 
 SCHEME = "odps://"
 
@@ -133,10 +133,12 @@ class OdpsReader(IndexedReader):
     @contextmanager
     def _reporting(self, what: str = "") -> Iterator[None]:
         """Turns pyodps's and the network's errors into a UserError."""
-        from odps.errors import BaseODPSError
+        from odps.errors import BaseODPSError, InternalServerError
 
         try:
             yield
         except (BaseODPSError, OSError, pa.ArrowException) as error:
-            text = " ".join(str(error).split())
-            raise UserError(f"{self._flag}: {self._name}: {what}{text}") from error
+            message = f"{self._flag}: {self._name}: {what}{' '.join(str(error).split())}"
+            if isinstance(error, OSError | InternalServerError):
+                raise UnreadableError(message, may_be_mistake=True) from error
+            raise UserError(message) from error

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from shoal.data.file_reader import FileReader
 from shoal.data.reader import CHUNK_ROWS, Source, check_range
-from shoal.errors import UserError
+from shoal.data.remote import RemoteError
+from shoal.errors import NOT_THERE, UnreadableError, UserError
 
 
 class ParquetReader(FileReader):
@@ -74,6 +75,11 @@ class ParquetReader(FileReader):
                 if left == 0:
                     return
 
+    def reopen(self) -> None:
+        """See DataReader."""
+        super().reopen()
+        self._opened = None
+
     def place(self, source: str, record: int) -> str:
         """See DataReader; with the row group."""
         _, ends = self._open(source)
@@ -91,7 +97,8 @@ class ParquetReader(FileReader):
             file = pq.ParquetFile(
                 path if local else self._storage.open(path),
                 metadata=footer,
-                memory_map=local,
+                # Never mapped: an error of the disk would end the process, not raise.
+                memory_map=False,
                 pre_buffer=not local,
             )
             rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
@@ -120,8 +127,13 @@ def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise UserError(f"{path}: the file is gone") from error
+        raise UnreadableError(f"{path}: the file is gone", may_be_mistake=True) from error
     except (pa.ArrowException, OSError) as error:
+        # What Arrow cannot decode is an OSError too, but none of the system's.
+        if isinstance(error, RemoteError) or getattr(error, "errno", None) is not None:
+            mistake = isinstance(error, NOT_THERE)
+            message = f"{path}: cannot be read: {error}"
+            raise UnreadableError(message, may_be_mistake=mistake) from error
         raise UserError(
             f"{path}: {place()}cannot be read as Parquet ({error}); "
             f"the file is damaged or not a Parquet file"

@@ -73,8 +73,13 @@ class DataReader(ABC):
         The built-in readers yield pyarrow.RecordBatch; a reader of the user's may
         yield whatever `shoal.data.as_columns` takes.
 
-        Raises UserError naming source and row where the records cannot be read.
+        Raises UserError naming source and row where the records cannot be read, UnreadableError
+        where the storage does not give them.
         """
+
+    def reopen(self) -> None:
+        """Open what is read next anew, after an error of the storage."""
+        return
 
     def doubts(self) -> list[str]:
         """What is likely a mistake in the data and can be read all the same, in words."""

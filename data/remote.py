@@ -6,8 +6,10 @@ Credentials in a URL are used and never shown: a file's name here is without the
 
 from __future__ import annotations
 
+import contextlib
 import glob
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +17,10 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 
 from shoal.data.files import KNOWN, check_known, data_files
-from shoal.errors import UserError, without_secrets
+from shoal.errors import UnreadableError, UserError, without_secrets
+
+READ_PAUSES = (0.05, 0.2)
+"""Seconds before a read is tried again, and how often."""
 
 
 def is_url(pattern: str) -> bool:
@@ -47,16 +52,19 @@ class RemoteFiles:
             with _as_os_errors():
                 paths = self._find(path)
         except OSError as error:
-            raise UserError(f"{flag}: {shown} cannot be looked up: {error}") from error
+            message = f"{flag}: {shown} cannot be looked up: {error}"
+            raise UnreadableError(message, may_be_mistake=True) from error
         if paths is None:
-            raise UserError(f"{flag}: there is no file or folder {shown}")
+            message = f"{flag}: there is no file or folder {shown}"
+            raise UnreadableError(message, may_be_mistake=True)
         named: dict[str, str] = {}
         for each in sorted(paths):
             name = without_secrets(self._fs.unstrip_protocol(each)).partition("?")[0]
             check_known(name, flag, kind)
             named[name] = each
         if not named:
-            raise UserError(f"{flag}: no file matches {shown}, or none ends in {KNOWN}")
+            message = f"{flag}: no file matches {shown}, or none ends in {KNOWN}"
+            raise UnreadableError(message, may_be_mistake=True)
         self._paths = named
         self.names = sorted(named)
         self._opened: tuple[str, pa.NativeFile] | None = None
@@ -83,12 +91,16 @@ class RemoteFiles:
         inside = {each.removeprefix(folder).strip("/"): each for each in self._fs.find(folder)}
         return [inside[name] for name in data_files(inside, self._kind)]
 
+    def reopen(self) -> None:
+        """Open the next file anew, also if it is open."""
+        self._opened = None
+
     def open(self, name: str) -> pa.NativeFile:
         """A file to be read anywhere. The last one opened stays open, with its buffers."""
         if self._opened is None or self._opened[0] != name:
-            with _as_os_errors():
-                file = self._fs.open(self._paths[name], "rb")
-            self._opened = (name, pa.PythonFile(_File(file), "r"))
+            path = self._paths[name]
+            file = _File(lambda: self._fs.open(path, "rb"))
+            self._opened = (name, pa.PythonFile(file, "r"))
         return self._opened[1]
 
     def stamp(self, name: str) -> str:
@@ -98,14 +110,33 @@ class RemoteFiles:
 
 
 class _File:
-    """A file of fsspec whose errors, of whatever class, are OSErrors."""
+    """A file of fsspec whose errors, of whatever class, are OSErrors.
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    A read that fails is tried again at once, in the file opened anew: whoever reads would have to
+    begin from further back.
+    """
+
+    def __init__(self, opened: Callable[[], Any]) -> None:
+        """opened: opens the file."""
+        self._opened = opened
+        with _as_os_errors():
+            self._file = opened()
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
+        place = self.tell()
+        for pause in READ_PAUSES:
+            try:
+                with _as_os_errors():
+                    return bytes(self._file.read(size))
+            except RemoteError:
+                time.sleep(pause)
+            with contextlib.suppress(Exception):
+                self._file.close()
+            with _as_os_errors():
+                self._file = self._opened()
+                self._file.seek(place)
         with _as_os_errors():
             return bytes(self._file.read(size))
 
@@ -124,6 +155,10 @@ class _File:
         self._file.close()
 
 
+class RemoteError(OSError):
+    """A filesystem behind a URL failed."""
+
+
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
     """Filesystems raise what their libraries do: those are OSErrors here, without secrets."""
@@ -131,5 +166,7 @@ def _as_os_errors() -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
+    except PermissionError as error:
+        raise PermissionError(without_secrets(str(error))) from error
     except Exception as error:
-        raise OSError(without_secrets(f"{type(error).__name__}: {error}")) from error
+        raise RemoteError(without_secrets(f"{type(error).__name__}: {error}")) from error

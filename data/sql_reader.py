@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import Source, check_not_empty, check_range
-from shoal.errors import UserError, without_secrets
+from shoal.errors import UnreadableError, UserError, without_secrets
 
 BLOCK_ROWS = 4096
 """Rows between two keys of the index, and rows read at a time."""
@@ -304,7 +304,11 @@ class SqlReader(IndexedReader):
         try:
             yield
         except sqlalchemy.exc.DBAPIError as error:
-            raise UserError(f"{self._flag}: {self._name}: {error.orig}") from error
+            message = f"{self._flag}: {self._name}: {error.orig}"
+            lost = sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError
+            if isinstance(error, lost) or error.connection_invalidated:
+                raise UnreadableError(message, may_be_mistake=True) from error
+            raise UserError(message) from error
         except sqlalchemy.exc.SQLAlchemyError as error:
             raise UserError(f"{self._flag}: {self._name}: {error}") from error
 

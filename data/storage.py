@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from shoal.data.files import PACKED, find_files
 from shoal.data.remote import RemoteFiles, is_url
-from shoal.errors import UserError
+from shoal.errors import NOT_THERE, UnreadableError, UserError
 
 
 class Storage:
@@ -49,6 +49,11 @@ class Storage:
             return self._remote.stamp(name)
         status = os.stat(name)
         return f"{status.st_size}-{status.st_mtime_ns}"
+
+    def reopen(self) -> None:
+        """Open what is read next anew: after an error nothing that is open can be relied on."""
+        if self._remote is not None:
+            self._remote.reopen()
 
     def open(self, name: str) -> pa.NativeFile:
         """The bytes of a file; those packed in it if its name ends in .gz or .zst.
@@ -79,12 +84,16 @@ class Storage:
 
 @contextmanager
 def reporting(path: str) -> Iterator[None]:
-    """Turns errors in opening and reading bytes into a UserError naming the file."""
+    """Turns errors in opening and reading bytes into a UserError naming the file.
+
+    Those of the storage into a UnreadableError.
+    """
     try:
         yield
     except FileNotFoundError as error:
-        raise UserError(f"{path}: the file is gone") from error
+        raise UnreadableError(f"{path}: the file is gone", may_be_mistake=True) from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UserError(f"{path}: the gzip'd file is damaged: {error}") from error
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        mistake = isinstance(error, NOT_THERE)
+        raise UnreadableError(f"{path}: cannot be read: {error}", may_be_mistake=mistake) from error

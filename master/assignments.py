@@ -158,8 +158,9 @@ class Assignments:
         self, slot: WorkerSlot, task: Task, failure: Failure, trained: outcomes.Trained, now: float
     ) -> None:
         self._flow.work.progress(task, trained.done)
-        if failure.kind == pb.INTERNAL:
-            self._flow.task_broke(task, failure, now)
+        if failure.another_tries:
+            if failure.kind == pb.INTERNAL:
+                self._flow.task_broke(task, failure, now)
             self._workers.crashed(slot, failure, now)
         else:
             self._end(slot, task)

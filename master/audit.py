@@ -146,11 +146,7 @@ class Auditor:
                 self._coverage = Coverage(outcome.training, self._job.config.num_epochs)
         elif task.kind == pb.TRAIN and isinstance(outcome, outcomes.Done):
             self._add("trained", task, 0, task.records)
-        elif (
-            task.kind == pb.TRAIN
-            and isinstance(outcome, Failure)
-            and outcome.kind != pb.INTERNAL  # which another worker is to try again
-        ):
+        elif task.kind == pb.TRAIN and isinstance(outcome, Failure) and not outcome.another_tries:
             done = max(trained.done, self._job.flow.work.done(task))
             self._add("trained", task, 0, done)
             self._add("touched", task, done, trained.touched)

@@ -135,6 +135,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "task_ahead_wanted": None,
     "task_reported": None,
     "gradients_left_out": None,
+    "worker_waits": None,
     "gradient_offered": None,
     "update_applied": None,
     "version_seen": lambda job, version: job.flow.starts_round(version),

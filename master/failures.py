@@ -27,6 +27,11 @@ class Failure:
     error: str = ""
     place: str = ""
 
+    @property
+    def another_tries(self) -> bool:
+        """Whether another start of the process may do what this one could not."""
+        return self.kind in (pb.INTERNAL, pb.SERVER_AWAY)
+
     @classmethod
     def internal(cls, message: str, traceback: str = "") -> Failure:
         """A failure that is not the user's."""

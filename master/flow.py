@@ -20,7 +20,7 @@ from shoal.master.failures import Failure
 from shoal.master.ids import WorkerId
 from shoal.master.lease_copies import Piece
 from shoal.master.phases import Phase
-from shoal.master.range_failures import Trouble
+from shoal.master.range_failures import Trouble, shortened
 from shoal.master.record import JobRecord
 from shoal.master.rules import UnknownMetricError
 from shoal.master.spans import Interval
@@ -137,6 +137,11 @@ class Flow:
             self._record.note(
                 now, f"warning: the updates of {records:,} records stay lost on ps-{server}"
             )
+
+    @property
+    def data_known(self) -> bool:
+        """Whether a worker has read the job's data."""
+        return self.phase not in (Phase.STARTING, Phase.DESCRIBING)
 
     def servers_ready(self, now: float) -> None:
         """All servers have registered: the work can begin."""
@@ -368,6 +373,9 @@ class Flow:
         """
         failure = trouble.failure
         self._ended(task, trained, now)
+        if failure.kind == pb.STORAGE and task.span is None:
+            self._storage_failed(task, failure, now)
+            return
         if task.span is not None and failure.span is not None:
             self._range_failed(task, trouble, trained.done, trained.touched, now)
             return
@@ -376,6 +384,15 @@ class Flow:
         elif task.kind != pb.TRAIN:
             self.work.give_back(task)
         self.give_up(failure, now, task)
+
+    def _storage_failed(self, task: Task, failure: Failure, now: float) -> None:
+        """The storage failed at a task on which all others wait; another worker tries, or none."""
+        self._errors[task.kind, task.evaluation] += 1
+        if self.data_known and self._errors[task.kind, task.evaluation] < ATTEMPTS:
+            self._record.note(now, shortened(f"{_WHOLE_TASKS[task.kind]}: {failure.message}"))
+            self.work.give_back(task)
+        else:
+            self.fail(replace(failure, kind=pb.USER_ERROR), now)
 
     def _ended(self, task: Task, trained: outcomes.Trained, now: float) -> None:
         """A lease has ended by a report; what of it a server has lost is trained again."""

@@ -31,6 +31,7 @@ from shoal.master.launcher import Exited
 from shoal.master.leases import Leases
 from shoal.master.left_out import LeftOut
 from shoal.master.membership import Membership
+from shoal.master.range_failures import shortened
 from shoal.master.record import JobRecord
 from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.master.spans import Interval
@@ -360,6 +361,7 @@ class Job:
         """A worker lives, and tells how far it is."""
         slot = self.members.worker_calls(worker, incarnation, now)
         slot.stage_seconds = beat.stage_seconds
+        self.members.worker_busy(slot, beat.busy_seconds, beat.busy_with, beat.longest_seconds)
         if beat.loss_batches:
             self.record.loss.add(now, beat.loss, beat.loss_batches)
         abandon = self._assignments.progressed(slot, beat.task, beat.records_done)
@@ -409,6 +411,14 @@ class Job:
         first = not self.left_out.minibatches
         if self.left_out.count(slot, minibatches, records, why) and first:
             self.record.note(now, f"warning: {worker} has left out a minibatch: {why}")
+
+    def worker_waits(self, worker: WorkerId, incarnation: int, what: str, now: float) -> None:
+        """A worker waits for what is out of its hands, such as storage; "" for nothing more."""
+        slot = self.members.worker_calls(worker, incarnation, now)
+        if what != slot.waits_for:
+            before, slot.waits_for = slot.waits_for, what
+            text = f"waits for {what}" if what else f"goes on; it has waited for {before}"
+            self.record.note(now, shortened(f"{worker} {text}"))
 
     def task_reported(
         self,

@@ -23,6 +23,13 @@ START_TIMEOUT_SECONDS = 300.0
 progress to the next: importing TensorFlow from a cold, shared disk takes a minute or two."""
 
 
+LIMIT_FACTOR = 3.0
+"""By which a thing may take longer than any such thing has taken before."""
+
+SLOW_SECONDS = 4.0
+"""For which a thing may last before it is told that it has not ended."""
+
+
 class ProcessState(enum.Enum):
     """Where a slot stands."""
 
@@ -48,6 +55,9 @@ class WorkerSlot:
     running: whether the current incarnation's process has begun to run: a pod may wait
         long for room.
     leaving: the current incarnation was asked to end, as it is not wanted.
+    waits_for: what the current incarnation waits for, out of its hands, in words.
+    slow_at: what one of its threads has been at for far longer than usual, in words; "" for
+        nothing.
     """
 
     id: WorkerId
@@ -67,6 +77,8 @@ class WorkerSlot:
     left_out: tuple[int, int] = (0, 0)
     last_finished_task: int = 0
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    waits_for: str = ""
+    slow_at: str = ""
 
     def start(self, now: float) -> int:
         """A new incarnation begins; returns its number."""
@@ -83,6 +95,7 @@ class WorkerSlot:
         self.failure = self.trouble = None
         self.left_out = (0, 0)
         self.stage_seconds = {}
+        self.waits_for = self.slow_at = ""
         return self.incarnation
 
 
@@ -175,6 +188,8 @@ class Membership:
     def __init__(self, config: JobConfig) -> None:
         self._timeout = config.worker_timeout_seconds
         self._server_timeout = config.server_timeout_seconds
+        self._step_timeout = config.step_timeout_seconds
+        self._longest_step = 0.0
         self._before = FIRST_INCARNATION - 1  # of a slot that was never started
         self._plan(config)
 
@@ -269,6 +284,17 @@ class Membership:
             for slot in self.workers.values()
         )
         return [(worker, incarnation) for worker, incarnation in over if incarnation >= 0]
+
+    @property
+    def step_limit(self) -> float:
+        """Seconds that one thing may take in a worker, by what has taken longest in any."""
+        return max(self._step_timeout, LIMIT_FACTOR * self._longest_step)
+
+    def worker_busy(self, slot: WorkerSlot, seconds: float, what: str, longest: float) -> None:
+        """One of a worker's threads has been at `what` for so many seconds."""
+        self._longest_step = max(self._longest_step, longest)
+        slow = seconds > max(SLOW_SECONDS, LIMIT_FACTOR * self._longest_step)
+        slot.slow_at = what if slow else ""
 
     def silent_workers(self, now: float) -> list[tuple[WorkerSlot, str]]:
         """Workers not heard of for too long, each with the reason in words."""

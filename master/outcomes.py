@@ -92,6 +92,8 @@ class Heartbeat:
     loss: mean over the `loss_batches` batches since the last heartbeat.
     stage_seconds: by stage, since the start of the process.
     acknowledged: the last push that all servers have, by sequence.
+    busy_seconds, busy_with: for how long one of its threads has been at what. longest_seconds:
+    that such a thing has taken so far.
     """
 
     task: int = 0
@@ -101,3 +103,6 @@ class Heartbeat:
     loss_batches: int = 0
     stage_seconds: dict[str, float] = field(default_factory=dict)
     acknowledged: int = 0
+    busy_seconds: float = 0.0
+    busy_with: str = ""
+    longest_seconds: float = 0.0

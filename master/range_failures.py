@@ -18,9 +18,13 @@ from shoal.master.poison import BadRecords, after_failure, piece
 from shoal.master.record import JobRecord
 from shoal.master.tasks import TaskBoard
 from shoal.master.work import Span, Task, TaskQueue
+from shoal.proto import shoal_pb2 as pb
 
 SHOWN = 240
 """Characters of a message about a range: logs and result.json have the whole error."""
+
+STORAGE_ROUNDS = 3
+"""Times at which workers may try one range for all of --storage-patience-seconds."""
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +108,15 @@ class RangeFailures:
 
     def _conclude(self, case: _Case, given_up: Task | None, now: float) -> Consequence:
         failure = case.trouble.failure
+        if case.away and case.rest is not None:
+            if case.waited < STORAGE_ROUNDS:
+                self._record.note(now, shortened(f"{case.rest} goes back: {failure.message}"))
+                return Consequence(None, False)
+            message = (
+                f"{case.rest} could not be read, {case.waited} times: {failure.message}. When the "
+                "storage is there again, the job goes on with --resume."
+            )
+            return Consequence(replace(failure, kind=pb.USER_ERROR, message=message), False)
         if case.hopeless:
             assert case.rest is not None
             message = (
@@ -147,11 +160,17 @@ class _Case:
         self.trouble = trouble
         self.rest: Span | None = None
         self.was_cut = self.repeated = self.hopeless = self.known = False
-        self.crashes = 0
+        self.crashes = self.waited = 0
+        self.away = trouble.failure.kind == pb.STORAGE
 
     def judge(self, task: Task, rest: Span) -> Sequence[Task]:
         """What is to be given out again of a task, nothing if it is to be given up."""
         self.rest = rest
+        if self.away:
+            # Not the range's fault: it goes back as it is, and nothing is counted against it.
+            self.waited = 1 + (task.waited if rest == task.span else 0)
+            worker = self.trouble.worker.index
+            return (piece(task, rest, waited=self.waited, failed_on=worker),)
         crash = self.trouble.crash
         pieces = after_failure(
             task,

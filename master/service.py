@@ -153,7 +153,8 @@ class MasterService:
         addresses = self._runner.answer(
             lambda job, now: job.worker_registered(worker, request.incarnation, now)
         )
-        return pb.RegisterWorkerReply(routing=self._routing, servers=addresses)
+        known = self._runner.look(lambda job, _: job.flow.data_known)
+        return pb.RegisterWorkerReply(routing=self._routing, servers=addresses, data_known=known)
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
         addresses = self._runner.answer(lambda job, _: job.servers.addresses())
@@ -224,13 +225,23 @@ class MasterService:
             request.loss_batches,
             dict(request.stage_seconds),
             request.acknowledged,
+            request.busy_seconds,
+            request.busy_with,
+            request.longest_seconds,
         )
-        answer, (left_out, _) = self._runner.answer(
+        answer, (left_out, _), waits_for = self._runner.answer(
             lambda job, now: (
                 job.heartbeat(worker, request.incarnation, beat, now),
                 job.members.workers[worker].left_out,
+                job.members.workers[worker].waits_for,
             )
         )
+        if request.waits_for != waits_for:
+            self._runner.answer(
+                lambda job, now: job.worker_waits(
+                    worker, request.incarnation, request.waits_for, now
+                )
+            )
         if self._losses is not None:
             self._losses.add(request.worker, request.incarnation, request.steps)
         if request.left_out > left_out:
@@ -245,7 +256,10 @@ class MasterService:
                 )
             )
         return pb.HeartbeatReply(
-            stop=answer.stop, abandon_task=answer.abandon_task, journal=self._runner.position()
+            stop=answer.stop,
+            abandon_task=answer.abandon_task,
+            step_limit_seconds=self._runner.look(lambda job, _: job.members.step_limit),
+            journal=self._runner.position(),
         )
 
     def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:

@@ -33,6 +33,8 @@ def waits_for(job: Job) -> str:
             return waiting
         starting = [each for each in workers if each.state == ProcessState.STARTING]
         return f"TensorFlow to start in {_names(starting)}" if starting else "a worker"
+    if held_up := next((each for each in workers if each.waits_for), None):
+        return f"{held_up.waits_for} ({held_up.id})"
     if phase == Phase.DESCRIBING:
         return "a worker to build the model and to look at the data"
     if phase == Phase.LOADING:
@@ -42,6 +44,8 @@ def waits_for(job: Job) -> str:
         if here < least:
             return f"{least} workers (--min-workers), of which {here} are here"
         return "the first training step, for which TensorFlow compiles the model"
+    if slow := next((each for each in workers if each.slow_at), None):
+        return f"{slow.id} to get on with {slow.slow_at}"
     return ""
 
 

@@ -88,6 +88,7 @@ class Task:
         records of the input.
     failures, crashes: of earlier leases at just this span. failed_on: index of the worker
         that failed last, -1 for none. suspect: cut out of a span that failed (poison.py).
+    waited: how often in a row the storage did not give just this span to a worker.
     skipped: FINISH_PREDICTION: positions in the whole input of records given up.
     again: TRAIN: its records were trained, and a server has lost their gradients.
     """
@@ -104,6 +105,7 @@ class Task:
     crashes: int = 0
     failed_on: int = -1
     suspect: bool = False
+    waited: int = 0
     skipped: tuple[int, ...] = ()
     again: bool = False
 

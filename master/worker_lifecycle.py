@@ -9,6 +9,7 @@ again supervisor.py's, what becomes of its task flow.py's. No I/O.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shoal.config import JobConfig
 from shoal.master import supervisor
@@ -122,15 +123,20 @@ class WorkerLifecycle:
 
     def failed(self, slot: WorkerSlot, failure: Failure, now: float) -> None:
         """A worker said that it cannot go on."""
-        if failure.kind == pb.INTERNAL:
+        storage = failure.kind == pb.STORAGE
+        if failure.another_tries or (storage and self._flow.data_known):
             self.crashed(slot, failure, now)
+        elif storage:
+            # Nothing of the data was ever read: it is more likely not as the user means it.
+            self._flow.fail(replace(failure, kind=pb.USER_ERROR), now)
         else:
             self._flow.give_up(failure, now)
 
     def crashed(self, slot: WorkerSlot, failure: Failure, now: float) -> None:
-        """A worker met an error of ours."""
+        """A worker met an error of ours, or did not reach a server."""
         # Its process is in an unknown state, so it is replaced like one that died.
         slot.failure = failure
+        slot.excused |= failure.kind in (pb.SERVER_AWAY, pb.STORAGE)
         if not self._flow.phase.ended:
             # Only what is about records is held against them.
             trouble = failure if failure.span is not None else None
@@ -138,6 +144,7 @@ class WorkerLifecycle:
 
     def _rest(self, slot: WorkerSlot) -> None:
         slot.state = ProcessState.DEAD
+        slot.waits_for = slot.slow_at = ""
         self._record.keep_stages(slot.stage_seconds)
         slot.stage_seconds = {}
 

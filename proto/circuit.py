@@ -5,7 +5,7 @@ reach it, or that it does not take yet, until one gets through again. While it i
 at a time asks, with growing pauses and in few bytes, whether its own call would be taken, and only
 then repeats it; the others wait for what comes of it. So a server that starts again is not met by
 every thread of every worker at once, and one without room is not sent the same frame again and
-again.
+again. One that is known to be coming is waited for without limit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Attempt(Generic[Reply]):
 class Circuit:
     """Calls to one server, shared by threads. Every call made here must be safe to repeat.
 
-    patience: seconds that the server may be away until calls fail.
+    patience: seconds for which the server may be out of reach where it is said to be, until calls
+        fail. Time in which it says itself that it is not ready, or in which nobody can say where
+        it is, as it is being started, does not count.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Circuit:
         """what: the server in words. flag: the one that sets the patience. For errors.
 
         locate: where the server is now; asked before each try while it is away. Raises
-            WireError or PeerUnavailableError if that is not known.
+            WireError or PeerUnavailableError if that is not known: then it is coming.
         """
         self._what = what
         self._locate = locate
@@ -76,6 +78,8 @@ class Circuit:
         self._connection = self._connect(address)
         self._changed = threading.Condition()
         self._away_since: float | None = None
+        self._missed_since = 0.0
+        self._coming = False
         # Of the calls that it does not take, the name; "" where it is not reached at all.
         self._refused = ""
         self._tries = 0
@@ -85,6 +89,11 @@ class Circuit:
     def address(self) -> str:
         """Where the server was last."""
         return self._connection.address
+
+    @property
+    def away(self) -> bool:
+        """Whether calls wait for the server."""
+        return self._away_since is not None
 
     def close(self) -> None:
         """Close the connection; calls under way fail, and so does every later one."""
@@ -214,16 +223,19 @@ class Circuit:
                 return  # it has moved since
             now = time.monotonic()
             if self._away_since is None:
-                self._away_since, self._tries = now, 0
+                self._away_since = self._missed_since = now
+                self._tries = 0
                 logger.warning("%s is away, waiting for it: %s", self._what, error)
             here = isinstance(error, WireError) and error.kind == pb.NOT_READY
             self._refused = method.name if here else ""
+            if self._coming or here:
+                self._missed_since = now
             # After a failed try and not before one: whoever was itself stopped for a
             # while gets the chance to find the server there.
-            away = now - self._away_since
-        if away > self._patience:
+            missed = now - self._missed_since
+        if missed > self._patience:
             raise ServerAwayError(
-                f"{self._what} has been away for {away:.0f} s, longer than "
+                f"{self._what} has been out of reach for {missed:.0f} s, longer than "
                 f"{self._flag or 'the patience'} ({self._patience:g}); its log says why. "
                 f"The last attempt: {error}"
             ) from error
@@ -267,7 +279,9 @@ class Circuit:
             address = self._locate()
         except (WireError, PeerUnavailableError) as error:
             logger.debug("where %s is now is not known: %s", self._what, error)
+            self._coming = True
             return old
+        self._coming = False
         if address == old.address and self._refused:
             return old
         # Also to the same address, which may be a name: gRPC looks seldom for one that it has not

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from shoal.proto import faults, parts
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.backoff import backoff_seconds
+from shoal.proto.backoff import BACKOFF_LIMIT, backoff_seconds
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.transport import (
@@ -64,6 +64,8 @@ class Connection:
     repeat.
 
     address_now: asked before each repetition where the peer is now; None: where it was.
+    until_ready: a peer that answers NOT_READY is there, and is waited for as long as it does; the
+    patience is then for its silence.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Connection:
         cancelled: threading.Event | None = None,
         peer: str = "",
         address_now: Callable[[], str | None] | None = None,
+        until_ready: bool = False,
     ) -> None:
         """peer: name of the process that is meant, which refuses the call if it is another."""
         self.address = address
@@ -82,6 +85,7 @@ class Connection:
             ((PEER_METADATA, peer),) if peer else ()
         )
         self._address_now = address_now
+        self._until_ready = until_ready
         self._moving = threading.Lock()
         self._left: list[grpc.Channel] = []
         self.deadline = deadline
@@ -211,6 +215,8 @@ class Connection:
             except grpc.FutureCancelledError as error:
                 raise PeerUnavailableError(self.address, method.name, "cancelled") from error
             except grpc.RpcError as error:
+                if self._until_ready and patience is None and _not_ready(error):
+                    give_up = time.monotonic() + BACKOFF_LIMIT + self.patience
                 self._retry_or_raise(method, error, give_up, attempt)
             attempt += 1
             future = self.start(method, request, deadline, label)
@@ -262,12 +268,24 @@ class Connection:
         self._follow()
 
     def _translate(self, method: Method[Any, Any], error: grpc.RpcError) -> Exception:
-        for key, value in error.trailing_metadata() or ():
-            if key == ERROR_METADATA:
-                detail = pb.ErrorDetail.FromString(value)
-                return WireError(detail.kind, detail.message)
+        if (refusal := _refusal(error)) is not None:
+            return refusal
         if error.code() in RETRYABLE:
             return PeerUnavailableError(self.address, method.name, error.details() or "no answer")
         return RuntimeError(
             f"{method.name} at {self.address} failed: {error.code().name}: {error.details()}"
         )
+
+
+def _refusal(error: grpc.RpcError) -> WireError | None:
+    """What the peer itself has said; None where it was not reached, or broke."""
+    for key, value in error.trailing_metadata() or ():
+        if key == ERROR_METADATA:
+            detail = pb.ErrorDetail.FromString(value)
+            return WireError(detail.kind, detail.message)
+    return None
+
+
+def _not_ready(error: grpc.RpcError) -> bool:
+    refusal = _refusal(error)
+    return refusal is not None and refusal.kind == pb.NOT_READY

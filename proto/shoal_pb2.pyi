@@ -53,6 +53,8 @@ class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     USER_CODE: _ClassVar[FailureKind]
     INTERNAL: _ClassVar[FailureKind]
     ENVIRONMENT: _ClassVar[FailureKind]
+    SERVER_AWAY: _ClassVar[FailureKind]
+    STORAGE: _ClassVar[FailureKind]
 DATA_TYPE_UNSPECIFIED: DataType
 INT64: DataType
 FLOAT32: DataType
@@ -89,6 +91,8 @@ USER_ERROR: FailureKind
 USER_CODE: FailureKind
 INTERNAL: FailureKind
 ENVIRONMENT: FailureKind
+SERVER_AWAY: FailureKind
+STORAGE: FailureKind
 
 class Frame(_message.Message):
     __slots__ = ()
@@ -747,12 +751,14 @@ class RegisterWorkerRequest(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class RegisterWorkerReply(_message.Message):
-    __slots__ = ("routing", "servers")
+    __slots__ = ("routing", "servers", "data_known")
     ROUTING_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
+    DATA_KNOWN_FIELD_NUMBER: _ClassVar[int]
     routing: RoutingTable
     servers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, routing: _Optional[_Union[RoutingTable, _Mapping]] = ..., servers: _Optional[_Iterable[str]] = ...) -> None: ...
+    data_known: bool
+    def __init__(self, routing: _Optional[_Union[RoutingTable, _Mapping]] = ..., servers: _Optional[_Iterable[str]] = ..., data_known: bool = ...) -> None: ...
 
 class GetRoutingRequest(_message.Message):
     __slots__ = ("addresses_only",)
@@ -873,7 +879,7 @@ class OfferGradientReply(_message.Message):
     def __init__(self, admitted: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "journal")
+    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "waits_for", "busy_seconds", "busy_with", "longest_seconds", "journal")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -894,6 +900,10 @@ class HeartbeatRequest(_message.Message):
     LEFT_OUT_RECORDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_WHY_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_WITH_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
@@ -908,8 +918,12 @@ class HeartbeatRequest(_message.Message):
     left_out_records: int
     left_out_why: str
     acknowledged: int
+    waits_for: str
+    busy_seconds: float
+    busy_with: str
+    longest_seconds: float
     journal: JournalPosition
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., acknowledged: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., acknowledged: _Optional[int] = ..., waits_for: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., busy_with: _Optional[str] = ..., longest_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class StepLoss(_message.Message):
     __slots__ = ("step", "task", "records_done", "version", "loss")
@@ -926,14 +940,16 @@ class StepLoss(_message.Message):
     def __init__(self, step: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("stop", "abandon_task", "journal")
+    __slots__ = ("stop", "abandon_task", "step_limit_seconds", "journal")
     STOP_FIELD_NUMBER: _ClassVar[int]
     ABANDON_TASK_FIELD_NUMBER: _ClassVar[int]
+    STEP_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     stop: bool
     abandon_task: bool
+    step_limit_seconds: float
     journal: JournalPosition
-    def __init__(self, stop: bool = ..., abandon_task: bool = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    def __init__(self, stop: bool = ..., abandon_task: bool = ..., step_limit_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("name", "records")

@@ -113,6 +113,7 @@ def main(
             cancelled=server.stopped,
             peer=transport.peer_name(job.token, "master"),
             address_now=JobFolder(Path(config).parent).master_address,
+            until_ready=True,
         )
 
     host = address.rpartition(":")[0]

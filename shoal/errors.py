@@ -61,6 +61,22 @@ class StorageError(Exception):
         super().__init__(without_secrets(message))
 
 
+class UnreadableError(UserError):
+    """Files or a table could not be reached or read: the storage's trouble, no record's.
+
+    may_be_mistake: what is named may not be there at all, or not be the user's to read: told at
+    once before a job has read its data, and waited for later.
+    """
+
+    def __init__(self, message: str, *, may_be_mistake: bool = False) -> None:
+        super().__init__(message)
+        self.may_be_mistake = may_be_mistake
+
+
+NOT_THERE = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+"""Errors of a path or its rights, which are more often a mistake than the storage's trouble."""
+
+
 class UserCodeError(Exception):
     """An exception inside the user's model module.
 

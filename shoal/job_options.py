@@ -269,8 +269,25 @@ class JobOptions(KubernetesOptions, DataOptions):
         above=0,
     )
     server_patience_seconds: float = option(
-        "How long a worker waits for a parameter server that is away before it gives up.",
+        "How long a worker tries to reach a parameter server that is there, as far as the master "
+        "knows, before the worker is started again. A server that is being started is waited for "
+        "as long as that takes.",
         120.0,
+        above=0,
+    )
+    storage_patience_seconds: float = option(
+        "How long a worker tries again, with growing pauses, when storage fails at data that it "
+        "reads or at predictions that it writes. Then its task goes back, for another worker to "
+        "try; when the storage has not given the same records three times, the job fails.",
+        300.0,
+        above=0,
+    )
+    step_timeout_seconds: float = option(
+        "How long a worker may take for one thing, such as feed for a minibatch or a training "
+        "step, before it is taken for stuck, named with the stacks of its threads, and replaced; "
+        "longer where such a thing has taken a third of that before, and three times as long for "
+        "the first one.",
+        600.0,
         above=0,
     )
     server_timeout_seconds: float = option(

@@ -45,7 +45,7 @@ def own_lines(traceback: str) -> str:
         source = number + 1 < len(lines) and lines[number + 1]
         code = source.strip() if source and _FRAME.match(source) is None else ""
         last = number + bool(code)
-        if _is_library(frame["file"]):
+        if is_library(frame["file"]):
             left_out += 1
             continue
         if frame.group("file", "line", "function") in own:
@@ -64,7 +64,8 @@ def own_lines(traceback: str) -> str:
     return "\n".join(["Your code, the last call last:", *shown, *text[:LINES_OF_ERROR], *more])
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Whether a source file is a library's or shoal's own, and not the user's."""
     return bool(_LIBRARY.search(file)) or file.startswith(_OURS)
 
 

@@ -24,6 +24,7 @@ from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import WitnessConnection
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
+from shoal.worker.heartbeat import Heartbeat, Progress
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +45,21 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     keep_freed_memory()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Before the long import of TensorFlow: the first process of a container has no default
+    # handlers, so a request to end that came meanwhile would be lost.
+    progress = Progress(keep_steps=job.step_losses)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: progress.stopped.set())
     connection = WitnessConnection(
         master,
         patience=job.master_timeout_seconds,
+        cancelled=progress.stopped,
         peer=peer_name(job.token, "master"),
         address_now=JobFolder(Path(config).parent).master_address,
+        until_ready=True,
     )
     try:
-        _work(job, index, incarnation, connection)
+        _work(job, index, incarnation, connection, progress)
     except (WireError, PeerUnavailableError) as error:
         logger.error("leaving the job: %s", error)
         sys.exit(EXIT_JOB_FAILED)
@@ -60,14 +68,9 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     logger.info("ended")
 
 
-def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> None:
-    from shoal.worker.heartbeat import Heartbeat, Progress
-
-    # Before the long import: the first process of a container has no default handlers, so
-    # a request to end that came meanwhile would be lost.
-    progress = Progress(keep_steps=job.step_losses)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: progress.stopped.set())
+def _work(
+    job: JobConfig, index: int, incarnation: int, master: Connection, progress: Progress
+) -> None:
     try:
         import tensorflow  # noqa: F401
     except ImportError as error:
@@ -102,6 +105,8 @@ def _work(job: JobConfig, index: int, incarnation: int, master: Connection) -> N
             cache_staleness=job.row_cache_staleness,
             whole_updates=job.sync,
         )
+        group = servers
+        heartbeat.excused = lambda: group.away
         heartbeat.start()
         module = load_module(job.model_zoo, job.model_def)
         worker = Worker(job, module, master, servers, progress, heartbeat, index, incarnation)

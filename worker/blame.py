@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from shoal.errors import UnreadableError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
+from shoal.worker.storage_patience import StorageAwayError
 
-_BLAMELESS = (WireError, PeerUnavailableError, ServerAwayError, MemoryError)
+_BLAMELESS = (
+    WireError,
+    PeerUnavailableError,
+    ServerAwayError,
+    UnreadableError,
+    StorageAwayError,
+    MemoryError,
+)
 _NOTE = "_shoal_records"
 
 

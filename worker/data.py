@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from shoal.config import JobConfig
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
-from shoal.data.reader import DataReader
+from shoal.data.reader import DataReader, Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import EVALUATION, PREDICTION, TRAINING, Pipeline
+from shoal.worker.storage_patience import StoragePatience
+
+Result = TypeVar("Result")
 
 FLAGS = {
     TRAINING: "--training-data",
@@ -31,9 +36,14 @@ class JobData:
         config: JobConfig,
         module: UserModule,
         spent: Callable[[str, float], None] = lambda *_: None,
+        patience: StoragePatience | None = None,
     ) -> None:
-        """spent: told of the seconds of reading and of feed, of the training data."""
+        """spent: told of the seconds of reading and of feed, of the training data.
+
+        patience: with the storage; None for none, as where somebody looks on.
+        """
         self._spent = spent
+        self._patience = patience
         self._config = config
         self._module = module
         self._patterns = {
@@ -44,7 +54,15 @@ class JobData:
         self._readers: dict[str, DataReader] = {}
         self._pipelines: dict[str, Pipeline] = {}
 
+    def _patiently(self, work: Callable[[], Result], again: Callable[[], object]) -> Result:
+        return work() if self._patience is None else self._patience.call(work, again)
+
     def _reader(self, mode: str) -> DataReader:
+        if mode not in self._readers:
+            self._patiently(partial(self._open, mode), lambda: None)
+        return self._readers[mode]
+
+    def _open(self, mode: str) -> None:
         if mode not in self._readers:
             pattern, flag = self._patterns[mode], FLAGS[mode]
             custom = self._module.custom_data_reader
@@ -58,18 +76,22 @@ class JobData:
             else:
                 with user_code(self._module.describe("custom_data_reader")):
                     self._readers[mode] = open_custom_reader(custom, pattern, flag)
-        return self._readers[mode]
 
     def pipeline(self, mode: str) -> Pipeline:
         """The pipeline of a mode. Raises UserError or UserCodeError as `Pipeline` does."""
         if mode not in self._pipelines:
-            self._pipelines[mode] = Pipeline(
-                self._reader(mode),
-                self._module,
-                mode,
-                FLAGS[mode],
-                self._config.minibatch_size,
-                self._spent,
+            reader = self._reader(mode)
+            self._pipelines[mode] = self._patiently(
+                lambda: Pipeline(
+                    reader,
+                    self._module,
+                    mode,
+                    FLAGS[mode],
+                    self._config.minibatch_size,
+                    self._spent,
+                    self._patience,
+                ),
+                reader.reopen,
             )
         return self._pipelines[mode]
 
@@ -95,8 +117,13 @@ class JobData:
         def sources(mode: str) -> list[pb.Source]:
             if not self._patterns[mode]:
                 return []
-            with user_code(f"listing the sources of {FLAGS[mode]}"):
-                found = self._reader(mode).sources()
+            reader = self._reader(mode)
+
+            def listed() -> list[Source]:
+                with user_code(f"listing the sources of {FLAGS[mode]}"):
+                    return reader.sources()
+
+            found = self._patiently(listed, reader.reopen)
             return [pb.Source(name=source.name, records=source.records) for source in found]
 
         return pb.DataDescription(

@@ -10,16 +10,20 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
+from shoal.worker.watch import Watch, stacks
 
 logger = logging.getLogger(__name__)
 
+
+STILL_SECONDS = 5.0
+"""Between two beats, beyond all that they wait for: the process itself stood still."""
 
 TRAINING = "training"
 """The stage that is all of a worker's training; the others are parts of it."""
@@ -47,8 +51,10 @@ class Progress:
         self._steps_kept = 0
         self._left_out = [0, 0]  # minibatches, and their records
         self._left_out_why = ""
+        self._waits_for = ""
         self.untold = False
         self.stopped = threading.Event()
+        self.watch = Watch()
         self._abandoned = False
 
     def begin(self, task: int) -> None:
@@ -138,6 +144,15 @@ class Progress:
                 self._stages[TRAINING] += time.perf_counter() - began
                 self._training_since = None
 
+    def waits_for(self, what: str) -> None:
+        """The worker waits for something out of its hands, in words; "" for nothing more."""
+        self._waits_for = what
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for something out of its hands."""
+        return bool(self._waits_for)
+
     @property
     def interrupted(self) -> bool:
         """Whether the present task is to be left: the job ends or the lease is gone."""
@@ -164,7 +179,12 @@ class Progress:
                 left_out_records=self._left_out[1],
                 left_out_why=self._left_out_why,
                 acknowledged=self.acknowledged,
+                waits_for=self._waits_for,
+                longest_seconds=self.watch.longest,
             )
+            oldest = self.watch.oldest()
+            if oldest is not None:
+                request.busy_seconds, request.busy_with = oldest[0], str(oldest[1])
             self.untold = False
             self._loss_sum, self._loss_batches = 0.0, 0
             return request
@@ -199,7 +219,13 @@ class Heartbeat:
         seconds: float,
         master_timeout_seconds: float = math.inf,
     ) -> None:
-        """seconds: between beats. master_timeout_seconds: without an answer, to the end."""
+        """seconds: between beats. master_timeout_seconds: without an answer, to the end.
+
+        A worker one of whose threads is stuck, by the master's limit, is reported by it.
+        """
+        self.excused: Callable[[], bool] = lambda: False
+        self._looked = time.monotonic()
+        self._reported = False
         self._master = master
         self._progress = progress
         self._identity = (worker, incarnation)
@@ -232,11 +258,13 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Send one heartbeat and act on the answer."""
+        self._look()
         request = self._progress.take(*self._identity)
         try:
             # Not for longer than a few beats: what it says would be old by then.
             reply = self._master.call(methods.HEARTBEAT, request, patience=self._patience)
         except WireError as error:
+            self._progress.watch.excuse()
             if error.kind == pb.NOT_READY:
                 # It is there, and cannot write anything down at the moment.
                 logger.warning("the master cannot answer yet: %s", error.message)
@@ -246,6 +274,7 @@ class Heartbeat:
             return
         except PeerUnavailableError as error:
             logger.warning("no heartbeat reached the master: %s", error)
+            self._progress.watch.excuse()
             self._unheard()
             return
         self._unanswered = 0.0
@@ -254,6 +283,44 @@ class Heartbeat:
             self._progress.abandon(request.task)
         if reply.stop:
             self._progress.stopped.set()
+        elif reply.step_limit_seconds:
+            self._report_stuck(reply.step_limit_seconds)
+
+    def _look(self) -> None:
+        """Excuse what waits for somebody else, and the time in which this process stood still."""
+        now = time.monotonic()
+        stood_still = now - self._looked > 2 * (self._seconds + self._patience) + STILL_SECONDS
+        self._looked = now
+        if stood_still or self._progress.waiting or self.excused():
+            self._progress.watch.excuse()
+
+    def _report_stuck(self, limit: float) -> None:
+        """Tell the master, once, if a thread is at one thing for longer than `limit` seconds."""
+        late = self._progress.watch.stuck(limit)
+        if late is None or self._reported:
+            return
+        self._reported = True
+        seconds, entry = late
+        whole, short = stacks()
+        logger.error("stuck for %.0f s: %s. All threads:\n%s", seconds, entry, whole)
+        message = f"it is stuck for {seconds:.0f} s (--step-timeout-seconds): {entry}"
+        if short:
+            message += f"; {short}"
+        failure = pb.Failure(
+            kind=pb.STORAGE if entry.storage else pb.INTERNAL,
+            message=message,
+            error=message,
+            traceback=whole,
+        )
+        if entry.records is not None and not entry.storage:
+            failure.range.CopyFrom(entry.records)
+        worker, incarnation = self._identity
+        request = pb.ReportFailureRequest(
+            role="worker", index=worker, incarnation=incarnation, failure=failure
+        )
+        # It is killed then: a thread cannot be ended from outside.
+        with suppress(WireError, PeerUnavailableError):
+            self._master.call(methods.REPORT_FAILURE, request, patience=self._patience)
 
     def _unheard(self) -> None:
         """End the worker if the master has been away for too long."""

@@ -31,6 +31,7 @@ from shoal.worker.prediction_output import begin_output, finish_output
 from shoal.worker.restore import load_tables
 from shoal.worker.servers import ServerGroup
 from shoal.worker.stages import TaskError, TrainingPipeline
+from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from shoal.worker.synchronous import SynchronousTraining
 from shoal.worker.tasks import TrainingTasks
 
@@ -50,7 +51,9 @@ _MODES = {
 def failure_of(error: Exception) -> pb.Failure:
     """An exception as the master is told of it."""
     line = ""
-    if isinstance(error, UserError):
+    if isinstance(error, StorageAwayError):
+        kind, message, text = pb.STORAGE, str(error), ""
+    elif isinstance(error, UserError):
         kind, message, text = pb.USER_ERROR, str(error), ""
     elif isinstance(error, StorageError):
         kind, message, text = pb.ENVIRONMENT, str(error), ""
@@ -61,7 +64,7 @@ def failure_of(error: Exception) -> pb.Failure:
     elif isinstance(error, WireError) and error.kind in _TO_MEND:
         kind, message, text = pb.USER_ERROR, error.message, ""
     elif isinstance(error, ServerAwayError):
-        kind, message, text = pb.INTERNAL, str(error), ""
+        kind, message, text = pb.SERVER_AWAY, str(error), ""
     else:
         kind, text = pb.INTERNAL, without_secrets(traceback.format_exc())
         message = without_secrets(f"{type(error).__name__}: {error}")
@@ -94,7 +97,9 @@ class Worker:
         self._progress = progress
         self._heartbeat = heartbeat
         self._identity = (worker, incarnation)
-        self._data = JobData(config, module, progress.spent)
+        known = servers.data_known
+        self._patience = StoragePatience(config.storage_patience_seconds, progress, known=known)
+        self._data = JobData(config, module, progress.spent, self._patience)
         described = self._data.pipeline(self._data.mode)
         self._model = ServedModel(
             config,
@@ -159,6 +164,8 @@ class Worker:
         logger.debug("task %d: %s", task.id, pb.TaskKind.Name(task.kind))
         report = pb.ReportTaskRequest(worker=worker, incarnation=incarnation, task=task.id)
         self._progress.begin(task.id)
+        # From now on what is missing was there when the data was described.
+        self._patience.known |= task.kind != pb.DESCRIBE_DATA
         try:
             self._work[task.kind](task, report)
         except Exception as caught:
@@ -172,6 +179,8 @@ class Worker:
                 task.range.end - task.range.start
             )
             report.failure.CopyFrom(failure_of(error))
+            if report.failure.kind == pb.STORAGE and task.HasField("range"):
+                report.failure.range.CopyFrom(task.range)  # which goes back whole
             self._name_place(task, report.failure)
         if self._progress.interrupted:
             logger.info("task %d left: the job ends or the lease is gone", task.id)
@@ -187,7 +196,7 @@ class Worker:
     def _name_place(self, task: pb.Task, failure: pb.Failure) -> None:
         """Have the reader name the first of the records that are at fault."""
         mode = _MODES.get(task.kind)
-        if mode is None or not failure.HasField("range"):
+        if mode is None or not failure.HasField("range") or failure.kind == pb.STORAGE:
             return
         try:
             failure.place = self._data.place(mode, failure.range.source, failure.range.start)
@@ -229,7 +238,8 @@ class Worker:
         evaluator = self._evaluator_ready()
         evaluator.reset()
         for batch in self._data.pipeline(pipeline.EVALUATION).batches(task.range):
-            with blaming(batch.records):
+            doing = self._progress.watch.doing("the evaluation", batch.records)
+            with doing, blaming(batch.records):
                 evaluator.add(batch)
             faults.point("batch-evaluated")
             if self._progress.interrupted:
@@ -252,10 +262,13 @@ class Worker:
 
     def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         if self._writer is None:
-            self._writer = PredictionWriter(self._config, self._module, self._identity[0])
+            self._writer = PredictionWriter(
+                self._config, self._module, self._identity[0], self._patience
+            )
         outputs = []
         for batch in self._data.pipeline(pipeline.PREDICTION).batches(task.range):
-            with blaming(batch.records):
+            doing = self._progress.watch.doing("the prediction", batch.records)
+            with doing, blaming(batch.records):
                 outputs.append(self._model.predict_batch(batch.features))
             faults.point("batch-predicted")
             if self._progress.interrupted:

@@ -18,11 +18,12 @@ import tensorflow as tf
 from shoal.data.columns import minibatches, read_columns, records_in
 from shoal.data.reader import DataReader, Metadata, check_columns
 from shoal.data.samples import blank, sample_columns
-from shoal.errors import UserCodeError, UserError
+from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.blame import blame, part
 from shoal.worker.chunks import MappedChunks, spec_of, tensors_of
 from shoal.worker.module import UserModule, user_code
+from shoal.worker.storage_patience import StoragePatience
 from shoal.worker.transformations import makes_batches, one_to_one, reordering, used_columns
 
 TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"
@@ -62,14 +63,17 @@ class Pipeline:
         flag: str,
         minibatch_size: int,
         spent: Callable[[str, float], None] = lambda *_: None,
+        patience: StoragePatience | None = None,
     ) -> None:
         """flag: the command-line flag that names the data; stands in errors.
 
         spent: told of training's seconds of "read" and "feed", as batches are taken.
+        patience: with storage that fails while a range is read; None for none.
 
         Raises UserError or UserCodeError if feed cannot be applied.
         """
         self._reader = reader
+        self._patience = patience
         self._module = module
         self._mode = mode
         self._run = _Run(pb.Range())
@@ -192,8 +196,11 @@ class Pipeline:
         iterator = iter(self._batched)
         while True:
             began, read = time.perf_counter(), self._read_seconds
+            first = records.start + done if self.aligned else records.start
+            last = min(first + self._minibatch_size, records.end) if self.aligned else records.end
             try:
-                element = next(iterator)
+                with self._doing(f"{self._feed}, for a minibatch", records.source, first, last):
+                    element = next(iterator)
             except StopIteration:
                 return
             except Exception:
@@ -259,9 +266,7 @@ class Pipeline:
         records = run.records
         try:
             with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
-                chunks = read_columns(
-                    self._reader, records.source, records.start, records.end, self._used
-                )
+                chunks = self._read(records)
                 pieces = iter(chunks if self._cut is None else minibatches(chunks, self._cut))
                 while True:
                     began = time.perf_counter()
@@ -273,6 +278,42 @@ class Pipeline:
         except Exception as error:
             run.error = error
             raise
+
+    def _read(self, records: pb.Range) -> Iterator[dict[str, Any]]:
+        """The columns of a range; where the storage fails, from there on again."""
+        start = records.start
+        while True:
+            try:
+                chunks = read_columns(self._reader, records.source, start, records.end, self._used)
+                while (columns := self._next(chunks, records, start)) is not None:
+                    if self._patience is not None:
+                        self._patience.worked()
+                    start += records_in(columns)
+                    yield columns
+                return
+            except (OSError, UnreadableError) as error:
+                if self._patience is None:
+                    raise
+                self._patience.failed(error)
+            self._reader.reopen()
+
+    def _next(
+        self, chunks: Iterator[dict[str, Any]], records: pb.Range, start: int
+    ) -> dict[str, Any] | None:
+        """The next chunk, which begins at record `start`; None after the last one."""
+        # The user's own reader is the user's code, whose standing still is held against records.
+        storage = self._module.custom_data_reader is None
+        with self._doing("reading", records.source, start, records.end, storage=storage):
+            return next(chunks, None)
+
+    def _doing(
+        self, what: str, source: str, start: int, end: int, *, storage: bool = False
+    ) -> AbstractContextManager[None]:
+        """Has the worker's watch know what the thread is at, if there is one."""
+        if self._patience is None:
+            return nullcontext()
+        records = pb.Range(source=source, start=start, end=end)
+        return self._patience.progress.watch.doing(what, records, storage=storage)
 
     def _reading(self, what: str) -> AbstractContextManager[None]:
         """Tells exceptions of the user's own reader as those of the user's code."""

@@ -20,6 +20,7 @@ from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.prediction_output import write_part
+from shoal.worker.storage_patience import StoragePatience
 
 PROCESSOR = "PredictionOutputsProcessor"
 
@@ -48,8 +49,12 @@ class PredictionWriter:
     Raises UserError or UserCodeError if the module's processor cannot be used.
     """
 
-    def __init__(self, config: JobConfig, module: UserModule, worker: int) -> None:
+    def __init__(
+        self, config: JobConfig, module: UserModule, worker: int, patience: StoragePatience
+    ) -> None:
+        """patience: with the storage of --output."""
         self._config = config
+        self._patience = patience
         self._module = module
         made = module.prediction_outputs_processor is not None
         self._processor = _Processor(module, worker) if made else None
@@ -82,7 +87,7 @@ class PredictionWriter:
                 **columns,
             }
         )
-        write_part(self._config, position, table)
+        self._patience.call(lambda: write_part(self._config, position, table))
         # Last: what is committed is not predicted again, but for a death right here.
         if self._processor is not None:
             self._processor.commit(task)

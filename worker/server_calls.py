@@ -36,7 +36,8 @@ class ServerCalls:
     """Calls to all parameter servers of the job, for several threads.
 
     dense: the values as pulled last. routing: as last fetched. version:
-    the highest seen of any server. caller: who calls.
+    the highest seen of any server. caller: who calls. data_known: whether the job had read its
+    data when this worker registered.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ServerCalls:
             ),
         )
         self.routing = Routing.from_message(reply.routing)
+        self.data_known = reply.data_known
         self._routing_lock = threading.Lock()
         self._circuits = [
             Circuit(
@@ -80,6 +82,11 @@ class ServerCalls:
 
     def __len__(self) -> int:
         return len(self._circuits)
+
+    @property
+    def away(self) -> list[int]:
+        """The servers, by index, for which calls wait."""
+        return [server for server, circuit in enumerate(self._circuits) if circuit.away]
 
     def close(self) -> None:
         """Close the connections."""

@@ -63,6 +63,16 @@ class ServerGroup:
         return len(self._calls)
 
     @property
+    def away(self) -> bool:
+        """Whether calls wait for a server."""
+        return bool(self._calls.away)
+
+    @property
+    def data_known(self) -> bool:
+        """Whether the job had read its data when this worker began."""
+        return self._calls.data_known
+
+    @property
     def version(self) -> int:
         """The highest version seen of any server."""
         return self._calls.version

@@ -84,7 +84,8 @@ class TrainingPipeline:
                 ).run()
             self._tasks.begin(task)
             with closing(read_ahead(self._tasks.batches(task), self._progress)) as batches:
-                for step in steps(self._model, self._prepared(batches), task):
+                prepared = self._prepared(batches)
+                for step in steps(self._model, prepared, task, self._progress):
                     push(self._model, self._progress, self._pace, step)
                     if self._progress.interrupted:
                         break
@@ -95,7 +96,7 @@ class TrainingPipeline:
             begins = number % self._model.accumulated == 0
             if begins and self._pace is not None and not self._pace.wait():
                 return
-            yield prepare(self._model, batch)
+            yield prepare(self._model, batch, self._progress)
 
 
 class TaskError(Exception):
@@ -227,7 +228,7 @@ class _Run:
                     self._abort()
                     return
             number += 1
-            self._pulled.put(prepare(self._model, item))
+            self._pulled.put(prepare(self._model, item, self._progress))
             if self._interrupted():
                 return
 
@@ -236,7 +237,8 @@ class _Run:
         received = taken(self._pulled, self._progress, "wait for pull")
         while True:
             ends: list[Border | TaskError] = []
-            for step in steps(self._model, _until_end(received, ends), at.task, self._own):
+            batches = _until_end(received, ends)
+            for step in steps(self._model, batches, at.task, self._progress, self._own):
                 self._computed.put(step)
             if not ends:
                 return

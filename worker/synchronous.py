@@ -74,12 +74,13 @@ class SynchronousTraining:
         update = self._join()
         if update is None:
             return False
-        prepared = (prepare(self._model, batch) for batch in group)
-        (step,) = steps(self._model, prepared, task)
+        prepared = (prepare(self._model, batch, self._progress) for batch in group)
+        (step,) = steps(self._model, prepared, task, self._progress)
         if step.push.left_out:
             self._tell(step)
             return True
-        number = self._model.hold(step.push)
+        with self._progress.watch.doing("the push"):
+            number = self._model.hold(step.push)
         worker, incarnation = self._identity
         request = pb.OfferGradientRequest(
             worker=worker,

@@ -51,14 +51,18 @@ class Step:
     left_out: tuple[tuple[int, str], ...] = ()
 
 
-def prepare(model: ServedModel, batch: Batch) -> Prepared:
+def prepare(model: ServedModel, batch: Batch, progress: Progress) -> Prepared:
     """A batch with all that its step takes. Raises what ServedModel.prepare does."""
-    with blaming(batch.records):
+    with progress.watch.doing("the pull", batch.records), blaming(batch.records):
         return model.prepare(batch)
 
 
 def steps(
-    model: ServedModel, batches: Iterable[Prepared], task: pb.Task, own: OwnMoves | None = None
+    model: ServedModel,
+    batches: Iterable[Prepared],
+    task: pb.Task,
+    progress: Progress,
+    own: OwnMoves | None = None,
 ) -> Iterator[Step]:
     """The steps of a task, each of as many batches as make a push, the last of what is left.
 
@@ -66,7 +70,8 @@ def steps(
     """
     made: list[Step] = []
     for prepared in batches:
-        made.append(compute(model, prepared, task, made, own))
+        with progress.watch.doing("the step", prepared.batch.records):
+            made.append(compute(model, prepared, task, made, own))
         if len(made) == model.accumulated:
             yield together(model, made, own)
             made = []
@@ -114,7 +119,8 @@ def compute(
 
 def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) -> None:
     """Push a step and tell of it once every server has it."""
-    model.push(step.push)
+    with progress.watch.doing("the push"):
+        model.push(step.push)
     if pace is not None:
         pace.applied()
     progress.add_step(

@@ -17,6 +17,11 @@ PROOFS = {
         "master/test_runner.py::test_a_silent_worker_is_replaced",
         "ps/test_service.py::test_a_fenced_worker_cannot_push",
     ],
+    "your code stands still: `feed`, the model or your own reader does not come back": [
+        "jobs/test_progress.py::"
+        "test_a_worker_whose_feed_stands_still_is_named_with_its_line_and_replaced",
+        "master/test_poison.py::test_a_range_at_which_workers_stand_still_is_at_fault",
+    ],
     "your code raises an exception": [
         "jobs/test_bad_records.py::test_bad_records_are_left_out_and_all_others_are_trained_once",
         "jobs/test_bad_input.py::test_an_error_in_the_user_s_code_is_shown_whole",
@@ -107,6 +112,17 @@ PROOFS = {
     "the clock of the machine is set": [
         "master/test_clock.py::test_nothing_that_decides_reads_the_time_of_day",
         "master/test_clock.py::test_a_new_master_s_time_goes_on_and_never_backwards",
+    ],
+    "storage fails: a disk, a mounted folder, a bucket, a database, an OSError in your reader": [
+        "jobs/test_progress.py::test_storage_that_fails_for_a_while_costs_nothing_but_time",
+        "jobs/test_progress.py::"
+        "test_storage_that_stays_away_ends_the_job_as_something_to_be_mended",
+        "worker/test_storage_patience.py::test_every_record_comes_once_however_often_reading_fails",
+    ],
+    "storage hangs: a read that does not come back": [
+        "worker/test_watch.py::test_a_read_that_hangs_is_the_storages_and_no_records",
+        "master/test_poison.py::"
+        "test_storage_that_fails_before_the_data_is_known_ends_the_job_and_later_costs_a_start",
     ],
     "a gradient is NaN or infinite": [
         "worker/test_finite.py::test_a_minibatch_is_left_out_on_all_servers",

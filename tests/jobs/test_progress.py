@@ -3,10 +3,12 @@
 import os
 import re
 import signal
+import time
 
 import pytest
 
 from tests.jobs.running import RunningJob, until
+from tests.jobs.test_exactly_once import applied
 
 pytestmark = pytest.mark.job
 
@@ -50,3 +52,165 @@ def test_a_client_says_that_it_waits_for_a_master_which_does_not_start(tmp_path,
         until("a word of the client", lambda: told.search(output.read_text()))
         os.kill(master, signal.SIGCONT)
         job.ended().succeeded()
+
+
+HELD_SECONDS = 12.0
+"""Longer than any patience of the jobs whose server is held back."""
+
+IMPATIENT = {
+    "server_patience_seconds": 1,
+    "master_timeout_seconds": 8,
+    "relaunch_limit": 0,
+}
+
+
+def hold_back(job, what):
+    """Stop the server ps-1 that is being started, for longer than anybody's patience."""
+    pid = until(what, lambda: job.folder.config.exists() and job.pid("ps", 1))
+    os.kill(pid, signal.SIGSTOP)
+    status = job.wait_status("the wait for ps-1", lambda status: "ps-1" in status.waits_for)
+    assert "to start" in status.waits_for
+    since = time.monotonic()
+    until("the end of all patience", lambda: time.monotonic() - since > HELD_SECONDS)
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_workers_wait_for_a_server_that_starts_late_as_long_as_it_takes(tmp_path, numbered):
+    with RunningJob(
+        "train",
+        tmp_path,
+        "late",
+        model_def="counting.custom_model",
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        minibatch_size=48,
+        num_workers=2,
+        num_ps=2,
+        **IMPATIENT,
+    ) as job:
+        hold_back(job, "the first start of ps-1")
+        ended = job.ended().succeeded()
+    assert ended.result["workers"] == {"starts": 2, "deaths": 0}
+    assert ended.ledger["trained_once"] == 480
+    total, counts = applied(tmp_path / "out")
+    assert (total, counts) == ([480, 480], dict.fromkeys(range(480), 1))
+
+
+def test_workers_wait_for_a_server_that_is_started_again_as_long_as_it_takes(tmp_path, numbered):
+    with RunningJob(
+        "train",
+        tmp_path,
+        "again",
+        environment={"GATES": "record-100"},
+        model_def="counting.custom_model",
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        minibatch_size=48,
+        num_ps=2,
+        **(IMPATIENT | {"relaunch_limit": 1}),
+    ) as job:
+        worker = job.at_gate("record-100")
+        job.kill("ps", 1)
+        job.open("record-100")
+        hold_back(job, "the second start of ps-1")
+        assert job.pid("worker") == worker
+        ended = job.ended().succeeded()
+    assert ended.result["workers"] == {"starts": 1, "deaths": 0}
+    total, counts = applied(tmp_path / "out")
+    assert (total, counts) == ([480, 480], dict.fromkeys(range(480), 1))
+
+
+def storage(job_folder, name, numbered, where, **fields):
+    """A job that trains zoo/storage.py, whose storage goes wrong at the places `where`."""
+    return RunningJob(
+        "train",
+        job_folder,
+        name,
+        environment={"STORAGE": where},
+        training_data=numbered[0],
+        output=job_folder / "out",
+        minibatch_size=16,
+        num_minibatches_per_task=4,
+        **({"model_def": "storage.custom_model"} | fields),
+    )
+
+
+@pytest.mark.parametrize("model_def", ["storage", "storage_batches"])
+def test_storage_that_fails_for_a_while_costs_nothing_but_time(tmp_path, numbered, model_def):
+    """1. storage fails at a record, which is told; 2. the patience ends, the task goes back whole;
+    3. the storage is back; 4. each record is trained once, and none was held against anything."""
+    with storage(
+        tmp_path,
+        "flaky",
+        numbered,
+        "oserror-100",
+        model_def=f"{model_def}.custom_model",
+        storage_patience_seconds=8,
+        relaunch_limit=0,
+    ) as job:
+        told = job.wait_status("word of the storage", lambda status: "storage" in status.waits_for)
+        assert "part-100" in told.waits_for
+        job.wait_status(
+            "the task's return", lambda status: any("goes back" in m for m in status.messages)
+        )
+        job.open("oserror-100")
+        ended = job.ended().succeeded()
+    messages = ended.result["messages"]
+    assert any("worker-0 waits for storage" in m and "part-100" in m for m in messages)
+    assert any("worker-0 goes on" in m for m in messages)
+    assert ended.result["bad_records"] == []
+    assert ended.result["workers"] == {"starts": 1, "deaths": 0}
+    assert ended.ledger["repeated"] == 0
+    total, counts = applied(tmp_path / "out")
+    assert (total, counts) == ([480, 480], dict.fromkeys(range(480), 1))
+
+
+def test_storage_that_stays_away_ends_the_job_as_something_to_be_mended(tmp_path, numbered):
+    with storage(
+        tmp_path, "away", numbered, "oserror-100", storage_patience_seconds=1, max_bad_records=9
+    ) as job:
+        ended = job.ended()
+    assert ended.code == 2, ended.out + ended.err
+    failure = ended.result["failure"]
+    assert failure["kind"] == "USER_ERROR"
+    assert "part-100" in failure["message"]
+    assert "could not be read, 3 times" in failure["message"]
+    assert ended.result["bad_records"] == []
+    assert ended.result["workers"]["deaths"] == 0
+
+
+def test_a_worker_whose_feed_stands_still_is_named_with_its_line_and_replaced(tmp_path, numbered):
+    """1. feed stops at a record; 2. the display says so; 3. the worker is named, with the user's
+    line, its stacks are in its log, and it is replaced; 4. its successor trains the rest."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "stuck",
+        environment={"GATES": "feed-200"},
+        model_def="stuck.custom_model",
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        minibatch_size=16,
+        num_minibatches_per_task=4,
+        step_timeout_seconds=15,
+    ) as job:
+        first = job.at_gate("feed-200")
+        status = job.wait_status("word of it", lambda status: "to get on with" in status.waits_for)
+        assert "worker-0 to get on with feed() of stuck.py" in status.waits_for
+        told = job.wait_status(
+            "the worker's name", lambda status: any("stuck for" in m for m in status.messages)
+        )
+        job.open("feed-200")
+        ended = job.ended().succeeded()
+    (message,) = (m for m in told.messages if "worker-0 died (it is stuck for" in m)
+    assert "--step-timeout-seconds" in message
+    assert "records 192 to 207" in message
+    assert "gates.py, line" in message
+    assert "in pass_gate: time.sleep(0.01)" in message
+    log = (job.folder.logs / "worker-0.0.log").read_text()
+    assert "All threads:" in log
+    assert "in pass_gate" in log
+    assert first not in job.left()
+    assert ended.result["workers"] == {"starts": 2, "deaths": 1}
+    total, counts = applied(tmp_path / "out")
+    assert (total, counts) == ([480, 480], dict.fromkeys(range(480), 1))

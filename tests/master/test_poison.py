@@ -15,7 +15,14 @@ from shoal.master.events import Event, RecordedJob
 from shoal.master.failures import Failure
 from shoal.master.ids import Start
 from shoal.master.instructions import FenceWorker, KillProcess, StartProcess
-from shoal.master.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed, Trained
+from shoal.master.outcomes import (
+    DataDescribed,
+    Done,
+    Heartbeat,
+    MetricsComputed,
+    StatesComputed,
+    Trained,
+)
 from shoal.master.phases import Phase
 from shoal.master.result import result_of
 from shoal.master.segments import Entry
@@ -332,3 +339,112 @@ def test_a_resumed_job_tries_everything_again():
     assert job.flow.work.failures.bad.limit == 4
     assert job.flow.work.ledger.failed == 0
     job.flow.work.board.check()
+
+
+def storage_failure(task):
+    message = "s3://bucket/part-3: cannot be read: timed out"
+    return Failure(pb.STORAGE, message, span=task.span)
+
+
+def test_storage_that_fails_is_held_against_no_record_and_goes_back_whole():
+    """1. storage fails twice at a task, the second time after 5 were trained; 2. it is back."""
+    job = RecordedJob(config(max_bad_records=3, minibatch_size=5), lambda event: None)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    first = take(job, w(0))
+    job.task_reported(w(0), 0, first.id, storage_failure(first), 0, 2.0)
+    again = take(job, w(0))
+    assert (again.span, again.failures, again.crashes) == (first.span, 0, 0)
+    failure = storage_failure(again)
+    job.task_reported(w(0), 0, again.id, failure, 1, 3.0, Trained(5, 5))
+    rest = take(job, w(0))
+    assert (rest.span, rest.waited) == (Span("t", 5, first.span.end), 1)
+    assert not rest.suspect
+    job.task_reported(w(0), 0, rest.id, Done(), 4, 4.0)
+    while not job.ended:
+        finish_next(job, w(0), Done())
+        confirm(job, 5.0)
+    assert job.flow.phase == Phase.SUCCEEDED
+    assert not job.flow.work.failures.bad.given_up
+    assert job.flow.work.ledger.trained_once == 20
+
+
+def test_storage_that_never_gives_a_range_ends_the_job_with_its_name():
+    job = RecordedJob(config(), lambda event: None)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    for _ in range(3):
+        assert not job.ended
+        task = take(job, w(0))
+        job.task_reported(w(0), 0, task.id, storage_failure(task), 0, 2.0)
+    assert job.flow.phase == Phase.FAILED
+    assert job.flow.failure.kind == pb.USER_ERROR
+    assert "could not be read, 3 times: s3://bucket/part-3" in job.flow.failure.message
+    assert job.members.workers[w(0)].deaths == 0
+
+
+def test_storage_that_fails_before_the_data_is_known_ends_the_job_and_later_costs_a_start():
+    failure = Failure(pb.STORAGE, "s3://bucket/part-3: cannot be read: timed out")
+    early = RecordedJob(config(), lambda event: None)
+    register(early)
+    early.process_failed(Start(w(0), 0), failure, 1.0)
+    assert early.flow.failure.kind == pb.USER_ERROR
+    late = RecordedJob(config(relaunch_limit=0), lambda event: None)
+    register(late, DataDescribed(training=(Source("t", 20),)))
+    late.process_failed(Start(w(0), 0), failure, 1.0)
+    late.take_instructions()
+    late.process_exited(exited(w(0)), 2.0)
+    late.fenced(w(0), 0, [None], 3.0)
+    assert StartProcess(Start(w(0), 1)) in late.take_instructions()
+    assert late.flow.failure is None
+
+
+def test_a_worker_that_waits_for_storage_is_named_once_and_when_it_goes_on():
+    job = RecordedJob(config(), lambda event: None)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    for _ in range(3):
+        job.worker_waits(w(0), 0, "storage: part-3: timed out", 2.0)
+    assert status_message(job, 3.0).waits_for == "storage: part-3: timed out (worker-0)"
+    job.worker_waits(w(0), 0, "", 4.0)
+    said = [text for text in job.record.messages if "storage" in text]
+    assert [text.partition("worker-0 ")[2] for text in said] == [
+        "waits for storage: part-3: timed out",
+        "goes on; it has waited for storage: part-3: timed out",
+    ]
+    assert "storage" not in status_message(job, 5.0).waits_for
+
+
+def stuck(task):
+    message = f"it is stuck for 700 s (--step-timeout-seconds): feed() of m.py of {task.span}"
+    return Failure(pb.INTERNAL, message, "the stacks", Span("t", 4, 8), error=message)
+
+
+def test_a_range_at_which_workers_stand_still_is_at_fault():
+    """Three workers in a row report that they are stuck there; nobody's limit of starts is met."""
+    job = RecordedJob(config(relaunch_limit=1, minibatch_size=4), lambda event: None)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    for incarnation in range(3):
+        assert not job.ended
+        now = 100.0 * (incarnation + 1)
+        task = take(job, w(0), incarnation, now=now)
+        job.process_failed(Start(w(0), incarnation), stuck(task), now + 1.0)
+        assert KillProcess(Start(w(0), incarnation)) in job.take_instructions()
+        job.process_exited(exited(w(0), incarnation), now + 2.0)
+        job.fenced(w(0), incarnation, [None], now + 3.0)
+    assert job.flow.phase == Phase.FAILED
+    assert "ended the process of a worker 3 times" in job.flow.failure.message
+    assert "stuck for 700 s" in job.flow.failure.message
+    assert any("worker-0 died (it is stuck for 700 s" in text for text in job.record.messages)
+
+
+def test_the_limit_of_a_step_grows_with_the_longest_that_was_seen_and_slow_ones_are_told():
+    job = RecordedJob(config(step_timeout_seconds=60.0), lambda event: None)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    task = take(job, w(0))
+    job.heartbeat(w(0), 0, Heartbeat(task.id, 1, 1, 0.5, 1, longest_seconds=2.0), 2.0)
+    assert job.members.step_limit == 60.0
+    job.heartbeat(w(0), 0, Heartbeat(task.id, busy_seconds=5.0, busy_with="the step"), 3.0)
+    assert not status_message(job, 3.0).waits_for
+    job.heartbeat(w(0), 0, Heartbeat(task.id, busy_seconds=7.0, busy_with="the step"), 4.0)
+    assert status_message(job, 4.0).waits_for == "worker-0 to get on with the step"
+    job.heartbeat(w(0), 0, Heartbeat(task.id, longest_seconds=25.0), 5.0)
+    assert job.members.step_limit == 75.0
+    assert not status_message(job, 5.0).waits_for

@@ -115,3 +115,23 @@ def test_a_users_error_at_a_workers_start_ends_the_job_with_its_message():
     job = begun()
     job.process_failed(Start(w(0), 0), Failure.of_user("model.py has no loss"), 1.0)
     assert job.flow.failure == Failure.of_user("model.py has no loss")
+
+
+def test_workers_that_do_not_reach_a_server_are_replaced_without_limit():
+    job = begun(TRAINING, num_workers=1, relaunch_limit=0)
+    away = Failure(pb.SERVER_AWAY, "parameter server 0 has been out of reach for 9 s")
+    for incarnation in range(5):
+        now = 10.0 * incarnation
+        task = take(job, w(0), incarnation, now=now)
+        job.task_reported(w(0), incarnation, task.id, away, 0, now + 1.0)
+        job.process_exited(exited(w(0), incarnation), now + 2.0)
+        job.fenced(w(0), incarnation, [None], now + 3.0)
+        assert StartProcess(Start(w(0), incarnation + 1)) in job.take_instructions()
+    # At its start, too, when it holds no task.
+    job.task_wanted(w(0), 5, 60.0)
+    job.process_failed(Start(w(0), 5), away, 61.0)
+    job.fenced(w(0), 5, [None], 62.0)
+    job.process_exited(exited(w(0), 5), 63.0)
+    assert StartProcess(Start(w(0), 6)) in job.take_instructions()
+    assert job.flow.failure is None
+    assert any("has been out of reach" in text for text in job.record.messages)

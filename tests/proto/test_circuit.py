@@ -223,7 +223,7 @@ def test_the_patience_is_bounded_and_the_error_names_server_and_flag(server, cir
     server.stop()
     with pytest.raises(ServerAwayError) as caught:
         one.call(methods.PULL, b"")
-    assert "parameter server 3 has been away for" in str(caught.value)
+    assert "parameter server 3 has been out of reach for" in str(caught.value)
     assert "--server-patience-seconds (0.3)" in str(caught.value)
 
 
@@ -409,3 +409,43 @@ def test_closing_ends_the_waiting_for_a_server(server, circuit):
     for thread in threads:
         thread.join(60)
     assert reasons == ["closed"] * 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [WireError(pb.NOT_READY, "ps-3 starts"), PeerUnavailableError("master", "GetRouting", "away")],
+)
+def test_a_server_that_is_being_started_is_waited_for_beyond_the_patience(server, circuit, error):
+    """1. the server ends; 2. where it is now is not known, many times; 3. it starts elsewhere."""
+    server.start()
+    asked = []
+
+    def locate():
+        asked.append(1)
+        if len(asked) < 6:  # pauses between them: half a second and more
+            raise error
+        if len(asked) == 6:
+            server.start()
+        return server.address
+
+    one = circuit(server, locate=locate, patience=0.1)
+    server.stop()
+    assert one.call(methods.PULL, b"x") == b"answer to x"
+    assert len(asked) >= 6
+
+
+def test_a_server_that_says_it_is_not_ready_is_waited_for_beyond_the_patience(server, circuit):
+    calls = []
+
+    def starting(frame):
+        calls.append(frame)
+        if len(calls) < 7:
+            raise WireError(pb.NOT_READY, "restoring")
+        return frame
+
+    server.handler = starting
+    server.start()
+    one = circuit(server, patience=0.1)
+    assert one.call(methods.PULL, b"x") == b"x"
+    assert len(calls) == 7
+    assert not one.away

@@ -252,3 +252,21 @@ def test_calls_with_threads_of_their_own_are_answered_while_all_others_wait(serv
     future = connection.start(methods.APPEND_LOG, b"y", label=label)
     connection.finish(methods.APPEND_LOG, b"y", future, label=label)
     assert [connection.result(methods.PUSH, each) for each in answers] == [b"x"] * 8
+
+
+def test_a_peer_that_is_not_ready_is_waited_for_beyond_the_patience_where_that_is_asked(
+    serve, connect
+):
+    calls = []
+
+    def starting(frame):
+        calls.append(frame)
+        if len(calls) < 7:  # pauses between them: more than a second
+            raise WireError(pb.NOT_READY, "not all servers have started")
+        return frame
+
+    address = serve({methods.PULL: starting})
+    assert connect(address, patience=0.1, until_ready=True).call(methods.PULL, b"x") == b"x"
+    calls.clear()
+    with pytest.raises(WireError, match="not all servers have started"):
+        connect(address, patience=0.1).call(methods.PULL, b"x")

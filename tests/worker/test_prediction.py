@@ -15,6 +15,7 @@ from shoal.worker.pipeline import PREDICTION, Pipeline
 from shoal.worker.prediction import PredictedRecords, PredictionWriter
 from shoal.worker.prediction_output import begin_output, finish_output
 from tests.worker.conftest import MODULE
+from tests.worker.test_storage_patience import patience
 
 PROCESSOR = """
 class PredictionOutputsProcessor:
@@ -49,7 +50,7 @@ def writer(write_module, output):
     def make(more="", *, in_order=False):
         module = load_module(write_module(MODULE + more), "model.custom_model")
         begin_output(config(output, in_order))
-        return PredictionWriter(config(output, in_order), module, 5)
+        return PredictionWriter(config(output, in_order), module, 5, patience())
 
     return make
 
@@ -109,7 +110,7 @@ def test_the_folder_is_in_the_inputs_order_and_complete_when_all_is_there(
 def test_earlier_predictions_stay_until_all_of_the_new_ones_are_there(writer, output):
     def write(value):
         begin_output(given)
-        PredictionWriter(given, made._module, 5).write(
+        PredictionWriter(given, made._module, 5, patience()).write(
             pb.Range(source="s", start=0, end=1), 0, [tf.constant([value])]
         )
 

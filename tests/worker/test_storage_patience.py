@@ -1,0 +1,170 @@
+"""Storage that fails or hangs: tried again, no record lost or repeated, and given up late."""
+
+import io
+
+import fsspec
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from shoal.data.opening import open_reader
+from shoal.data.storage import reporting
+from shoal.errors import UnreadableError, UserCodeError, UserError
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker import storage_patience
+from shoal.worker.heartbeat import Progress
+from shoal.worker.loop import failure_of
+from shoal.worker.pipeline import TRAINING, Pipeline
+from shoal.worker.storage_patience import StorageAwayError, StoragePatience
+from tests.worker.conftest import MODULE
+
+COUNT = 4000
+FILES: dict[str, bytes] = {}
+
+
+class FlakyFile(io.BytesIO):
+    """A file of which four reads of forty fail, one after the other, as the network may."""
+
+    reads = 0
+
+    def read(self, size=-1):
+        FlakyFile.reads += 1
+        if FlakyFile.reads % 40 < 4:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        return super().read(size)
+
+
+class Flaky(fsspec.AbstractFileSystem):
+    protocol = "flaky"
+    cachable = False
+
+    def isfile(self, path):
+        return path in FILES
+
+    def ukey(self, path):
+        return str(len(FILES[path]))
+
+    def _open(self, path, *args, **kwargs):
+        return FlakyFile(FILES[path])
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(storage_patience, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(storage_patience, "LONGEST_PAUSE_SECONDS", 0.01)
+
+
+def patience(seconds=60.0, *, known=True, progress=None):
+    return StoragePatience(seconds, progress or Progress(), known=known)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_every_record_comes_once_however_often_reading_fails(quick, module, ending):
+    table = pa.table({"x": list(range(COUNT)), "y": [2 * i for i in range(COUNT)]})
+    sink = io.BytesIO()
+    if ending == "csv":
+        pacsv.write_csv(table, sink)
+    elif ending == "parquet":
+        pq.write_table(table, sink, row_group_size=500)
+    else:
+        sink.write(b"".join(b'{"x": %d, "y": %d}\n' % (i, 2 * i) for i in range(COUNT)))
+    path = f"data.{ending}"
+    FILES[path] = sink.getvalue()
+    fsspec.register_implementation("flaky", Flaky, clobber=True)
+    waiting = patience()
+    reader = waiting.call(lambda: open_reader(f"flaky://{path}", "--training-data"))
+    FlakyFile.reads = 0
+    loaded = module(MODULE)
+    made = waiting.call(
+        lambda: Pipeline(reader, loaded, TRAINING, "--training-data", 64, patience=waiting),
+        reader.reopen,
+    )
+    (source,) = waiting.call(reader.sources, reader.reopen)
+    assert source.records == COUNT
+    seen = []
+    for start in range(0, COUNT, 1000):
+        records = pb.Range(source=source.name, start=start, end=start + 1000)
+        for batch in made.batches(records):
+            seen += [int(value) for value in batch.features.numpy()[:, 0]]
+    assert seen == list(range(COUNT))
+    assert FlakyFile.reads > 4
+
+
+def test_a_damaged_file_is_no_trouble_of_the_storage(tmp_path):
+    path = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"x": list(range(100))}), path)
+    content = bytearray(path.read_bytes())
+    content[4:60] = bytes(56)
+    path.write_bytes(content)
+    reader = open_reader(str(path), "--training-data")
+    with pytest.raises(UserError, match="the file is damaged") as caught:
+        list(reader.read(str(path), 0, 100))
+    assert not isinstance(caught.value, UnreadableError)
+
+
+@pytest.mark.parametrize(
+    ("error", "mistake"),
+    [
+        (FileNotFoundError(2, "No such file"), True),
+        (PermissionError(13, "Permission denied"), True),
+        (OSError(5, "Input/output error"), False),
+        (TimeoutError("no answer"), False),
+    ],
+)
+def test_what_may_be_a_mistake_is_told_at_once_only_before_the_data_is_known(quick, error, mistake):
+    def read():
+        with reporting("data.csv"):
+            if failures:
+                raise failures.pop()
+        return "read"
+
+    failures = [error, error]
+    assert patience(known=True).call(read) == "read"
+    failures = [error, error]
+    if not mistake:
+        assert patience(known=False).call(read) == "read"
+        return
+    with pytest.raises(UnreadableError, match=r"data\.csv"):
+        patience(known=False).call(read)
+    assert len(failures) == 1
+
+
+def test_the_patience_ends_and_the_failure_is_the_storages(quick):
+    progress = Progress()
+    again = []
+
+    def read():
+        raise OSError(5, "Input/output error", "s3://bucket/part-3")
+
+    with pytest.raises(StorageAwayError, match=r"part-3.*--storage-patience-seconds") as caught:
+        patience(0.05, progress=progress).call(read, lambda: again.append(1))
+    assert again
+    assert failure_of(caught.value).kind == pb.STORAGE
+    assert not progress.take(0, 0).waits_for
+
+
+def test_the_wait_is_told_while_it_lasts_and_ends_with_the_task(quick, monkeypatch):
+    monkeypatch.setattr(storage_patience, "TOLD_SECONDS", 0.0)
+    progress = Progress()
+    told = []
+
+    def read():
+        told.append(progress.take(0, 0).waits_for)
+        if len(told) == 3:
+            progress.stopped.set()
+        raise OSError(5, "Input/output error", "part-3")
+
+    with pytest.raises(StorageAwayError):
+        patience(progress=progress).call(read)
+    assert told[0] == ""
+    assert "storage: OSError: [Errno 5] Input/output error: 'part-3'" in told[1:]
+    assert not progress.take(0, 0).waits_for
+
+
+def test_errors_of_the_users_code_are_not_the_storages(quick):
+    def fail():
+        raise UserCodeError("feed() raised ValueError: no", "")
+
+    with pytest.raises(UserCodeError):
+        patience().call(fail)

@@ -1,0 +1,165 @@
+"""Threads that stand still: found, named with the user's line, and reported to the master once."""
+
+import threading
+import time
+
+import pytest
+
+from shoal.proto import methods, serving
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.watch import Watch, stacks
+
+RECORDS = pb.Range(source="data.csv", start=16, end=32)
+
+
+@pytest.fixture
+def standing():
+    """Have threads stand still in bodies of a watch, until the test ends."""
+    go_on, threads = threading.Event(), []
+
+    def stand(watch, *arguments, **options):
+        there = threading.Event()
+
+        def run():
+            with watch.doing(*arguments, **options):
+                there.set()
+                go_on.wait()
+
+        threads.append(threading.Thread(target=run, name="standing"))
+        threads[-1].start()
+        assert there.wait(60)
+
+    yield stand
+    go_on.set()
+    for thread in threads:
+        thread.join()
+
+
+def wait_stuck(watch, limit):
+    while (found := watch.stuck(limit)) is None:
+        time.sleep(0.005)
+    return found
+
+
+def test_what_has_ended_is_not_stuck_and_is_known_as_the_longest():
+    watch = Watch()
+    with watch.doing("feed", RECORDS):
+        time.sleep(0.01)
+    assert watch.oldest() is None
+    assert watch.stuck(0.0) is None
+    assert watch.longest >= 0.01
+
+
+def test_a_thread_that_stands_still_is_named_with_its_records(standing):
+    watch = Watch()
+    standing(watch, "feed", RECORDS)
+    seconds, entry = wait_stuck(watch, 0.01)
+    assert seconds > 0.03  # three times the limit: it is the first of its kind
+    assert str(entry) == "feed of records 16 to 31 of data.csv"
+    assert watch.stuck(3600.0) is None
+
+
+def test_time_that_is_excused_does_not_count(standing):
+    watch = Watch()
+    standing(watch, "the pull")
+    wait_stuck(watch, 0.01)
+    watch.excuse()
+    assert watch.oldest()[0] < 3600.0
+    assert watch.stuck(3600.0) is None
+
+
+def test_a_read_of_storage_is_named_before_what_waits_for_it(standing):
+    watch = Watch()
+    standing(watch, "feed", RECORDS)
+    standing(watch, "reading", RECORDS, storage=True)
+    _, entry = wait_stuck(watch, 0.01)
+    while not entry.storage:  # it has begun a little later
+        _, entry = wait_stuck(watch, 0.01)
+    assert entry.what == "reading"
+
+
+def test_stacks_have_the_users_calls_in_short(standing):
+    standing(Watch(), "feed")
+    whole, short = stacks()
+    assert "thread standing:" in whole
+    assert "in run: go_on.wait()" in short
+    assert "test_watch.py, line" in short
+
+
+@pytest.fixture
+def master(connect):
+    """A master over real gRPC that allows `limit` seconds and keeps what is reported."""
+
+    class Master:
+        def __init__(self):
+            self.beats, self.failures = [], []
+            handlers = {methods.HEARTBEAT: self._beat, methods.REPORT_FAILURE: self._failed}
+            self._server, port = serving.serve(handlers, "127.0.0.1:0", 4)
+            self.connection = connect(f"127.0.0.1:{port}")
+
+        def _beat(self, request):
+            self.beats.append(request)
+            return pb.HeartbeatReply(step_limit_seconds=0.01)
+
+        def _failed(self, request):
+            self.failures.append(request)
+            return pb.ReportFailureReply()
+
+        def stop(self):
+            self._server.stop(None).wait()
+
+    made = Master()
+    yield made
+    made.stop()
+
+
+def beating(master, progress):
+    return Heartbeat(master.connection, progress, 3, 1, 60.0)
+
+
+def test_a_stuck_thread_is_reported_once_with_its_records_and_stacks(master, standing):
+    progress = Progress()
+    heartbeat = beating(master, progress)
+    heartbeat.beat()
+    assert not master.failures
+    standing(progress.watch, "feed", RECORDS)
+    wait_stuck(progress.watch, 0.01)
+    for _ in range(3):
+        heartbeat.beat()
+    (report,) = master.failures
+    assert (report.role, report.index, report.incarnation) == ("worker", 3, 1)
+    assert report.failure.kind == pb.INTERNAL
+    assert report.failure.range == RECORDS
+    assert "it is stuck for" in report.failure.message
+    assert "feed of records 16 to 31 of data.csv" in report.failure.message
+    assert "go_on.wait()" in report.failure.message
+    assert "thread standing:" in report.failure.traceback
+    assert master.beats[-1].busy_with == "feed of records 16 to 31 of data.csv"
+    assert master.beats[-1].busy_seconds > 0.01
+
+
+def test_a_read_that_hangs_is_the_storages_and_no_records(master, standing):
+    progress = Progress()
+    standing(progress.watch, "reading", RECORDS, storage=True)
+    wait_stuck(progress.watch, 0.01)
+    beating(master, progress).beat()
+    (report,) = master.failures
+    assert report.failure.kind == pb.STORAGE
+    assert not report.failure.HasField("range")
+
+
+@pytest.mark.parametrize("excuse", ["storage", "server"])
+def test_who_waits_for_storage_or_a_server_is_not_stuck(master, standing, excuse):
+    progress = Progress()
+    standing(progress.watch, "the pull", RECORDS)
+    wait_stuck(progress.watch, 0.01)
+    heartbeat = beating(master, progress)
+    if excuse == "storage":
+        progress.waits_for("storage: part-3: timed out")
+    else:
+        heartbeat.excused = lambda: True
+    before = progress.watch.oldest()[0]
+    heartbeat.beat()
+    assert progress.watch.oldest()[0] < before + 3600.0
+    assert master.beats[0].busy_seconds < before
