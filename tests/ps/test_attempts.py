@@ -17,7 +17,7 @@ from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.config import JobConfig
 from shoal.master.ids import ServerId
-from shoal.master.servers import ServerConnections
+from shoal.master.servers import Place, ServerConnections
 from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
@@ -64,7 +64,7 @@ def job(request):
         Shares(i, lambda i=i: group.models[i], Ownership(i, group.routing), group.pushes[i])
         for i in range(2)
     ]
-    servers, addresses, masters = [], {}, []
+    servers, places, masters = [], {}, []
     for index, each in enumerate(shares):
         handlers = {
             methods.BEGIN_CHECKPOINT: each.begin,
@@ -73,12 +73,12 @@ def job(request):
         }
         server, port = serving.serve(handlers, "127.0.0.1:0", 4)
         servers.append(server)
-        addresses[ServerId(index)] = f"127.0.0.1:{port}"
+        places[ServerId(index)] = Place(f"127.0.0.1:{port}", 0)
 
     def take(root, ledger=dict, token="token"):
         config = JobConfig("m.m", training_data="t", checkpoint_dir=str(root), token=token)
         masters.append(ServerConnections(""))
-        return CheckpointTaker(config, masters[-1]).take(addresses, ledger)
+        return CheckpointTaker(config, masters[-1]).take(places, ledger)
 
     yield group, take
     for each in masters:
