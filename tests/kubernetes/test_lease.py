@@ -5,14 +5,15 @@ import shutil
 
 from tests.jobs.conftest import movielens as movielens
 from tests.kubernetes.conftest import kubectl
-from tests.kubernetes.jobs import Watched, kill, until
+from tests.kubernetes.jobs import Watched, held_job, kill, until
 
 NAME = "leased"
 
 
 def test_the_next_master_takes_the_lease(shoal, movielens, namespace):
     shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
-    done = shoal("train", *shoal.movielens(NAME, job_dir="/work/job"), "--detach")
+    flags, _ = held_job(shoal, NAME)
+    done = shoal("train", *flags, "--detach")
     assert done.returncode == 0, done.stderr
     job = Watched(NAME, namespace)
 
