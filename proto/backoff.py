@@ -11,11 +11,14 @@ _DOUBLINGS = 16
 """More would change nothing, and 1,024 of them do not fit a float."""
 
 
-def backoff_seconds(attempt: int) -> float:
+def backoff_seconds(
+    attempt: int, first: float = BACKOFF_FIRST, limit: float = BACKOFF_LIMIT
+) -> float:
     """Seconds to wait before attempt number `attempt` (from 1), with jitter.
 
+    first, limit: of the pauses, in seconds, without the jitter.
     Exponential, so that many callers do not return to a struggling peer at once
     (M. Brooker, "Exponential Backoff And Jitter", 2015).
     """
-    pause: float = min(BACKOFF_LIMIT, BACKOFF_FIRST * 2 ** min(attempt - 1, _DOUBLINGS))
+    pause: float = min(limit, first * 2 ** min(attempt - 1, _DOUBLINGS))
     return random.uniform(0.5, 1.0) * pause

@@ -7,12 +7,12 @@ What then becomes of the task is the master's to say.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from shoal.errors import NOT_THERE, UnreadableError, UserCodeError, UserError, without_secrets
+from shoal.proto.backoff import backoff_seconds
 from shoal.worker.heartbeat import Progress
 
 Result = TypeVar("Result")
@@ -91,7 +91,8 @@ class StoragePatience:
         self._tries += 1
         if waited >= TOLD_SECONDS:
             self._progress.waits_for(f"storage: {trouble}")
-        self._pause(_pause(self._tries), trouble, now)
+        pause = backoff_seconds(self._tries, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._pause(pause, trouble, now)
 
     def _pause(self, seconds: float, trouble: UnreadableError, began: float) -> None:
         assert self._since is not None
@@ -126,10 +127,3 @@ def _trouble(error: BaseException) -> UnreadableError | None:
         return None
     made.__cause__ = error
     return made
-
-
-def _pause(tries: int) -> float:
-    """Seconds before the next try, with jitter: growing, so that storage is not besieged."""
-    # More doublings than this would only overflow.
-    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
-    return random.uniform(0.5, 1.0) * longest
