@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.master.api_server import JsonAnswers
+
 ENDS = """
 import sys
 from kubernetes import client
@@ -35,32 +37,21 @@ class Cluster:
 def cluster():
     made = Cluster()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonAnswers, BaseHTTPRequestHandler):
         def do_GET(self):
             status = {"name": "master", "restartCount": made.restarts, "ready": True}
             status |= {"image": "i", "imageID": "i"}
             pod = {"metadata": {"name": "pod"}, "status": {"containerStatuses": [status]}}
-            self._answer(200, {"metadata": {}, "items": [pod]})
+            self.answer(200, {"metadata": {}, "items": [pod]})
 
         def do_PATCH(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             made.patched.append((self.path.rpartition("/")[2], body.get("spec")))
             if made.refuses:
-                self._answer(403, {"message": "you may not"})
+                self.answer(403, {"message": "you may not"})
             else:
                 began = {"startTime": "2026-01-01T00:00:00Z"}
-                self._answer(200, {"metadata": {"name": "x"}, "status": began})
-
-        def _answer(self, code, content):
-            body = json.dumps(content).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
+                self.answer(200, {"metadata": {"name": "x"}, "status": began})
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

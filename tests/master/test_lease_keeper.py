@@ -16,6 +16,7 @@ from shoal.errors import UserError
 from shoal.master import job_lease, lease_keeper
 from shoal.master.job_lease import Seen
 from shoal.master.lease_keeper import LeaseApi, LeaseKeeper, is_free
+from tests.master.api_server import JsonAnswers
 
 SECONDS = 60
 
@@ -48,15 +49,7 @@ class Server(ThreadingHTTPServer):
             assert self.changed.wait_for(lambda: condition(self.lease), SECONDS)
 
 
-class Handler(BaseHTTPRequestHandler):
-    def answer(self, code, content):
-        body = json.dumps(content).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
+class Handler(JsonAnswers, BaseHTTPRequestHandler):
     def handle_verb(self, verb):
         server = self.server
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
@@ -85,9 +78,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self):
         self.handle_verb("update")
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture
