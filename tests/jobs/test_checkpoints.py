@@ -43,14 +43,15 @@ def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_p
         **SERIAL,
     ) as job:
         job.at_gate("step-20")
-        # Pushes stand still at 19, of which the master hears within a second.
         job.wait_status("a checkpoint", lambda _: newest_good(root)[0] is not None)
         early, refused = newest_good(root)
         assert refused == []
         total, counts = counted(early)
-        # Both servers have had the same pushes of the only worker.
-        assert total[0] == total[1] == 10 * early.version == sum(counts.values())
-        assert early.shares[0]["pushes"][0]["sequence"] == early.version
+        # Taken between the parts of a push, a share has one push more than the other.
+        pushed = [share["pushes"][0]["sequence"] for share in early.shares]
+        assert total == [10 * sequence for sequence in pushed]
+        assert 5 <= min(pushed) <= max(pushed) == early.version <= min(pushed) + 1
+        assert 10 * min(pushed) <= sum(counts.values()) <= 10 * max(pushed)
         job.open("step-20")
         ended = job.ended().succeeded()
     found = numbers(root)
