@@ -54,6 +54,7 @@ from shoal.chaos.run import Outcome, counted, run_disturbed
 from shoal.cli_chaos import lines_of
 from shoal.config import JobConfig
 from shoal.display import LineDisplay
+from shoal.job_folder import JobFolder
 from shoal.proto.faults import POINTS
 
 ROOT = Path(__file__).parents[1]
@@ -64,10 +65,40 @@ KINDS = {"kill": 8, "point": 3, PAUSE: 2, CUT: 2, FILL: 1, JOB: 3}
 FEED, RESTORE, CALLS = "feed", "restore", "calls"
 """What hangs: a worker's `feed`, a server that restores, all calls of a server or the master."""
 
-PATIENCE = {STORAGE: 3, FEED: 2, RESTORE: 2, CALLS: 2, HALF_SENT: 2, NO_ROOM: 2}
-"""What is slow, fails for a while or is not there yet, and is no failure -> how often."""
+STUCK = "stuck"
+"""A worker's `feed` or step never goes on: it is to be found, named and replaced."""
 
-POINTS_OF = {FEED: ("feeding",), RESTORE: ("server-started", "restoring", "log-replaying")}
+LONG_STORAGE, LONG_NO_ROOM = "long-storage", "long-no-room"
+"""As STORAGE and NO_ROOM, for longer than most limits of time."""
+
+LONG_SECONDS = {LONG_STORAGE: 60.0, LONG_NO_ROOM: 600.0}
+
+PATIENCE: dict[str, float] = {
+    STORAGE: 3,
+    FEED: 2,
+    RESTORE: 2,
+    CALLS: 2,
+    HALF_SENT: 2,
+    NO_ROOM: 2,
+    STUCK: 2,
+    LONG_STORAGE: 0.5,
+    LONG_NO_ROOM: 0.25,
+}
+"""What is slow, fails, stands still or is not there yet, and costs time only -> how often."""
+
+STUCK_PER_JOB = 2
+"""A third one at the same records would be held against these, as it should."""
+
+STEP_TIMEOUT_SECONDS = 15.0
+
+NAMED = "it is stuck for "
+"""How the cause of death begins of a worker that was found to be stuck."""
+
+POINTS_OF = {
+    FEED: ("feeding",),
+    STUCK: ("feeding", "computing"),
+    RESTORE: ("server-started", "restoring", "log-replaying"),
+}
 
 ELSEWHERE = ("batch-evaluated", "metrics-computed", "batch-predicted", "rows-assigned")
 """Points that these jobs never come to."""
@@ -98,23 +129,29 @@ def configuration(seed: int, jobs: Path) -> JobConfig:
         "pipeline_depth": draw.choice((0, 2, 2)),
         "checkpoint_steps": draw.choice((0, 50, 150)),
         "relaunch_limit": 1000,
+        "step_timeout_seconds": STEP_TIMEOUT_SECONDS,
     }
     return JobConfig(command="train", **(values | draw.choice(DURABILITIES))).resolved()
 
 
 def faults_of(
-    seed: int, count: int, config: JobConfig, kinds: Mapping[str, int] = KINDS | PATIENCE
+    seed: int, count: int, config: JobConfig, kinds: Mapping[str, float] = KINDS | PATIENCE
 ) -> list[Fault]:
     """What is done to the job of a seed; some of it at the same moment as the one before.
 
-    A server that is to restore slowly is killed, too: these are two faults for one.
+    A server that is to restore slowly is killed, too: these are two faults for one. Beyond
+    STUCK_PER_JOB, what would be STUCK hangs for a while.
     """
     draw = random.Random(f"faults {seed}")
     faults: list[Fault] = []
+    stuck = 0
     for moment in sorted(draw.uniform(FIRST, LAST) for _ in range(count)):
         together = faults and faults[-1].when.fraction is not None and draw.random() < TOGETHER
         when = faults[-1].when if together else When(fraction=moment)
         (kind,) = draw.choices(list(kinds), list(kinds.values()))
+        stuck += kind == STUCK
+        if kind == STUCK and stuck > STUCK_PER_JOB:
+            kind = FEED
         fault = _fault(draw, kind, dataclasses.replace(when, point=""), config)
         faults.append(fault)
         if kind == RESTORE:
@@ -159,18 +196,19 @@ def _slow(draw: random.Random, kind: str, when: When, config: JobConfig) -> Faul
     """A fault of PATIENCE."""
     worker = Party("worker", draw.randrange(config.num_workers))
     server = Party("ps", draw.randrange(config.num_ps))
-    seconds = round(draw.uniform(0.5, 4.0), 1)
-    if kind == STORAGE:
+    seconds = LONG_SECONDS.get(kind, round(draw.uniform(0.5, 4.0), 1))
+    if kind in (STORAGE, LONG_STORAGE):
         what, how = draw.choice((DATA, CHECKPOINTS)), draw.choice((FAIL, HANG))
         return Fault(STORAGE, (Party(what),), when, seconds, how=how, every=draw.randint(1, 4))
     if kind == HALF_SENT:
         return Fault(HALF_SENT, (server,), when, seconds)
-    if kind == NO_ROOM:
+    if kind in (NO_ROOM, LONG_NO_ROOM):
         return Fault(NO_ROOM, (draw.choice((worker, server)),), when, seconds)
     if kind == CALLS:
         return Fault(HANG, (draw.choice((server, server, Party("master"))),), when, seconds)
     when = dataclasses.replace(when, point=draw.choice(POINTS_OF[kind]))
-    return Fault(HANG, (worker if kind == FEED else server,), when, seconds)
+    seconds = math.inf if kind == STUCK else seconds
+    return Fault(HANG, (server if kind == RESTORE else worker,), when, seconds)
 
 
 def problems_of(outcome: Outcome, config: JobConfig) -> list[str]:
@@ -179,11 +217,41 @@ def problems_of(outcome: Outcome, config: JobConfig) -> list[str]:
     comparison = outcome.comparison
     if outcome.state == "succeeded":
         late = tuple(f"{deed.fault}@{deed.fault.when} did not" for deed in outcome.not_done)
-        return [each for each in outcome.problems if not each.startswith(late or "-")]
+        found = [each for each in outcome.problems if not each.startswith(late or "-")]
+        return [*found, *unnamed(outcome, config)]
     if outcome.state == "degraded" and comparison is not None and comparison.lost:
         # It says so itself, and its audit is unclean for that.
         return ["the rows are not as the audit says"] * comparison.differs
     return [f"the job has {outcome.state}: {outcome.failure}", *outcome.problems]
+
+
+def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
+    """What is wrong with the ends of the workers that were stuck.
+
+    Each needs a death of its own: with its stacks in its log where it was named, or by something
+    else that was done to the worker or the job.
+    """
+    problems = []
+    deaths = outcome.audit.get("deaths", ())
+    logs = JobFolder(Path(config.job_dir)).logs
+    for worker in (Party("worker", index) for index in range(config.num_workers)):
+        causes = [death["cause"] for death in deaths if death["who"] in (worker.process, JOB)]
+        stuck = sum(
+            deed.at is not None
+            and deed.fault.seconds == math.inf
+            and deed.fault.parties == (worker,)
+            for deed in outcome.deeds
+        )
+        named = sum(cause.startswith(NAMED) for cause in causes)
+        texts = [path.read_text(errors="replace") for path in logs.glob(f"{worker.process}.*")]
+        stacks = sum("All threads:" in text for text in texts)
+        if stuck > len(causes):
+            problems.append(f"{worker} was stuck {stuck} times and has died {len(causes)} times")
+        if named > stacks:
+            problems.append(
+                f"{worker} was named as stuck {named} times, {stacks} times with stacks"
+            )
+    return problems
 
 
 def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> dict[str, Any]:
@@ -196,6 +264,7 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
     found = outcome.comparison
     shown = ("num_ps", "num_workers", "durability", "log_place", "on_loss", "checkpoint_steps")
     shown += ("pipeline_depth", "num_minibatches_per_task")
+    causes = [death["cause"] for death in outcome.audit.get("deaths", ())]
     return {
         "seed": seed,
         "job": {name: getattr(config, name, None) for name in shown},
@@ -210,6 +279,7 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
         "lost": found.lost if found else None,
         "repeated": found.repeated if found else None,
         "exact": bool(found and not found.doubts and not found.differs),
+        "named_stuck": [cause for cause in causes if cause.startswith(NAMED)],
         "updates": outcome.audit.get("updates"),
         "recovered": recovered(outcome),
         "seconds": round(seconds, 1),
@@ -219,6 +289,10 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
 
 def kind_of(fault: Fault) -> str:
     """The kind of a fault that was done, in words."""
+    if fault.seconds == math.inf:
+        return f"stuck at {fault.when.point}"
+    if fault.seconds in LONG_SECONDS.values():
+        return f"{fault.kind} {fault.parties[0].role} for {fault.seconds:g} s"
     if fault.kind == HANG:
         return f"hang of {fault.when.point or 'calls'}"
     return f"{fault.kind} {fault.parties[0]} {fault.how}" if fault.kind == STORAGE else fault.kind
@@ -257,12 +331,13 @@ def table_of(entries: list[dict[str, Any]]) -> Table:
         f"every row exact in {sum(entry['exact'] for entry in entries)} jobs; "
         f"records repeated: {sum(entry['repeated'] or 0 for entry in entries)}, "
         f"lost: {sum(entry['lost'] or 0 for entry in entries)}; "
+        f"named as stuck: {sum(len(entry.get('named_stuck', ())) for entry in entries)}; "
         + (f"BAD jobs, by seed: {bad}" if bad else "no job is other than its audit says")
     )
     return table
 
 
-def kinds_of(text: str) -> Mapping[str, int]:
+def kinds_of(text: str) -> Mapping[str, float]:
     """The kinds of --kinds, and how often each. Raises click.BadParameter."""
     known = KINDS | PATIENCE
     named = {"all": known, "patience": PATIENCE}
@@ -283,7 +358,7 @@ def kinds_of(text: str) -> Mapping[str, int]:
     default="all",
     show_default=True,
     help=f"Of faults, with commas between: {', '.join(KINDS | PATIENCE)}; or all; or patience, for "
-    "those that an ordinary day brings and that are nobody's failure.",
+    "those that an ordinary day brings and that cost time only.",
 )
 @click.option("--continue", "again", is_flag=True, help="Add to what build/soak.json has.")
 @click.option("--seconds", default=0.0, help="Begin no job after so many; 0: no limit.")

@@ -7,7 +7,7 @@ comparison. With it:
   NAME@PROCESS, which is for it alone (NAME@ps-1), and kills itself with SIGKILL: so each
   file is one death.
 - One that comes to a point whose file holds the word "hang" goes on when the file is gone;
-  where a number of seconds follows, it removes the file and hangs for so long.
+  where a number of seconds follows, it removes the file and hangs for so long, with inf for ever.
 - A process that serves, and whose id is in the file calls@PROCESS, handles no call until the
   file is gone: it answers the pings of its connections and nothing else.
 - A process with a file no-room@PROCESS is not started until that is gone.
@@ -20,6 +20,7 @@ comparison. With it:
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -70,6 +71,7 @@ POINTS = {
     "share-half-written": Point("ps", "a part of a share is written"),
     "share-written": Point("ps", "a share is written, and the master was not told yet"),
     "feeding": Point("worker", "the feed of --count is about to give a minibatch"),
+    "computing": Point("worker", "the loss of --count is about to be computed, in a step"),
     "before-push": Point("worker", "gradients are computed and not sent yet"),
     "between-acknowledgements": Point("worker", "one server has acknowledged, not yet all"),
     "batch-evaluated": Point("worker", "a batch of an evaluation is done, its task is not"),
@@ -96,7 +98,7 @@ def point(name: str, first: Callable[[], object] = lambda: None) -> None:
         except FileNotFoundError:
             continue
         if asked == HANG:
-            time.sleep(float(seconds))
+            _hang(float(seconds))
             continue
         first()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -105,7 +107,8 @@ def point(name: str, first: Callable[[], object] = lambda: None) -> None:
 def arm(folder: Path, name: str, process: str = "", hang: float = 0.0) -> Path:
     """Have the next process that comes to a point die there; the file that it will remove.
 
-    process: the only one that is meant. hang: seconds for which it is to hang there instead.
+    process: the only one that is meant. hang: seconds for which it is to hang there instead; inf:
+    for ever.
     """
     path = folder / (f"{name}@{process}" if process else name)
     # At once with what it holds: a process may come there at any moment.
@@ -138,6 +141,12 @@ def no_room_file(folder: Path, process: str) -> Path:
 def has_room(process: str) -> bool:
     """Whether a process can be started now."""
     return not _FOLDER or not no_room_file(Path(_FOLDER), process).exists()
+
+
+def _hang(seconds: float) -> None:
+    while math.isinf(seconds):
+        time.sleep(3600.0)
+    time.sleep(seconds)
 
 
 def _wait_until_gone(path: Path) -> None:

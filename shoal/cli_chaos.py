@@ -68,8 +68,9 @@ OPTIONS = (
         "hangs",
         multiple=True,
         metavar="WHO@WHEN,seconds=S",
-        help="Let a process that comes to the point @point=NAME hang there for S seconds; without "
-        "a point, let ps:N or master handle no call, and answer pings only. May be repeated.",
+        help="Let a process that comes to the point @point=NAME hang there for S seconds, or with "
+        "inf for ever; without a point, let ps:N or master handle no call, and answer pings only. "
+        "May be repeated.",
     ),
     click.option(
         "--storage",

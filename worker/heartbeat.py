@@ -295,11 +295,13 @@ class Heartbeat:
             self._progress.watch.excuse()
 
     def _report_stuck(self, limit: float) -> None:
-        """Tell the master, once, if a thread is at one thing for longer than `limit` seconds."""
+        """Tell the master if a thread is at one thing for longer than `limit` seconds.
+
+        Until it has heard it: a master that ends just then leaves the worker to the next one.
+        """
         late = self._progress.watch.stuck(limit)
         if late is None or self._reported:
             return
-        self._reported = True
         seconds, entry = late
         whole, short = stacks()
         logger.error("stuck for %.0f s: %s. All threads:\n%s", seconds, entry, whole)
@@ -321,6 +323,7 @@ class Heartbeat:
         # It is killed then: a thread cannot be ended from outside.
         with suppress(WireError, PeerUnavailableError):
             self._master.call(methods.REPORT_FAILURE, request, patience=self._patience)
+            self._reported = True
 
     def _unheard(self) -> None:
         """End the worker if the master has been away for too long."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from shoal.chaos.damage import FILES, FLIP, REMOVE
@@ -180,7 +181,8 @@ class _Spec:
             raise self.error(f"{name}={value} is not known", f"The {what}: {', '.join(known)}")
         return value
 
-    def seconds(self) -> float:
+    def seconds(self, *, for_ever: bool = False) -> float:
+        """How long it lasts. for_ever: seconds=inf is possible, too."""
         value = self.values.get("seconds")
         if value is None:
             raise self.error("it does not say for how long", "Add ,seconds=S")
@@ -188,7 +190,7 @@ class _Spec:
             seconds = float(value)
         except ValueError:
             seconds = 0.0
-        if not 0 < seconds < float("inf"):
+        if not 0 < seconds < math.inf and not (for_ever and seconds == math.inf):
             raise self.error(f"seconds={value} is not a number above 0", "")
         return seconds
 
@@ -220,6 +222,7 @@ def parse_fill(text: str, workers: int, servers: int) -> Fault:
 def parse_hang(text: str, workers: int, servers: int) -> Fault:
     """`worker:0@point=feeding,step=60,seconds=30`: the next time it comes to that point.
 
+    With seconds=inf it hangs until it is killed.
     `ps:0@step=100,seconds=5`: it handles no call, and answers the pings of connections only. As
     `parse_kill` otherwise.
     """
@@ -232,7 +235,7 @@ def parse_hang(text: str, workers: int, servers: int) -> Fault:
             "nobody calls a worker: it hangs at a point=NAME; calls are "
             "handled by a ps or the master",
         )
-    return Fault(HANG, (party,), when, spec.seconds())
+    return Fault(HANG, (party,), when, spec.seconds(for_ever=bool(when.point)))
 
 
 def parse_storage(text: str, workers: int, servers: int) -> Fault:

@@ -5,6 +5,7 @@ Owns drawing what is random. Reading them from text is asked.py's.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +83,9 @@ class When:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing to be done. parties: one, or the two ends of a cut. seconds: it lasts.
+    """One thing to be done. parties: one, or the two ends of a cut.
+
+    seconds: it lasts; inf: until its process is killed.
 
     Of the job, while all its processes are down: damage, (flip or remove, what of
     damage.FILES) each; changes, (field, value) of the configuration to resume with.
@@ -102,6 +105,7 @@ class Fault:
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:g} s" if self.seconds else ""
+        lasts = " for ever" if self.seconds == math.inf else lasts
         down = [f"{verb} {what}" for verb, what in self.damage]
         down += [f"{flag(name)} {value}" for name, value in self.changes]
         down += [f"{self.how} every {self.every}"] * bool(self.how)

@@ -1,6 +1,7 @@
 """What may be asked of shoal chaos, and what is drawn from a seed."""
 
 import itertools
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -78,6 +79,8 @@ def test_what_hangs_fails_or_finds_no_room():
     when = When(step=60, point="feeding")
     assert hang == Fault(HANG, (Party("worker", 1),), when, 30.0)
     assert str(hang) == "hang worker:1 for 30 s"
+    ever = parse_hang("worker:1@point=computing,step=60,seconds=inf", 2, 3)
+    assert (ever.seconds, str(ever)) == (math.inf, "hang worker:1 for ever")
     assert parse_hang("master@step=9,seconds=1", 2, 3).when == When(step=9)
     storage = parse_storage("data@step=100,fail=3,seconds=5", 2, 3)
     assert storage == Fault(STORAGE, (Party("data"),), When(step=100), 5.0, how="fail", every=3)
@@ -126,6 +129,7 @@ def test_what_hangs_fails_or_finds_no_room():
         (parse_hang, "worker:0@step=1,seconds=1", "nobody calls a worker: it hangs at a point"),
         (parse_hang, "worker:0@point=feeding", "does not say for how long"),
         (parse_hang, "ps:0@point=feeding,seconds=1", "not known. The points of a ps:"),
+        (parse_hang, "ps:0@step=1,seconds=inf", "seconds=inf is not a number above 0"),
         (parse_storage, "disk@step=1,seconds=1,fail=1", "disk is no storage. data and checkp"),
         (parse_storage, "data@step=1,seconds=1", "not say what the storage does. Add ,fail=N or"),
         (parse_storage, "data@step=1,seconds=1,fail=2,hang=2", "not say what the storage does"),

@@ -1,5 +1,6 @@
 """What `shoal chaos` has a process of the job do to itself: hang, answer pings only."""
 
+import math
 import os
 import threading
 import time
@@ -46,6 +47,23 @@ def test_a_process_hangs_at_a_point_once_and_for_so_long(folder):
     assert time.monotonic() - before >= 0.3
     assert not path.exists()
     faults.point("restoring")
+
+
+def test_a_process_that_is_to_hang_for_ever_has_removed_the_file(folder, monkeypatch):
+    path = faults.arm(folder, "computing", "ps-0", hang=math.inf)
+
+    class KilledError(Exception):
+        pass
+
+    def sleep(seconds):
+        assert seconds > 60.0
+        assert not path.exists()  # its successor goes on
+        raise KilledError
+
+    monkeypatch.setattr(faults.time, "sleep", sleep)
+    with pytest.raises(KilledError):
+        faults.point("computing")
+    faults.point("computing")
 
 
 def test_only_the_process_that_is_meant_finds_no_room(folder):

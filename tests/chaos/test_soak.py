@@ -1,9 +1,16 @@
 """What the soak draws of a seed: a job, and faults that this job can have."""
 
+import dataclasses
+import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from shoal.chaos.faults import Fault, Party, When
+from shoal.chaos.run import Outcome
+from shoal.chaos.watcher import Deed
+from shoal.job_folder import JobFolder
 
 # tox tests the wheel, beside which the benchmarks are not.
 soak = pytest.importorskip("benchmarks.soak")
@@ -15,6 +22,10 @@ def restores_slowly(fault):
     return fault.kind == "hang" and fault.when.point in soak.POINTS_OF["restore"]
 
 
+def is_stuck(fault):
+    return fault.seconds == math.inf
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_makes_one_job_and_faults_of_its_processes(seed, tmp_path):
     config = soak.configuration(seed, tmp_path)
@@ -22,6 +33,7 @@ def test_a_seed_makes_one_job_and_faults_of_its_processes(seed, tmp_path):
     assert faults == soak.faults_of(seed, 10, config)
     slow = sum(map(restores_slowly, faults))
     assert len(faults) == 10 + slow
+    assert sum(map(is_stuck, faults)) <= soak.STUCK_PER_JOB
     there = {"worker": config.num_workers, "ps": config.num_ps, "master": 1, "job": 1}
     there |= {"data": 1, "checkpoints": 1}
     moments = [fault.when.fraction for fault in faults]
@@ -41,7 +53,8 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
             kinds[fault.kind, fault.parties[0].role] += 1
             kinds.update(fault.damage)
             if fault.kind == "hang":
-                kinds["hang", fault.when.point] += 1
+                kinds["stuck" if is_stuck(fault) else "hang", fault.when.point] += 1
+            kinds[fault.kind, fault.seconds] += 1
             if fault.kind == "storage":
                 kinds["storage", fault.parties[0].role, fault.how] += 1
             kinds["changed"] += bool(fault.changes)
@@ -56,6 +69,10 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
     assert kinds["cut", "worker"]
     for each in ("feeding", *soak.POINTS_OF["restore"], ""):
         assert kinds["hang", each]
+    for each in soak.POINTS_OF["stuck"]:
+        assert kinds["stuck", each]
+    assert kinds["storage", 60.0]
+    assert kinds["no-room", 600.0]
     for storage in ("data", "checkpoints"):
         for how in ("fail", "hang"):
             assert kinds["storage", storage, how]
@@ -68,6 +85,7 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
     [
         ("patience", {"hang", "storage", "half-sent", "no-room", "kill"}),
         ("storage,calls", {"storage", "hang"}),
+        ("stuck,long-no-room", {"hang", "no-room"}),
         ("pause", {"pause"}),
     ],
 )
@@ -87,3 +105,30 @@ def test_kinds_can_be_chosen(text, drawn):
 def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are():
     with pytest.raises(soak.click.BadParameter, match="'earthquake' is none of kill, point"):
         soak.kinds_of("kill,earthquake")
+
+
+def ended(tmp_path, *deaths, logs=()):
+    """A job of one worker, which was stuck once; deaths: of whom and why."""
+    config = dataclasses.replace(soak.configuration(1, tmp_path), num_workers=1)
+    folder = JobFolder(Path(config.job_dir)).logs
+    folder.mkdir(parents=True)
+    for incarnation, text in enumerate(logs):
+        (folder / f"worker-0.{incarnation}.log").write_text(text)
+    fault = Fault("hang", (Party("worker", 0),), When(point="feeding"), math.inf)
+    audit = {"deaths": [{"who": who, "cause": cause} for who, cause in deaths]}
+    outcome = Outcome("succeeded", None, "", [Deed(fault, at=1.0)], audit, "")
+    return soak.unnamed(outcome, config)
+
+
+STUCK = ("worker-0", "it is stuck for 15 s (--step-timeout-seconds): feed() of counts.py")
+
+
+def test_who_was_stuck_is_to_be_named_with_stacks_or_to_die_of_something_else(tmp_path):
+    logs = ["2026 stuck for 15 s. All threads:\n", "as ever"]
+    assert not ended(tmp_path / "named", STUCK, ("ps-0", "signal 9"), logs=logs)
+    assert not ended(tmp_path / "killed", ("worker-0", "signal 9, SIGKILL"), logs=["", ""])
+    assert not ended(tmp_path / "whole", ("job", "ended"), logs=["", ""])
+    (problem,) = ended(tmp_path / "forgotten", ("ps-0", "signal 9"), logs=["as ever"])
+    assert problem == "worker:0 was stuck 1 times and has died 0 times"
+    (problem,) = ended(tmp_path / "without", STUCK, logs=["as ever", "as ever"])
+    assert problem == "worker:0 was named as stuck 1 times, 0 times with stacks"

@@ -20,6 +20,8 @@ PROOFS = {
     "your code stands still: `feed`, the model or your own reader does not come back": [
         "jobs/test_progress.py::"
         "test_a_worker_whose_feed_stands_still_is_named_with_its_line_and_replaced",
+        "jobs/test_count.py::"
+        "test_a_worker_whose_step_stands_still_is_named_with_its_stacks_and_replaced",
         "master/test_poison.py::test_a_range_at_which_workers_stand_still_is_at_fault",
     ],
     "your code raises an exception": [

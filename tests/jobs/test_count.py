@@ -1,5 +1,6 @@
 """`shoal chaos --count`: every row of a disturbed job is what its audit says."""
 
+import json
 import re
 import subprocess
 
@@ -103,6 +104,29 @@ def test_storage_hangs_half_sent_requests_and_no_room_cost_time_only(tmp_path):
     # Nobody takes what hangs for dead: the one death is that of whom there was no room for.
     assert "deaths: 1\n" in done.stdout
     assert "ps-1 waits: there is no room for it" in done.stdout
+
+
+def test_a_worker_whose_step_stands_still_is_named_with_its_stacks_and_replaced(tmp_path):
+    """Issue 14: the first one, which computes a step, never goes on."""
+    job = tmp_path / "job"
+    fields = {
+        "count": True,
+        "job_dir": job,
+        "num_ps": 2,
+        "hang": "worker:0@point=computing,step=100,seconds=inf",
+        "step_timeout_seconds": 10,
+        "relaunch_limit": 10,
+    }
+    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PROBLEM" not in done.stdout
+    assert_every_row_exact(done)
+    told = json.loads(JobFolder(job).result.read_text())["messages"]
+    assert any("worker-0 died (it is stuck for" in text and "the step" in text for text in told)
+    log = (JobFolder(job).logs / "worker-0.0.log").read_text()
+    assert "the step of records" in log
+    assert "All threads:" in log
+    assert "in reached" in log
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.watch import Watch, stacks
 
@@ -94,6 +95,7 @@ def master(connect):
     class Master:
         def __init__(self):
             self.beats, self.failures = [], []
+            self.ready, self.refused = True, 0
             handlers = {methods.HEARTBEAT: self._beat, methods.REPORT_FAILURE: self._failed}
             self._server, port = serving.serve(handlers, "127.0.0.1:0", 4)
             self.connection = connect(f"127.0.0.1:{port}")
@@ -103,6 +105,9 @@ def master(connect):
             return pb.HeartbeatReply(step_limit_seconds=0.01)
 
         def _failed(self, request):
+            if not self.ready:
+                self.refused += 1
+                raise WireError(pb.NOT_READY, "it is being started")
             self.failures.append(request)
             return pb.ReportFailureReply()
 
@@ -137,6 +142,22 @@ def test_a_stuck_thread_is_reported_once_with_its_records_and_stacks(master, sta
     assert "thread standing:" in report.failure.traceback
     assert master.beats[-1].busy_with == "feed of records 16 to 31 of data.csv"
     assert master.beats[-1].busy_seconds > 0.01
+
+
+def test_a_stuck_thread_is_reported_until_a_master_has_heard_it(master, standing):
+    progress = Progress()
+    standing(progress.watch, "feed", RECORDS)
+    wait_stuck(progress.watch, 0.01)
+    heartbeat = Heartbeat(master.connection, progress, 3, 1, 0.1)
+    master.ready = False
+    while not master.refused:
+        heartbeat.beat()
+    assert not master.failures
+    master.ready = True
+    while not master.failures:
+        heartbeat.beat()
+    heartbeat.beat()
+    assert len(master.failures) == 1
 
 
 def test_a_read_that_hangs_is_the_storages_and_no_records(master, standing):
