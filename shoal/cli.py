@@ -10,7 +10,6 @@ import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +170,7 @@ def _submit(config: JobConfig, yaml_file: str) -> None:
 
 
 @click.group(context_settings=SETTINGS)
-@click.version_option(metadata.version("shoal"), prog_name="shoal")
+@click.version_option(package_name="shoal", prog_name="shoal")
 def main() -> None:
     """Train recommendation models with huge embedding tables, elastically."""
 

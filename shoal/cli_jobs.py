@@ -1,7 +1,8 @@
 """The commands for jobs that run elsewhere, or in another terminal; and for a cluster's images.
 
 jobs, status, logs, scale and stop take a job of this machine by its folder or name, and any other
-for one on Kubernetes.
+for one on Kubernetes. Each imports what it needs when it runs: gRPC and the library of Kubernetes
+are large, and a command is to answer at once.
 """
 
 from __future__ import annotations
@@ -61,12 +62,15 @@ def _here(job: str, namespace: str) -> JobFolder | None:
     return local_jobs.find(job)
 
 
-def _on_kubernetes(job: str, namespace: str) -> Any:
-    """The job of the cluster. Raises UserError if there is no cluster."""
-    from shoal import jobs as of
+def _on_kubernetes(job: str, namespace: str) -> tuple[Any, Any]:
+    """shoal.jobs, and the job of the cluster. Raises UserError if there is no cluster."""
+    from shoal.cluster.configured import check_configured
 
     try:
-        return of.handle_of(job, namespace)
+        check_configured()
+        from shoal import jobs as of
+
+        return of, of.handle_of(job, namespace)
     except UserError as error:
         if namespace:
             raise
@@ -143,9 +147,8 @@ def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
     namespace: where `job` is the name of one; if empty, it is a folder with what was kept.
     """
     if namespace:
-        from shoal import jobs as of
-
-        text = of.audit(of.handle_of(job, namespace))
+        of, handle = _on_kubernetes(job, namespace)
+        text = of.audit(handle)
     else:
         text = JobFolder(Path(job)).audit.read_text()
     kept = json.loads(text)
@@ -167,11 +170,12 @@ def jobs(namespace: str) -> None:
     here = None if namespace else local_jobs.jobs_table()
     if here is not None:
         _console().print(here)
-    # Late: the Kubernetes library is large.
-    from shoal.cluster.api import NoClusterError
-    from shoal.jobs import jobs_table, list_jobs
+    from shoal.cluster.configured import NoClusterError, check_configured
 
     try:
+        check_configured()
+        from shoal.jobs import jobs_table, list_jobs
+
         _console().print(jobs_table(*list_jobs(namespace)))
     except NoClusterError as error:
         if namespace:
@@ -192,11 +196,11 @@ def status(job: str, namespace: str) -> None:
         if not local_jobs.running(folder) and (ended := local_jobs.result_of(folder)) is not None:
             print_report(ended)
             return
-        parts = local_jobs.status(folder)
-    else:
-        from shoal import jobs as of
+        from shoal import local_master
 
-        handle = _on_kubernetes(job, namespace)
+        parts = local_master.status(folder)
+    else:
+        of, handle = _on_kubernetes(job, namespace)
         if (result := of.result_of(handle)) is not None:
             print_report(result)
             return
@@ -218,9 +222,8 @@ def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
 
         lines = local_jobs.log_lines(folder, role, index, follow=follow)
     else:
-        from shoal import jobs as of
-
-        lines = of.log_lines(_on_kubernetes(job, namespace), role, index, follow=follow)
+        of, handle = _on_kubernetes(job, namespace)
+        lines = of.log_lines(handle, role, index, follow=follow)
     for line in lines:
         click.echo(line)
 
@@ -231,13 +234,12 @@ def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
 def scale(job: str, num_workers: int, namespace: str) -> None:
     """Change how many workers a running job wants. JOB is a folder or a name."""
     if (folder := _here(job, namespace)) is not None:
-        from shoal import local_jobs
+        from shoal import local_master
 
-        local_jobs.scale(folder, num_workers)
+        local_master.scale(folder, num_workers)
     else:
-        from shoal import jobs as of
-
-        of.scale(_on_kubernetes(job, namespace), num_workers)
+        of, handle = _on_kubernetes(job, namespace)
+        of.scale(handle, num_workers)
     click.echo(f"job {job} now wants {num_workers} workers")
 
 
@@ -246,13 +248,12 @@ def scale(job: str, num_workers: int, namespace: str) -> None:
 def stop(job: str, namespace: str) -> None:
     """Stop a running job. On Kubernetes its result and logs stay until it is deleted."""
     if (folder := _here(job, namespace)) is not None:
-        from shoal import local_jobs
+        from shoal import local_master
 
-        local_jobs.stop(folder)
+        local_master.stop(folder)
     else:
-        from shoal import jobs as of
-
-        of.stop(_on_kubernetes(job, namespace))
+        of, handle = _on_kubernetes(job, namespace)
+        of.stop(handle)
     click.echo(f"job {job} is stopping")
 
 
@@ -265,5 +266,6 @@ def delete(job: str, namespace: str) -> None:
             f"job {job} is one of this machine, of which nothing stays but its folder: end it with "
             f"shoal stop {job} if it runs, and remove {shown_path(folder.path)}"
         )
-    _on_kubernetes(job, namespace).delete()
+    _, handle = _on_kubernetes(job, namespace)
+    handle.delete()
     click.echo(f"job {job} is deleted")

@@ -1,39 +1,27 @@
 """Jobs of this machine that this process does not follow: what `shoal status` and its like do.
 
-The counterpart of jobs.py, which asks a cluster. Knows a job by its folder; asks its master,
-or reads what it left behind.
+The counterpart of jobs.py, which asks a cluster. Knows a job by its folder and reads what is
+there; local_master.py asks its master, for which it loads more.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from shoal.claim import master_process, resume_command
-from shoal.config import JobConfig
-from shoal.display import block
 from shoal.errors import UserError
 from shoal.following import POLL_SECONDS
 from shoal.job_folder import JobFolder, shown_path
 from shoal.processes import process_of
-from shoal.proto import methods
-from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
 from shoal.result import JobResult
 from shoal.words import duration
 
 JOBS = Path("shoal-jobs")
 """Where job folders are, unless --job-dir says otherwise."""
-
-COMMAND_SECONDS = 30.0
-"""For a master to answer a command: nobody watches it twice a second, so it may take its time."""
 
 
 def find(job: str) -> JobFolder | None:
@@ -67,39 +55,10 @@ def state_of(folder: JobFolder) -> str:
     return "killed" if result is None else result.state
 
 
-@contextmanager
-def master_of(folder: JobFolder) -> Iterator[Connection]:
-    """A connection to the job's master. Raises UserError if it does not run, or answer."""
-    name = folder.path.name
-    address = folder.master_address()
-    if not running(folder) or address is None:
-        state = state_of(folder)
-        ended = f"was killed{_way_on(folder)}" if state == "killed" else f"has ended: {state}"
-        raise UserError(f"job {name} does not run: it {ended}")
-    config = JobConfig.load(folder.config)
-    connection = Connection(
-        address, deadline=COMMAND_SECONDS, patience=0, peer=peer_name(config.token, "master")
-    )
-    try:
-        yield connection
-    except (PeerUnavailableError, WireError) as error:
-        raise UserError(
-            f"the master of job {name} does not answer: {error}; see {folder.logs / 'master.log'}"
-        ) from error
-    finally:
-        connection.close()
-
-
-def _way_on(folder: JobFolder) -> str:
+def way_on(folder: JobFolder) -> str:
+    """How to go on with a job that was killed, to follow in a sentence; "" if it cannot."""
     command = resume_command(folder)
     return f"; to go on with it: {command}" if command else ""
-
-
-def status(folder: JobFolder) -> list[Any]:
-    """What a running job does, and its processes, to be printed. Raises UserError."""
-    with master_of(folder) as master:
-        now = master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
-    return [block(now), processes_table(folder)]
 
 
 def processes_table(folder: JobFolder) -> Table:
@@ -125,18 +84,6 @@ def _logs(folder: JobFolder) -> dict[tuple[str, int], tuple[int, Path]]:
             key = (role, int(index))
             found[key] = max(found.get(key, (-1, path)), (int(incarnation), path))
     return found
-
-
-def stop(folder: JobFolder) -> None:
-    """Ask a running job to stop. Raises UserError."""
-    with master_of(folder) as master:
-        master.call(methods.STOP_JOB, pb.StopJobRequest(reason="shoal stop"))
-
-
-def scale(folder: JobFolder, workers: int) -> None:
-    """Change how many workers a running job wants. Raises UserError."""
-    with master_of(folder) as master:
-        master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))
 
 
 def log_lines(folder: JobFolder, role: str, index: int, *, follow: bool) -> Iterator[str]:

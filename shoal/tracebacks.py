@@ -7,23 +7,25 @@ text is in the logs and in result.json.
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
-import shoal.data
-import shoal.native
-import shoal.proto
+import shoal
 
 _FRAME = re.compile(r'\s*File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+?)\s*\**$')
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[.\d]*/|__autograph_generated_|^<")
 _ROOT = Path(shoal.__file__).parent
-_OURS = tuple(
-    f"{folder}/"
-    for folder in (
-        *(_ROOT, *(Path(each.__path__[0]) for each in (shoal.data, shoal.native, shoal.proto))),
-        # Not imported: TensorFlow with them.
-        *(Path(shoal.proto.__path__[0]).parent / name for name in ("worker", "ps", "master")),
-    )
-)
+
+_PARTS = ("data", "native", "proto", "worker", "ps", "master")
+
+
+def _folders(part: str) -> list[str]:
+    # Found, not imported: TensorFlow, pyarrow and more would come with them.
+    spec = find_spec(f"shoal.{part}")
+    return list(spec.submodule_search_locations or ()) if spec is not None else []
+
+
+_OURS = tuple(f"{folder}/" for folder in (_ROOT, *(each for p in _PARTS for each in _folders(p))))
 
 LINES_OF_ERROR = 12
 """Of the exception's own text, which Keras makes long, so many are shown."""

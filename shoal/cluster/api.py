@@ -9,7 +9,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from shoal.errors import UserError
+from shoal.cluster.configured import NoClusterError
 
 CALL_SECONDS = 20.0
 """For one call: an API server that is upgraded hangs, and another try finds the new one."""
@@ -21,10 +21,6 @@ POLICY_V1_SINCE = (1, 21)
 """Versions of Kubernetes with probes by gRPC's health service, and with policy/v1."""
 
 
-class NoClusterError(UserError):
-    """No cluster is set up here."""
-
-
 def connect_from_outside() -> tuple[client.ApiClient, str]:
     """A client by the present kubectl context, and the context's namespace.
 
@@ -34,10 +30,7 @@ def connect_from_outside() -> tuple[client.ApiClient, str]:
         _, context = config.list_kube_config_contexts()
         api = config.new_client_from_config()
     except config.ConfigException as error:
-        raise NoClusterError(
-            f"no Kubernetes cluster is set up: {error}. Set KUBECONFIG, or make a "
-            f"context, so that `kubectl get pods` works"
-        ) from error
+        raise NoClusterError(str(error)) from error
     return api, context["context"].get("namespace") or "default"
 
 
