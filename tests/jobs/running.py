@@ -10,9 +10,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.checkpoints.folders import Checkpoint
+from shoal.checkpoints.storage import open_storage
 from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
 from shoal.master import segments
+from shoal.master.events import decode
+from shoal.master.journal import read
 from shoal.master.segments import Segment
 from shoal.processes import job_processes, kill_job
 from shoal.proto import methods
@@ -155,18 +159,42 @@ class RunningJob:
         return self.wait_status("an answer", lambda status: True)
 
     def server_status(self, index):
-        """What a parameter server says of itself."""
-        reply = self.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())
-        address = reply.servers[index]
-        return self.call(address, "ps", index, methods.STATUS, pb.ServerStatusRequest())
+        """What a parameter server says of itself, once master and server answer."""
+
+        def look():
+            reply = self.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())
+            if reply is None or index >= len(reply.servers):
+                return None
+            address, request = reply.servers[index], pb.ServerStatusRequest()
+            return self.call(address, "ps", index, methods.STATUS, request)
+
+        return until(f"the status of ps-{index}", look)
+
+    def events(self):
+        """The events of the journal, of a job that may be running."""
+        return [entry.event for entry in read(self.folder.journal)[1]]
+
+    def wait_taken(self, count=1, location=None):
+        """The newest checkpoint of the job, opened, once its journal has `count` of them.
+
+        A manifest on disk is not enough: a master, or one after it, restores those that it knows.
+        location: of the checkpoints, where that is not the job's folder.
+        """
+
+        def look():
+            taken = [event for event in self.events() if event.method == "checkpoint_taken"]
+            return decode(taken[-1].arguments["taken"]) if len(taken) >= count else None
+
+        taken = until(f"checkpoint {count}", look)
+        root = open_storage(str(location or self.folder.path / "checkpoints"))
+        return Checkpoint(root, taken.number, taken.nonce)
 
     def wait_told(self, index=0):
         """Wait until a server has been told of the last event of the journal there is."""
 
         def look():
             last = Segment(segments.segments(self.folder.journal)[-1]).last.number
-            status = self.server_status(index)
-            return status is not None and status.journal.number >= last
+            return self.server_status(index).journal.number >= last
 
         until("a server that knows of all events", look)
 
@@ -223,6 +251,14 @@ class RunningJob:
         os.kill(pid, number)
         if number == signal.SIGKILL:
             until(f"the end of {role}-{index}", lambda: pid not in self.left())
+
+    def kill_whole(self):
+        """Kill the command and all processes at once, as when a machine loses its power."""
+        for pid in [self.process.pid, *self.left()]:
+            os.kill(pid, signal.SIGSTOP)
+        self.process.kill()
+        kill_job(self.folder.config)
+        self.process.wait()
 
     # ------------------------------------------------------------ the end
 

@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from shoal.checkpoints import contents
-from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
+from shoal.checkpoints.folders import Checkpoint, numbers
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config import JobConfig
-from tests.jobs.running import RunningJob, until
+from tests.jobs.running import RunningJob
 from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
@@ -31,7 +31,7 @@ def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_p
         "train",
         tmp_path,
         "saving",
-        environment={"GATES": "step-20"},
+        environment={"GATES": "step-10"},
         training_data=training,
         validation_data=validation,
         output=tmp_path / "out",
@@ -42,17 +42,15 @@ def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_p
         num_minibatches_per_task=4,
         **SERIAL,
     ) as job:
-        job.at_gate("step-20")
-        job.wait_status("a checkpoint", lambda _: newest_good(root)[0] is not None)
-        early, refused = newest_good(root)
-        assert refused == []
+        job.at_gate("step-10")
+        early = job.wait_taken(location=root.location)
         total, counts = counted(early)
         # Taken between the parts of a push, a share has one push more than the other.
         pushed = [share["pushes"][0]["sequence"] for share in early.shares]
         assert total == [10 * sequence for sequence in pushed]
         assert 5 <= min(pushed) <= max(pushed) == early.version <= min(pushed) + 1
         assert 10 * min(pushed) <= sum(counts.values()) <= 10 * max(pushed)
-        job.open("step-20")
+        job.open("step-10")
         ended = job.ended().succeeded()
     found = numbers(root)
     assert len(found) == 2
@@ -72,25 +70,23 @@ def test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnin
         "train",
         tmp_path,
         "vanished",
-        environment={"GATES": "step-10 step-20"},
+        environment={"GATES": "step-10 step-15"},
         training_data=numbered[0],
         checkpoint_steps=5,
         **SERIAL,
     ) as job:
         folder = job.folder.path / "checkpoints"
-
-        def taken(at_gate):
-            job.at_gate(at_gate)
-            return until("a checkpoint", lambda: newest_good(LocalStorage(folder))[0])
-
-        first = taken("step-10")
+        # Due at steps 5 and 10: at each gate the one before is complete, and no other is due.
+        job.at_gate("step-10")
+        first = job.wait_taken(1)
         assert first.job == JobConfig.load(job.folder.config).job_id
         shutil.rmtree(folder)
         job.open("step-10")
-        assert taken("step-20").number > first.number
+        job.at_gate("step-15")
+        assert job.wait_taken(2).number > first.number
         shutil.rmtree(folder)
         folder.write_text("not a folder")
-        job.open("step-20")
+        job.open("step-15")
         ended = job.ended().succeeded()
     checkpoints = ended.result["checkpoints"]
     assert checkpoints["taken"] >= 2

@@ -5,8 +5,6 @@ from collections import Counter
 import pytest
 
 from shoal.chaos.relay import Relay
-from shoal.checkpoints.folders import newest_good
-from shoal.checkpoints.storage import LocalStorage
 from shoal.proto import faults
 from tests.jobs.running import RunningJob, audited, until
 from tests.jobs.test_exactly_once import SERIAL, applied
@@ -54,8 +52,7 @@ def test_cuts_from_the_master_and_their_return_cost_time_only(cuttable, tmp_path
         until("the task's end", lambda: job.server_status(0).version == 12)
         relays["worker-0", "master-0"].mend()
         job.at_gate("step-20")
-        root = LocalStorage(job.folder.path / "checkpoints")
-        job.wait_status("a checkpoint", lambda _: newest_good(root)[0] is not None)
+        job.wait_taken()
         for pair in (("master-0", "ps-1"), ("ps-1", "master-0")):
             relays[pair].cut()
         job.open("step-20")

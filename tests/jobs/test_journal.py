@@ -20,12 +20,12 @@ from tests.jobs.test_resume import resume
 pytestmark = pytest.mark.job
 
 
-def job(numbered, tmp_path, **changes):
+def job(numbered, tmp_path, gates, **changes):
     return RunningJob(
         "train",
         tmp_path,
         "told",
-        environment={"GATES": "step-20"},
+        environment={"GATES": gates},
         **{
             "training_data": numbered[0],
             "output": tmp_path / "out",
@@ -36,15 +36,6 @@ def job(numbered, tmp_path, **changes):
             **changes,
         },
     )
-
-
-def kill_whole(running):
-    """All at once, as when a machine loses its power."""
-    pids = [running.process.pid, *running.left()]
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in pids:
-            os.kill(pid, number)
-    running.process.wait()
 
 
 def newest(folder):
@@ -89,25 +80,31 @@ def the_model_has_each_record_once(folder, tmp_path):
     assert set(counts.values()) == {1}
 
 
+FORGOTTEN = "(ends with event .* has seen event|which the journal never gave out)"
+"""Which of them goes by what the servers had heard when they were killed."""
+
+
 @pytest.mark.parametrize(
     ("damage", "steps", "why"),
     [
         (flip, 8, r"000\d\d\d.journal is damaged at byte"),
         (remove, 8, r"journal is damaged: 000\d\d\d.journal is missing"),
-        (lambda path: cut(path, 2), 8, "ends with event .* has seen event"),
-        (lambda path: cut(path, 1), 1000, "(has seen event|which the journal never gave out)"),
+        (lambda path: cut(path, 2), 8, FORGOTTEN),
+        (lambda path: cut(path, 1), 1000, FORGOTTEN),
     ],
     ids=["flipped", "removed", "cut", "cut, without a checkpoint"],
 )
 def test_with_a_damaged_journal_nothing_is_resumed(numbered, tmp_path, damage, steps, why):
     """X2: half of the records were trained twice, and nobody said so."""
-    with job(
-        numbered, tmp_path, durability="log", log_place="file", checkpoint_steps=steps
-    ) as running:
-        running.at_gate("step-20")
-        if steps < 20:
-            until("both checkpoints", lambda: methods(running.folder)["checkpoint_taken"] == 2)
-        kill_whole(running)
+    fields = {"durability": "log", "log_place": "file", "checkpoint_steps": steps}
+    with job(numbered, tmp_path, "step-10 step-20", **fields) as running:
+        for count, gate in enumerate(("step-10", "step-20"), 1):
+            running.at_gate(gate)
+            if steps < 20:
+                running.wait_taken(count)
+            if gate == "step-10":
+                running.open(gate)
+        running.kill_whole()
         path = newest(running.folder)
         assert (path.name > "000001.journal") == (steps < 20)
         copy = tmp_path / "copy"
@@ -139,7 +136,7 @@ def start_master(folder):
 
 def test_a_master_alone_does_not_go_on_where_others_know_more(numbered, tmp_path):
     """It gives out no task; with the undamaged journal the next one does."""
-    with job(numbered, tmp_path) as running:
+    with job(numbered, tmp_path, "step-20") as running:
         running.at_gate("step-20")
         running.wait_told()
         os.kill(running.process.pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from shoal.proto import faults
 from tests.jobs.running import RunningJob, until
 from tests.jobs.test_exactly_once import applied
 
@@ -64,10 +65,21 @@ IMPATIENT = {
 }
 
 
-def hold_back(job, what):
+@pytest.fixture
+def held(tmp_path):
+    """A file that is there while ps-1 cannot get on with its start, and the environment for it."""
+    folder = tmp_path / "faults"
+    folder.mkdir()
+    path = faults.hold(folder, "server-started", "ps-1")
+    yield path, {faults.VARIABLE: str(folder)}
+    path.unlink(missing_ok=True)
+
+
+def hold_back(job, path, what):
     """Stop the server ps-1 that is being started, for longer than anybody's patience."""
     pid = until(what, lambda: job.folder.config.exists() and job.pid("ps", 1))
     os.kill(pid, signal.SIGSTOP)
+    path.unlink()
     status = job.wait_status("the wait for ps-1", lambda status: "ps-1" in status.waits_for)
     assert "to start" in status.waits_for
     since = time.monotonic()
@@ -75,11 +87,13 @@ def hold_back(job, what):
     os.kill(pid, signal.SIGCONT)
 
 
-def test_workers_wait_for_a_server_that_starts_late_as_long_as_it_takes(tmp_path, numbered):
+def test_workers_wait_for_a_server_that_starts_late_as_long_as_it_takes(tmp_path, numbered, held):
+    path, environment = held
     with RunningJob(
         "train",
         tmp_path,
         "late",
+        environment=environment,
         model_def="counting.custom_model",
         training_data=numbered[0],
         output=tmp_path / "out",
@@ -88,7 +102,7 @@ def test_workers_wait_for_a_server_that_starts_late_as_long_as_it_takes(tmp_path
         num_ps=2,
         **IMPATIENT,
     ) as job:
-        hold_back(job, "the first start of ps-1")
+        hold_back(job, path, "the first start of ps-1")
         ended = job.ended().succeeded()
     assert ended.result["workers"] == {"starts": 2, "deaths": 0}
     assert ended.ledger["trained_once"] == 480
@@ -96,12 +110,16 @@ def test_workers_wait_for_a_server_that_starts_late_as_long_as_it_takes(tmp_path
     assert (total, counts) == ([480, 480], dict.fromkeys(range(480), 1))
 
 
-def test_workers_wait_for_a_server_that_is_started_again_as_long_as_it_takes(tmp_path, numbered):
+def test_workers_wait_for_a_server_that_is_started_again_as_long_as_it_takes(
+    tmp_path, numbered, held
+):
+    path, environment = held
+    path.unlink()
     with RunningJob(
         "train",
         tmp_path,
         "again",
-        environment={"GATES": "record-100"},
+        environment={"GATES": "record-100"} | environment,
         model_def="counting.custom_model",
         training_data=numbered[0],
         output=tmp_path / "out",
@@ -110,9 +128,10 @@ def test_workers_wait_for_a_server_that_is_started_again_as_long_as_it_takes(tmp
         **(IMPATIENT | {"relaunch_limit": 1}),
     ) as job:
         worker = job.at_gate("record-100")
+        faults.hold(path.parent, "server-started", "ps-1")
         job.kill("ps", 1)
         job.open("record-100")
-        hold_back(job, "the second start of ps-1")
+        hold_back(job, path, "the second start of ps-1")
         assert job.pid("worker") == worker
         ended = job.ended().succeeded()
     assert ended.result["workers"] == {"starts": 1, "deaths": 0}

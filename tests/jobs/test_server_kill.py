@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.checkpoints.folders import Checkpoint, newest_good, numbers
+from shoal.checkpoints.folders import newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.native import ids
 from shoal.proto import faults
@@ -41,19 +41,11 @@ def counting(numbered, tmp_path):
 def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(counting, tmp_path):
     gates = {"GATES": "step-10 step-20 step-21"}
     with counting("restored", gates, checkpoint_steps=9, on_loss="accept") as job:
-        root = LocalStorage(job.folder.path / "checkpoints")
-
-        def saved(version):
-            found, _ = newest_good(root)
-            return found if found is not None and found.version >= version else None
-
         job.at_gate("step-10")
-        until("a checkpoint of all 9 pushes", lambda: saved(9))
+        before = job.wait_taken(1)
         job.open("step-10")
         job.at_gate("step-20")
-        damaged = until("a later checkpoint", lambda: saved(18))
-        until("no other under way", lambda: numbers(root)[-1] == damaged.number)
-        before = Checkpoint(root, numbers(root)[-2])
+        damaged = job.wait_taken(2)
         file = tmp_path / damaged.folder.location / damaged.shares[1]["files"][0]["name"]
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
@@ -227,22 +219,21 @@ def test_a_server_killed_in_the_last_checkpoint_costs_nothing_or_is_no_success(
 
 
 def test_on_loss_fail_names_the_server_and_the_way_on(counting, tmp_path):
-    gates = {"GATES": "step-10 step-20"}
+    gates = {"GATES": "step-10 step-15"}
     with counting("fails", gates, checkpoint_steps=9, on_loss="fail") as job:
-        root = LocalStorage(job.folder.path / "checkpoints")
         job.at_gate("step-10")
-        until("a checkpoint", lambda: newest_good(root)[0])
+        job.wait_taken()
         job.open("step-10")
-        job.at_gate("step-20")
-        shutil.rmtree(root.location)
+        job.at_gate("step-15")  # the next checkpoint is due at step 18
+        shutil.rmtree(job.folder.path / "checkpoints")
         job.kill("ps", 1)
-        job.open("step-20")
+        job.open("step-15")
         ended = job.ended()
     assert (ended.code, ended.result["state"]) == (1, "failed")
     # How many the master knows of by then depends on the last heartbeats.
     told = re.search(r"server ps-1 was started again without at least (\d+) updates", ended.err)
     assert told
-    assert 1 <= int(told[1]) <= 20
+    assert 1 <= int(told[1]) <= 15
     assert f"shoal train --resume {job.folder.path}" in ended.err
 
 
@@ -257,19 +248,21 @@ def test_servers_and_master_die_while_a_checkpoint_is_taken(counting, tmp_path):
         relaunch_limit=8,
         on_loss="accept",
     ) as job:
-        root = LocalStorage(job.folder.path / "checkpoints")
         job.at_gate("step-10")
-        until("a checkpoint", lambda: newest_good(root)[0])
+        job.wait_taken()
         for point in points:
             (kills / point).touch()
+        left = len(points)
         job.open("step-10")
         for gate in (20, 30, 40):
             job.at_gate(f"step-{gate}")
-            left = len(list(kills.iterdir()))
+            # Since the gate before, as no checkpoint may be due while the worker stands here.
             until("a death", lambda left=left: len(list(kills.iterdir())) < left or not left)
+            left = len(list(kills.iterdir()))
             job.open(f"step-{gate}")
         ended = job.ended()
     assert list(kills.iterdir()) == []
+    root = LocalStorage(job.folder.path / "checkpoints")
     assert (ended.result["state"] == "degraded") == bool(ended.result["servers"]["lost_pushes"])
     assert newest_good(root)[0].ledger["records"]["trained_once"] == 480
     servers = ended.result["servers"]

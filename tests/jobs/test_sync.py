@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 
-from shoal.checkpoints.folders import newest_good
-from shoal.checkpoints.storage import LocalStorage
 from tests.jobs.running import RunningJob, audited, until
 from tests.jobs.test_exactly_once import COUNTING, applied
 from tests.jobs.test_resume import resume
@@ -100,8 +98,7 @@ def test_a_server_s_death_ends_the_job_and_resume_goes_on(numbered, tmp_path):
         **COUNTING,
     ) as job:
         job.at_gate("step-20")
-        root = LocalStorage(job.folder.path / "checkpoints")
-        until("a checkpoint", lambda: newest_good(root)[0] is not None)
+        job.wait_taken()
         # 9 updates are made of 18 gradients, and one is held.
         job.kill("ps", 1)
         failed = job.ended()
