@@ -112,7 +112,7 @@ COMPLETE_CHECKPOINT = Method(
 )
 BEGIN_LOG = Method(SERVER, "BeginLog", pb.BeginLogRequest, pb.BeginLogReply, threads=Threads.LOG)
 APPEND_LOG = Method(
-    SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogEntry, threads=Threads.LOG
+    SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogGroup, threads=Threads.LOG
 )
 DROP_LOG = Method(SERVER, "DropLog", pb.DropLogRequest, pb.DropLogReply, threads=Threads.LOG)
 TAKE_LOG = Method(

@@ -564,9 +564,21 @@ class BeginLogReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class LogGroup(_message.Message):
+    __slots__ = ("first", "entries", "sizes")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    entries: _containers.RepeatedCompositeFieldContainer[LogEntry]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, first: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class AppendLogReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("position",)
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    def __init__(self, position: _Optional[int] = ...) -> None: ...
 
 class DropLogRequest(_message.Message):
     __slots__ = ("log", "server", "incarnation", "step", "applied")

@@ -18,11 +18,12 @@ BATCH_BYTES = 2 << 20
 _LENGTHS = struct.Struct("<IQ")
 
 Entry = tuple[pb.LogEntry, bytes]
+Kept = tuple[pb.LogEntry, bytes | memoryview]
 
 
-def packed(entries: Iterable[Entry]) -> Iterator[bytes]:
+def packed(entries: Iterable[Kept]) -> Iterator[bytes]:
     """The messages that carry these entries, in their order."""
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     size = 0
     for entry, frame in entries:
         label = entry.SerializeToString()

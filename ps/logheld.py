@@ -13,13 +13,17 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.logbatch import packed
+from shoal.ps.loggroups import entries_of
 
 
 @dataclass
 class _Held:
+    """position: place of the last entry among all that the writer appended."""
+
     base: pb.LogBase
-    entries: dict[int, tuple[pb.LogEntry, bytes]] = field(default_factory=dict)
+    entries: dict[int, tuple[pb.LogEntry, memoryview]] = field(default_factory=dict)
     size: int = 0
+    position: int = 0
 
 
 class HeldLogs:
@@ -44,16 +48,31 @@ class HeldLogs:
             self._logs[base.server] = _Held(base)
         return pb.BeginLogReply()
 
-    def append(self, labelled: tuple[pb.LogEntry, bytes]) -> pb.AppendLogReply:
-        """Keep a push; the same one again changes nothing. Raises WireError(NO_LOG, FENCED)."""
-        entry, _ = labelled
+    def append(self, labelled: tuple[pb.LogGroup, bytes]) -> pb.AppendLogReply:
+        """Keep a group of pushes; the same one again changes nothing.
+
+        Raises WireError: NO_LOG, also where entries before the group have not come; FENCED,
+        BAD_REQUEST.
+        """
+        group, body = labelled
+        entries = list(entries_of(group, body))
+        writer = group.entries[0]
         faults.point("log-appending")
         with self._lock:
-            held = self._find(entry.server, entry.log, entry.incarnation)
-            if entry.step not in held.entries:
-                held.entries[entry.step] = labelled
-                held.size += len(labelled[1])
-        return pb.AppendLogReply()
+            held = self._find(writer.server, writer.log, writer.incarnation)
+            if group.first + len(entries) - 1 == held.position:
+                return pb.AppendLogReply(position=held.position)  # its answer was lost
+            if group.first != held.position + 1:
+                raise WireError(
+                    pb.NO_LOG,
+                    f"log {writer.log} of ps-{writer.server} has {held.position} entries, and "
+                    f"those from {group.first} on have come",
+                )
+            for entry, frame in entries:
+                held.entries[entry.step] = entry, frame
+                held.size += len(frame)
+            held.position += len(entries)
+            return pb.AppendLogReply(position=held.position)
 
     def drop(self, request: pb.DropLogRequest) -> pb.DropLogReply:
         """Let go of what is in a checkpoint. Raises WireError(NO_LOG, FENCED)."""
@@ -79,7 +98,9 @@ class HeldLogs:
             if held is None:
                 return
             self._check_writer(held, request.incarnation)
-            held.base.incarnation = request.incarnation
+            if held.base.incarnation != request.incarnation:
+                held.base.incarnation = request.incarnation
+                held.position = 0
             base = held.base.SerializeToString()
             entries = [held.entries[step] for step in sorted(held.entries)]
         yield base

@@ -210,12 +210,12 @@ def test_a_label_travels_beside_the_bytes_and_a_large_request_in_parts(serve, co
         return pb.AppendLogReply()
 
     connection = connect(serve({methods.APPEND_LOG: append}))
-    label = pb.LogEntry(log="a", step=3)
+    label = pb.LogGroup(first=3, sizes=[5])
     for request in (b"small", b"large" * 10):
         future = connection.start(methods.APPEND_LOG, request, label=label)
         connection.finish(methods.APPEND_LOG, request, future, label=label)
     assert seen == [(label, b"small"), (label, b"large" * 10)]
-    with pytest.raises(WireError, match=r"BAD_REQUEST.*no label.*LogEntry"):
+    with pytest.raises(WireError, match=r"BAD_REQUEST.*no label.*LogGroup"):
         connection.call(methods.APPEND_LOG, b"x")
 
 
@@ -248,7 +248,7 @@ def test_calls_with_threads_of_their_own_are_answered_while_all_others_wait(serv
     assert connection.call(methods.STATUS, pb.ServerStatusRequest(), deadline=30) == status
     assert connection.call(methods.FENCE, pb.FenceRequest(), deadline=30) == fenced
     assert not go_on.is_set()
-    label = pb.LogEntry()
+    label = pb.LogGroup()
     future = connection.start(methods.APPEND_LOG, b"y", label=label)
     connection.finish(methods.APPEND_LOG, b"y", future, label=label)
     assert [connection.result(methods.PUSH, each) for each in answers] == [b"x"] * 8

@@ -26,7 +26,8 @@ def test_a_log_of_many_small_pushes_is_taken_in_few_messages(connect):
     held.begin(pb.BeginLogRequest(base=base))
     pushes = [step.to_bytes(8, "little") * 128 for step in range(1, 5001)]
     for step, frame in enumerate(pushes, 1):
-        held.append((pb.LogEntry(log="a", server=0, step=step, staleness=step % 3), frame))
+        entry = pb.LogEntry(log="a", server=0, step=step, staleness=step % 3)
+        held.append((pb.LogGroup(first=step, entries=[entry], sizes=[len(frame)]), frame))
     messages = []
 
     def take(request):
