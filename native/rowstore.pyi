@@ -80,6 +80,20 @@ class RowStore:
             NDArray[np.uint32],
         ]
     ]: ...
+    def snapshot_by(
+        self, part_of: NDArray[np.uint16] | None, parts: int, batch: int = 65536
+    ) -> Iterator[
+        tuple[
+            int,
+            tuple[
+                NDArray[np.int64],
+                NDArray[np.float32],
+                dict[str, NDArray[np.float32]],
+                NDArray[np.uint32],
+                NDArray[np.uint32],
+            ],
+        ]
+    ]: ...
     def end_snapshot(self) -> None: ...
     def assign(
         self,

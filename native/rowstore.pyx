@@ -5,7 +5,7 @@ headers (store.h for what a store is, traffic.h for batches, scan.h for iteratio
 removal and compaction). It knows nothing of tables, servers or routing.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 import secrets
@@ -16,6 +16,7 @@ from shoal.native.arrays import require
 
 cdef extern from "scan.h" nogil:
     enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_CONSTANTS, SHOAL_ROW_BITS, SHOAL_MANY_USES
+    enum: SHOAL_SLOT_BITS
     ctypedef struct shoal_store:
         pass
     ctypedef struct shoal_initial:
@@ -43,6 +44,11 @@ cdef extern from "scan.h" nogil:
         float *slots[3]
         uint32_t *versions
         uint32_t *uses
+        int64_t filled
+        int64_t room
+    ctypedef struct shoal_split:
+        shoal_rows **parts
+        const uint16_t *part_of
     uint64_t shoal_mix64(uint64_t)
     shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                     const float *slot_initial, shoal_initial initial,
@@ -54,12 +60,12 @@ cdef extern from "scan.h" nogil:
     int shoal_run(shoal_store *, const shoal_batch *)
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t)
     int shoal_contains(shoal_store *, int64_t)
-    int64_t shoal_export_segment(shoal_store *, uint64_t *, const shoal_rows *, int64_t)
+    int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)
     int shoal_compact(shoal_store *)
     int shoal_snapshot_begin(shoal_store *)
     void shoal_snapshot_end(shoal_store *)
-    int64_t shoal_snapshot_segment(shoal_store *, uint64_t *, const shoal_rows *, int64_t)
-    int64_t shoal_snapshot_kept(shoal_store *, const shoal_rows *, int64_t, int64_t)
+    int shoal_snapshot_segment(shoal_store *, uint64_t *, const shoal_split *)
+    int shoal_snapshot_kept(shoal_store *, const shoal_split *)
     int shoal_snapshot_failed(const shoal_store *)
     shoal_step shoal_step_of(int rule, const double *constants)
     shoal_step shoal_step_at(const shoal_step *, double rate, double scale, double step)
@@ -68,6 +74,9 @@ VALUE_DTYPES = ("float32", "bfloat16", "float16")  # as enumerated in apply.h
 MAX_STEP = 2**32 - 1
 MAX_ROWS = 1 << SHOAL_ROW_BITS
 MANY_USES = SHOAL_MANY_USES  # where use counts stop
+
+cdef enum:
+    MAX_PARTS = 64
 
 cdef uint64_t PLACE_KEY = secrets.randbits(64)
 """Of this process alone: ids that were chosen to share a place in the index do not."""
@@ -88,10 +97,46 @@ cdef const uint32_t *counters(object array) noexcept:
     return &flat[0] if flat.shape[0] else NULL
 
 
+cdef int roomy(shoal_rows **rows, int parts) noexcept nogil:
+    """Whether each part has room for a segment."""
+    for k in range(parts):
+        if rows[k].room - rows[k].filled < SHOAL_SEGMENT_ROWS:
+            return 0
+    return 1
+
+
 cdef shoal_batch empty_batch() noexcept:
     cdef shoal_batch batch
     memset(&batch, 0, sizeof(batch))
     return batch
+
+
+cdef class _Piece:
+    """Arrays for the rows of one part, and how far they are filled."""
+
+    cdef shoal_rows rows
+    cdef object _ids, _values, _slots, _versions, _uses
+
+    def __cinit__(self, RowStore store, int64_t room):
+        self._ids = np.empty(room, np.int64)
+        self._values = np.empty((room, store.dim), np.float32)
+        self._slots = {
+            name: np.empty((room, store.slot_width), np.float32) for name in store.slot_names
+        }
+        self._versions = np.empty(room, np.uint32)
+        self._uses = np.empty(room, np.uint32)
+        self.rows.ids = <int64_t *><size_t>self._ids.ctypes.data
+        self.rows.values = <float *>floats(self._values)
+        for k, slot in enumerate(self._slots.values()):
+            self.rows.slots[k] = <float *>floats(slot)
+        self.rows.versions = <uint32_t *>counters(self._versions)
+        self.rows.uses = <uint32_t *>counters(self._uses)
+        self.rows.filled, self.rows.room = 0, room
+
+    cdef arrays(self):
+        n = self.rows.filled
+        slots = {name: slot[:n] for name, slot in self._slots.items()}
+        return self._ids[:n], self._values[:n], slots, self._versions[:n], self._uses[:n]
 
 
 cdef class RowStore:
@@ -279,7 +324,7 @@ cdef class RowStore:
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
-        return self._export(max(batch, SHOAL_SEGMENT_ROWS), False)
+        return (piece for _, piece in self._pieces(batch, False, None, 1))
 
     def begin_snapshot(self):
         """Fix the rows as they are now, for ``snapshot``; updates may go on at once.
@@ -303,9 +348,28 @@ cdef class RowStore:
         Raises ValueError without a snapshot, MemoryError if copies of changed rows did
         not fit (updates went on undisturbed).
         """
+        return (piece for _, piece in self.snapshot_by(None, 1, batch))
+
+    def snapshot_by(self, part_of, int parts, batch=65536):
+        """As ``snapshot``, with rows of different parts of the routing slots apart.
+
+        part_of: uint16 [16384], the part of each slot, below ``parts``, at most 64;
+        None for one part. Yields (part, (ids, values, slots, versions, use_counts)). What is
+        left at the end, at most one piece a part, comes last and in the order of parts. Memory
+        is that of a piece a part. Raises as ``snapshot``.
+        """
         if not self._snapshot:
             raise ValueError("there is no snapshot: call begin_snapshot")
-        return self._export(max(batch, SHOAL_SEGMENT_ROWS), True)
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        if not 1 <= parts <= MAX_PARTS:
+            raise ValueError(f"parts must be between 1 and {MAX_PARTS}, got {parts}")
+        if part_of is None:
+            if parts != 1:
+                raise ValueError("part_of must say the parts of slots")
+        elif require("part_of", part_of, np.uint16, (1 << SHOAL_SLOT_BITS,)).max() >= parts:
+            raise ValueError(f"part_of must be below parts={parts}")
+        return self._pieces(batch, True, part_of, parts)
 
     def end_snapshot(self):
         """Forget the snapshot and the copies it holds; nothing without one."""
@@ -314,48 +378,47 @@ cdef class RowStore:
                 shoal_snapshot_end(self._store)
             self._snapshot = False
 
-    def _export(self, room, fixed):
-        cdef int of_snapshot = fixed
+    def _pieces(self, batch, fixed, part_of, count):
+        cdef int of_snapshot = fixed, more = 1, drained = 1
         cdef uint64_t cursor = 0
-        cdef shoal_rows rows
-        cdef int64_t filled = 0, copied = 0
-        cdef int64_t capacity = room
-        while copied >= 0:
-            ids = np.empty(room, np.int64)
-            values = np.empty((room, self.dim), np.float32)
-            slots = {name: np.empty((room, self.slot_width), np.float32) for name in self.slot_names}
-            versions = np.empty(room, np.uint32)
-            uses = np.empty(room, np.uint32)
-            rows.ids = <int64_t *><size_t>ids.ctypes.data
-            rows.values = <float *>floats(values)
-            for k, slot in enumerate(slots.values()):
-                rows.slots[k] = <float *>floats(slot)
-            rows.versions = <uint32_t *>counters(versions)
-            rows.uses = <uint32_t *>counters(uses)
-            filled = 0
-            while filled + SHOAL_SEGMENT_ROWS <= capacity:
-                with nogil:
+        cdef shoal_split split
+        cdef shoal_rows *rows[MAX_PARTS]
+        cdef const uint16_t[::1] slots
+        cdef int parts = count
+        # A small table costs little: few of its parts get as many rows as it has.
+        cdef int64_t room = min(max(batch, SHOAL_SEGMENT_ROWS), len(self) + SHOAL_SEGMENT_ROWS)
+        pieces = [_Piece(self, room) for _ in range(parts)]
+        for k in range(parts):
+            rows[k] = &(<_Piece>pieces[k]).rows
+        split.parts, split.part_of = rows, NULL
+        if part_of is not None:
+            slots = part_of
+            split.part_of = &slots[0]
+        while more:
+            with nogil:
+                while more and roomy(rows, parts):
                     if of_snapshot:
-                        copied = shoal_snapshot_segment(self._store, &cursor, &rows, filled)
+                        more = shoal_snapshot_segment(self._store, &cursor, &split)
                     else:
-                        copied = shoal_export_segment(self._store, &cursor, &rows, filled)
-                if copied < 0:
-                    break
-                filled += copied
-            if of_snapshot:
+                        more = shoal_export_segment(self._store, &cursor, &split)
+            drained = 0
+            while not drained:
                 # After the last segment no copy is added any more.
-                with nogil:
-                    filled += shoal_snapshot_kept(self._store, &rows, filled, capacity)
-                if shoal_snapshot_failed(self._store):
-                    raise MemoryError("no memory for copies of rows that changed meanwhile")
-                if copied < 0 and filled == capacity:
-                    copied = 0  # there may be more copies
-            if filled:
-                yield (
-                    ids[:filled], values[:filled],
-                    {name: slot[:filled] for name, slot in slots.items()},
-                    versions[:filled], uses[:filled],
-                )
+                drained = 1
+                if of_snapshot:
+                    with nogil:
+                        drained = shoal_snapshot_kept(self._store, &split)
+                    if shoal_snapshot_failed(self._store):
+                        raise MemoryError("no memory for copies of rows that changed meanwhile")
+                for k in range(parts):
+                    if rows[k].room - rows[k].filled < SHOAL_SEGMENT_ROWS:
+                        piece = <_Piece>pieces[k]
+                        pieces[k] = _Piece(self, room)
+                        rows[k] = &(<_Piece>pieces[k]).rows
+                        yield k, (<_Piece>piece).arrays()
+        for k in range(parts):
+            if rows[k].filled:
+                yield k, (<_Piece>pieces[k]).arrays()
 
     def assign(self, ids, values, slots=None, versions=None, use_counts=None):
         """Set rows as they are, inserting missing ones; for checkpoints and tests.

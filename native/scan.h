@@ -50,18 +50,48 @@ static int shoal_contains(shoal_store *t, int64_t id) {
 
 /* ---- iteration ---- */
 
-/* Where an export writes; slots each [.., slot_width]. */
+/* Where an iteration writes; slots each [.., slot_width]. */
 typedef struct {
     int64_t *ids;
     float *values;
     float *slots[SHOAL_MAX_SLOTS];
     uint32_t *versions, *uses;
+    int64_t filled, room; /* rows */
 } shoal_rows;
 
-static void shoal_export_record(const shoal_store *t, uint64_t hash, uint64_t header,
-                                const char *record, const shoal_rows *out, int64_t at) {
+/* The same, of each part of the routing slots apart. */
+typedef struct {
+    shoal_rows **parts;
+    const uint16_t *part_of; /* of each slot; NULL: there is one part */
+} shoal_split;
+
+SHOAL_INLINE shoal_rows *shoal_part_for(const shoal_split *s, int64_t id) {
+    return s->parts[s->part_of ? s->part_of[shoal_slot(shoal_mix64((uint64_t)id))] : 0];
+}
+
+/* Fetches where the part's next row goes. The lines of many parts are more than the processor
+ * foresees, and taking the next row's lock would wait for them. */
+SHOAL_INLINE void shoal_prefetch_place(const shoal_store *t, const shoal_rows *out) {
+    const int64_t at = out->filled;
+    __builtin_prefetch(out->ids + at, 1);
+    __builtin_prefetch(out->versions + at, 1);
+    __builtin_prefetch(out->uses + at, 1);
+    const char *values = (const char *)(out->values + at * t->dim);
+    for (int64_t line = 0; line < t->dim * 4; line += SHOAL_LINE)
+        __builtin_prefetch(values + line, 1);
+    for (int k = 0; k < t->slots; k++) {
+        const char *slot = (const char *)(out->slots[k] + at * t->slot_width);
+        for (int64_t line = 0; line < t->slot_width * 4; line += SHOAL_LINE)
+            __builtin_prefetch(slot + line, 1);
+    }
+}
+
+/* The part has room. Does not count the row. */
+static void shoal_export_record(const shoal_store *t, int64_t id, uint64_t header,
+                                const char *record, const shoal_rows *out) {
+    const int64_t at = out->filled;
     const float *slots = (const float *)(record + t->slot_offset);
-    out->ids[at] = shoal_id_of(t, hash);
+    out->ids[at] = id;
     shoal_decode(record, out->values + at * t->dim, t->dim, t->format);
     for (int k = 0; k < t->slots; k++)
         memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
@@ -72,14 +102,17 @@ static void shoal_export_record(const shoal_store *t, uint64_t hash, uint64_t he
 
 /* A row without its lock: copied again if an update came between. */
 static void shoal_export_row(const shoal_store *t, const shoal_bucket *b, int lane, uint64_t hash,
-                             const shoal_rows *out, int64_t at) {
+                             const shoal_split *out) {
     const uint64_t *meta = &b->meta[lane];
+    const int64_t id = shoal_id_of(t, hash);
+    shoal_rows *part = shoal_part_for(out, id);
     uint64_t seen;
     do {
         seen = shoal_stable_meta(meta);
         const uint32_t row = shoal_row_of(b->tag[lane], seen);
-        shoal_export_record(t, hash, seen, shoal_record(t, row), out, at);
+        shoal_export_record(t, id, seen, shoal_record(t, row), part);
     } while (!shoal_unchanged(meta, seen));
+    part->filled++;
 }
 
 /* The cursor after the segment at `place`. */
@@ -88,12 +121,10 @@ SHOAL_INLINE uint64_t shoal_cursor_after(const shoal_index *x, uint64_t cursor, 
     return (cursor / width + 1) * width;
 }
 
-/* Copies the next segment's rows to out[at..]; room for SHOAL_SEGMENT_ROWS more is
- * the caller's duty. Returns how many; -1 when the store is at its end. */
-static int64_t shoal_export_segment(shoal_store *t, uint64_t *cursor, const shoal_rows *out,
-                                    int64_t at) {
-    if (*cursor >> 32) return -1;
-    const int64_t start = at;
+/* Copies the next segment's rows; room for SHOAL_SEGMENT_ROWS more in each part is
+ * the caller's duty. 0: the store is at its end. */
+static int shoal_export_segment(shoal_store *t, uint64_t *cursor, const shoal_split *out) {
+    if (*cursor >> 32) return 0;
     pthread_rwlock_rdlock(&t->lock);
     const shoal_index *x = &t->index;
     const uint32_t place = shoal_place(x, shoal_reversed((uint32_t)*cursor));
@@ -105,23 +136,21 @@ static int64_t shoal_export_segment(shoal_store *t, uint64_t *cursor, const shoa
             uint64_t hash = (b->tag[k] & ~SHOAL_PLACE_BITS) | (place & SHOAL_PLACE_BITS);
             /* after a compaction a segment may begin before the cursor */
             if (shoal_reversed((uint32_t)hash) < *cursor) continue;
-            shoal_export_row(t, b, k, hash, out, at++);
+            shoal_export_row(t, b, k, hash, out);
         }
     }
     *cursor = shoal_cursor_after(x, *cursor, place);
     pthread_rwlock_unlock(&t->lock);
-    return at - start;
+    return 1;
 }
 
 /* ---- reading a snapshot ---- */
 
-/* Copies to out[at..] the rows of the next segment that were not kept. A lock a row:
+/* Copies the rows of the next segment that were not kept. A lock a row:
  * a reader that takes none could be overtaken by an update, and copy its result.
  * Otherwise as shoal_export_segment. */
-static int64_t shoal_snapshot_segment(shoal_store *t, uint64_t *cursor, const shoal_rows *out,
-                                      int64_t at) {
-    if (*cursor >> 32) return -1;
-    const int64_t start = at;
+static int shoal_snapshot_segment(shoal_store *t, uint64_t *cursor, const shoal_split *out) {
+    if (*cursor >> 32) return 0;
     pthread_rwlock_rdlock(&t->lock);
     const shoal_index *x = &t->index;
     const uint32_t place = shoal_place(x, shoal_reversed((uint32_t)*cursor));
@@ -143,30 +172,41 @@ static int64_t shoal_snapshot_segment(shoal_store *t, uint64_t *cursor, const sh
             uint64_t hash = (b->tag[k] & ~SHOAL_PLACE_BITS) | (place & SHOAL_PLACE_BITS), held;
             shoal_lock_row(&b->meta[k], &held);
             const uint32_t row = shoal_row_of(b->tag[k], held);
-            if (shoal_snapshot_lacks(t->snapshot, row))
-                shoal_export_record(t, hash, held, shoal_record(t, row), out, at++);
+            if (shoal_snapshot_lacks(t->snapshot, row)) {
+                const int64_t id = shoal_id_of(t, hash);
+                shoal_rows *part = shoal_part_for(out, id);
+                shoal_export_record(t, id, held, shoal_record(t, row), part);
+                part->filled++;
+                shoal_prefetch_place(t, part);
+            }
             __atomic_store_n(&b->meta[k], held, __ATOMIC_RELEASE);
         }
     }
     *cursor = shoal_cursor_after(x, *cursor, place);
     pthread_rwlock_unlock(&t->lock);
-    return at - start;
+    return 1;
 }
 
-/* Copies kept rows to out[at..limit) and drops them; returns how many. */
-static int64_t shoal_snapshot_kept(shoal_store *t, const shoal_rows *out, int64_t at,
-                                   int64_t limit) {
+/* Copies kept rows and drops them. Returns 1 when there is none left, 0 if the part of the
+ * next one has no room. */
+static int shoal_snapshot_kept(shoal_store *t, const shoal_split *out) {
     struct shoal_snapshot *s = t->snapshot;
-    const int64_t start = at;
+    int room = 1;
     pthread_mutex_lock(&s->lock);
-    while (s->kept && at < limit) {
+    while (s->kept && room) {
         shoal_kept *block = s->kept;
-        while (block->count && at < limit) {
-            const char *entry = block->entries + (size_t)--block->count * s->entry;
+        while (block->count) {
+            const char *entry = block->entries + (size_t)(block->count - 1) * s->entry;
             uint64_t hash, header;
             memcpy(&hash, entry, 8);
             memcpy(&header, entry + 8, 8);
-            shoal_export_record(t, hash, header, entry + 16, out, at++);
+            const int64_t id = shoal_id_of(t, hash);
+            shoal_rows *part = shoal_part_for(out, id);
+            room = part->filled < part->room;
+            if (!room) break;
+            shoal_export_record(t, id, header, entry + 16, part);
+            part->filled++;
+            block->count--;
         }
         if (!block->count) {
             s->kept = block->next;
@@ -174,7 +214,7 @@ static int64_t shoal_snapshot_kept(shoal_store *t, const shoal_rows *out, int64_
         }
     }
     pthread_mutex_unlock(&s->lock);
-    return at - start;
+    return room;
 }
 
 static int shoal_snapshot_failed(const shoal_store *t) { return t->snapshot->failed; }

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from shoal.checkpoints import arrow, folders, manifests
 from shoal.checkpoints.folders import Attempt
 from shoal.checkpoints.manifests import FORMAT
-from shoal.proto.routing import Routing
+from shoal.native.rowstore import RowStore
+from shoal.proto.routing import SLOTS, Routing
 from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import FrozenDense, ServerModel, rows_of
+from shoal.ps.tables import AT_ONCE, FrozenDense, ServerModel, rows_of
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import AppliedPush, JournalPosition, PagedFile, Share, ShareEntry
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 PIECE_BYTES = 4 << 20
 """Of rows in a page, about: what is written, and later read, checked and restored, at once."""
 
+PARTS = 16
+"""Of a share's routing slots, whose rows are gathered apart until they fill a page. More of them
+make another number of servers read less of what is not theirs, and cost a page's memory each."""
+
+Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
+Rows = tuple[Array, Float32, dict[str, Float32], Array, Array]
+"""Ids, values, optimizer slots, versions and use counts, as a row store gives them."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +88,10 @@ def write_share(
     prefix = schema.share_prefix(server, attempt.nonce)
     *names, dense, state = schema.share_files(prefix, len(model.tables))
 
-    def pieces(table: Any) -> Iterator[dict[str, Any]]:
-        for piece in table.snapshot(rows_of(table, PIECE_BYTES)):
+    def pieces(table: Any) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
+        for piece, slots in _by_slots(table, np.flatnonzero(routing.owners == server)):
             rows[-1] += len(piece[0])
-            yield arrow.row_columns(*piece)
+            yield arrow.row_columns(*piece), slots
             between_pieces()
 
     try:
@@ -112,3 +120,47 @@ def write_share(
     described = manifests.write(attempt.folder, f"{prefix}.json", content)
     size = described["bytes"] + sum(each["bytes"] for each in files)
     return {"manifest": described, "bytes": size, "version": at.dense.version}
+
+
+def _by_slots(table: RowStore, owned: Array) -> Iterator[tuple[Rows, tuple[int, int]]]:
+    """The rows of a table's snapshot, in pieces of rows of neighbouring routing slots.
+
+    owned: the slots that the rows may have, rising. Gives the rows, and the first and the last
+    slot of them.
+    """
+    part_of = np.zeros(SLOTS, np.uint16)
+    part_of[owned] = np.arange(owned.size) * PARTS // owned.size
+    room = rows_of(table, PIECE_BYTES)
+    gathered: list[Rows] = []
+    parts: list[int] = []
+
+    def joined() -> tuple[Rows, tuple[int, int]]:
+        slots = owned[np.isin(part_of[owned], parts)]
+        rows = gathered[0] if len(gathered) == 1 else _concatenated(gathered)
+        gathered.clear()
+        parts.clear()
+        return rows, (int(slots[0]), int(slots[-1]))
+
+    # A piece that is full is a page; those that are left at the end make pages together.
+    for part, rows in table.snapshot_by(part_of, PARTS, room):
+        if sum(len(each[0]) for each in gathered) + len(rows[0]) > room - AT_ONCE and gathered:
+            yield joined()
+        gathered.append(rows)
+        parts.append(part)
+        if len(rows[0]) > room - AT_ONCE:
+            yield joined()
+        del rows  # not to be kept while the next are gathered
+    if gathered:
+        yield joined()
+
+
+def _concatenated(pieces: list[Rows]) -> Rows:
+    ids, values, slots, versions, uses = zip(*pieces, strict=True)
+    by_name = {name: np.concatenate([each[name] for each in slots]) for name in slots[0]}
+    return (
+        np.concatenate(ids),
+        np.concatenate(values),
+        by_name,
+        np.concatenate(versions),
+        np.concatenate(uses),
+    )

@@ -6,9 +6,7 @@ is checkpoint.py's, the files' form shoal.checkpoints'.
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +22,7 @@ from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 
+Flags = npt.NDArray[np.bool_]
 Float32 = npt.NDArray[np.float32]
 
 
@@ -44,10 +43,14 @@ def restore(
     same = checkpoint.same_cut(routing)
     # A share of the same cut holds all that is ours.
     shares = [server] if same else range(len(checkpoint.shares))
-    files = (file for share in shares for file in checkpoint.shares[share]["files"])
-    progress.begin(f"restore checkpoint {checkpoint.number}", sum(file["bytes"] for file in files))
-    _read_rows(checkpoint, shares, model, server, routing, progress)
-    dense, state = _dense(checkpoint, shares, server, routing, progress)
+    owned = None if same else routing.owners == server
+    pages = list(_pages(checkpoint, shares, owned))
+    dense_shares = _dense_shares(checkpoint, shares, server, routing)
+    size = sum(page.bytes for page in pages)
+    size += sum(_dense_bytes(checkpoint, share) for share in dense_shares)
+    progress.begin(f"restore checkpoint {checkpoint.number}", size)
+    _read_rows(checkpoint, pages, model, owned, progress)
+    dense, state = _dense(checkpoint, dense_shares, server, routing, progress)
     version = max(checkpoint.shares[share]["version"] for share in shares)
     step = max(checkpoint.shares[share]["step"] for share in shares)
     model.restore(version, step, dense, state)
@@ -56,32 +59,46 @@ def restore(
     return model
 
 
+def _pages(
+    checkpoint: Checkpoint, shares: Iterable[int], owned: Flags | None
+) -> Iterator[contents.Page]:
+    """The pages of tables that may have rows of the slots in `owned`, bool [16384]; None: all.
+
+    Those of different files side by side: rows enter one table one by one.
+    """
+    before = np.concatenate(([0], np.cumsum(owned))) if owned is not None else None
+    placed = []
+    for share in shares:
+        for position in range(len(checkpoint.model.tables)):
+            pages = contents.table_pages(checkpoint, share, position)
+            if before is not None:
+                pages = [
+                    page
+                    for page in pages
+                    if page.slots is not None and before[page.slots[0]] < before[page.slots[1] + 1]
+                ]
+            for number, page in enumerate(pages):
+                placed.append(((number + 0.5) / len(pages), share, position, page))
+    for *_, page in sorted(placed, key=lambda each: each[:3]):
+        yield page
+
+
 def _read_rows(
     checkpoint: Checkpoint,
-    shares: Iterable[int],
+    pages: Iterable[contents.Page],
     model: ServerModel,
-    server: int,
-    routing: Routing,
+    owned: Flags | None,
     progress: Progress,
 ) -> None:
-    """Assign the rows of all tables that are this server's."""
-    files = [
-        contents.table_pages(checkpoint, share, position)
-        for share in shares
-        for position in range(len(model.tables))
-    ]
-    found: Counter[tuple[int, int]] = Counter()
-    lock = threading.Lock()
+    """Assign the rows of pages that are of the slots in `owned`; None: all."""
 
     def take(page: contents.Page) -> None:
         columns = contents.page_rows(checkpoint, page)
         if columns is not None:
-            with lock:
-                found[page.server, page.position] += columns["id"].size
-            owners = routing.owners[native_ids.slot_of(columns["id"])]
-            ours = owners == server
-            if not ours.all():
-                columns = {name: column[ours] for name, column in columns.items()}
+            if owned is not None:
+                ours = owned[native_ids.slot_of(columns["id"])]
+                if not ours.all():
+                    columns = {name: column[ours] for name, column in columns.items()}
             slots = {
                 name.removeprefix(arrow.SLOT): column
                 for name, column in columns.items()
@@ -97,20 +114,28 @@ def _read_rows(
         progress.advance(page.bytes)
         faults.point("share-restoring")
 
-    for_each(take, _alternating(files))
-    for pages in files:
-        (share, position) = pages[0].server, pages[0].position
-        contents.check_rows(checkpoint, share, position, found[share, position])
+    for_each(take, pages)
 
 
-def _alternating(files: Iterable[list[contents.Page]]) -> list[contents.Page]:
-    """All pages, those of different files side by side: rows enter one table one by one."""
-    placed = [
-        ((page.number + 0.5) / len(pages), page.server, page.position, page)
-        for pages in files
-        for page in pages
-    ]
-    return [page for *_, page in sorted(placed, key=lambda each: each[:3])]
+def _dense_shares(
+    checkpoint: Checkpoint, shares: Iterable[int], server: int, routing: Routing
+) -> list[int]:
+    """The shares whose slices of the dense variables have elements of this server's."""
+    sizes = flat_size(checkpoint.model.trainable), flat_size(checkpoint.model.non_trainable)
+
+    def overlaps(share: int) -> bool:
+        pairs = (
+            (slice_of(size, share, len(checkpoint.shares)), slice_of(size, server, routing.servers))
+            for size in sizes
+        )
+        return any(max(a.start, b.start) < min(a.stop, b.stop) for a, b in pairs)
+
+    # One at least, which says which optimizer slots there are.
+    return [share for share in shares if overlaps(share)] or [*shares][:1]
+
+
+def _dense_bytes(checkpoint: Checkpoint, share: int) -> int:
+    return sum(file["bytes"] for file in checkpoint.shares[share]["files"][-2:])
 
 
 def _dense(
@@ -128,7 +153,7 @@ def _dense(
     def take(share: int) -> None:
         trainable[share] = dense_slices(checkpoint, share)
         state[share] = {"values": state_slice(checkpoint, share)}
-        progress.advance(sum(file["bytes"] for file in checkpoint.shares[share]["files"][-2:]))
+        progress.advance(_dense_bytes(checkpoint, share))
 
     for_each(take, shares)
     dense = _joined(checkpoint, trainable, server, routing, flat_size(spec.trainable))

@@ -44,20 +44,23 @@ def row_columns(
     return columns | {"version": pa.array(versions), "uses": pa.array(uses)}
 
 
-def write(storage: Storage, name: str, pieces: Iterable[dict[str, Any]]) -> PagedFile:
+def write(
+    storage: Storage, name: str, pieces: Iterable[tuple[dict[str, Any], tuple[int, int] | None]]
+) -> PagedFile:
     """Write pieces of one schema; no piece is an empty file. Returns its description.
 
-    A page of the file is a piece, the first with the schema before it; the last is the end
-    of the file, which has no rows.
+    pieces: columns, and from which routing slot to which their rows are; None for vectors. A
+    page of the file is a piece, the first with the schema before it; the last is the end of the
+    file, which has no rows.
     """
     with manifests.writing(storage, name) as file:
         writer = None
-        for columns in pieces:
+        for columns, slots in pieces:
             batch = pa.RecordBatch.from_pydict(columns)
             if writer is None:
                 writer = pa.ipc.new_file(file, batch.schema)
             writer.write_batch(batch)
-            file.end_page()
+            file.end_page(batch.num_rows, slots)
         if writer is None:
             writer = pa.ipc.new_file(file, pa.schema([]))
         writer.close()
@@ -67,7 +70,8 @@ def write(storage: Storage, name: str, pieces: Iterable[dict[str, Any]]) -> Page
 
 def write_vectors(storage: Storage, name: str, vectors: dict[str, Float32]) -> PagedFile:
     """Write vectors of one length by name. Returns the file's description."""
-    return write(storage, name, [{key: pa.array(each) for key, each in vectors.items()}])
+    columns = {key: pa.array(each) for key, each in vectors.items()}
+    return write(storage, name, [(columns, None)])
 
 
 def read(

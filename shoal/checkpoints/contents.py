@@ -35,24 +35,27 @@ def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator
     a file that is not as written; after the last piece, too.
     """
     described = checkpoint.shares[server]["files"][position]
-    found = 0
-    for piece in arrow.read(checkpoint.folder, described, _columns(checkpoint, position)):
-        _check_owner(checkpoint, server, position, piece["id"])
-        found += piece["id"].size
+    pieces = arrow.read(checkpoint.folder, described, _columns(checkpoint, position))
+    for piece, page in zip(pieces, table_pages(checkpoint, server, position), strict=False):
+        _check_rows(checkpoint, page, piece["id"])
         yield piece
-    check_rows(checkpoint, server, position, found)
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a table's file in the share of `server`. number: of the page. start: its byte."""
+    """A page of a table's file in the share of `server`.
+
+    number: of the page. start: its byte. rows: how many it has. slots: from which routing slot
+    to which they are; None for the file's end, which has no rows.
+    """
 
     server: int
     position: int
     number: int
     start: int
     bytes: int
-    last: bool
+    rows: int
+    slots: tuple[int, int] | None
 
 
 def table_pages(checkpoint: Checkpoint, server: int, position: int) -> list[Page]:
@@ -63,11 +66,12 @@ def table_pages(checkpoint: Checkpoint, server: int, position: int) -> list[Page
     """
     described = checkpoint.shares[server]["files"][position]
     manifests.check_size(checkpoint.folder, described)
-    pages, start = described["pages"], 0
+    start = 0
     found = []
-    for number, page in enumerate(pages):
-        last = number == len(pages) - 1
-        found.append(Page(server, position, number, start, page["bytes"], last))
+    for number, page in enumerate(described["pages"]):
+        slots = (page["slots"][0], page["slots"][1]) if "slots" in page else None
+        rows = page.get("rows", 0)
+        found.append(Page(server, position, number, start, page["bytes"], rows, slots))
         start += page["bytes"]
     return found
 
@@ -76,24 +80,16 @@ def page_rows(checkpoint: Checkpoint, page: Page) -> dict[str, Array] | None:
     """The rows of a page, as `table_pieces` gives them; None for the last, which has none.
 
     Reads the page once, and compares it with its checksum before anything of it is used. Raises
-    CheckpointError as `table_pieces` does; whether all rows are there is `check_rows`' to say.
+    CheckpointError as `table_pieces` does.
     """
     described = checkpoint.shares[page.server]["files"][page.position]
     data = manifests.page(checkpoint.folder, described, page.number, page.start)
-    if page.last:
+    if page.slots is None:
         return None
     path = checkpoint.folder.path(described["name"])
     rows = arrow.piece(path, data, page.number, _columns(checkpoint, page.position))
-    _check_owner(checkpoint, page.server, page.position, rows["id"])
+    _check_rows(checkpoint, page, rows["id"])
     return rows
-
-
-def check_rows(checkpoint: Checkpoint, server: int, position: int, found: int) -> None:
-    """Raises CheckpointError unless so many rows of a table are what the share says it has."""
-    share = checkpoint.shares[server]
-    if found != share["rows"][position]:
-        path = checkpoint.folder.path(share["files"][position]["name"])
-        raise CheckpointError(f"{path}: {found} rows, not {share['rows'][position]}")
 
 
 def _columns(checkpoint: Checkpoint, position: int) -> dict[str, pa.DataType]:
@@ -101,11 +97,17 @@ def _columns(checkpoint: Checkpoint, position: int) -> dict[str, pa.DataType]:
     return arrow.table_columns(table.dim, OptimizerSpec.from_json(table.optimizer))
 
 
-def _check_owner(checkpoint: Checkpoint, server: int, position: int, ids: Array) -> None:
-    if (checkpoint.routing.owners[native_ids.slot_of(ids)] != server).any():
-        described = checkpoint.shares[server]["files"][position]
-        path = checkpoint.folder.path(described["name"])
+def _check_rows(checkpoint: Checkpoint, page: Page, ids: Array) -> None:
+    """Raises CheckpointError unless these rows are what the manifest says of the page."""
+    path = checkpoint.folder.path(checkpoint.shares[page.server]["files"][page.position]["name"])
+    slots = native_ids.slot_of(ids)
+    if ids.size != page.rows:
+        raise CheckpointError(f"{path}: {ids.size} rows in page {page.number}, not {page.rows}")
+    if (checkpoint.routing.owners[slots] != page.server).any():
         raise CheckpointError(f"{path}: holds rows of another server")
+    assert page.slots is not None
+    if slots.size and not page.slots[0] <= slots.min() <= slots.max() <= page.slots[1]:
+        raise CheckpointError(f"{path}: page {page.number} holds rows of other slots than it says")
 
 
 def dense_slices(checkpoint: Checkpoint, server: int) -> dict[str, Float32]:

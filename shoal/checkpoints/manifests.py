@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Content = TypeVar("Content")
 
-FORMAT = 3
+FORMAT = 4
 """Of a checkpoint's manifests."""
 
 MANIFEST = "manifest.json"
@@ -73,10 +73,16 @@ class DescribedFile:
         """Bytes so far."""
         return self._bytes
 
-    def end_page(self) -> None:
-        """What was written since the last call is a page."""
+    def end_page(self, rows: int = 0, slots: tuple[int, int] | None = None) -> None:
+        """What was written since the last call is a page.
+
+        rows, slots: as schema.Page has them; slots None where it has none.
+        """
         size = self._bytes - self._paged
-        self._pages.append({"bytes": size, "xxh3_64": self._page.hexdigest()})
+        page: Page = {"bytes": size, "xxh3_64": self._page.hexdigest()}
+        if slots is not None:
+            page |= {"rows": rows, "slots": [*slots]}
+        self._pages.append(page)
         self._page.reset()
         self._paged = self._bytes
 

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
+from shoal.proto.routing import SLOTS, Routing
 
 EXPORT_FORMAT = "shoal-export-2"
 
@@ -44,15 +44,22 @@ _exact = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 FileName = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]
 Text = Annotated[str, Field(min_length=1)]
+Slot = Annotated[int, Field(ge=0, lt=SLOTS)]
 Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
 @_exact
 class Page(TypedDict):
-    """A piece of a file, which is read and checked at once. Pages follow one another."""
+    """A piece of a file, which is read and checked at once. Pages follow one another.
+
+    rows, slots: of a piece of a table: how many rows, and from which routing slot to which these
+    are. So who wants the rows of some slots need not read all.
+    """
 
     bytes: Annotated[int, Field(gt=0, lt=2**40)]
     xxh3_64: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    rows: NotRequired[Annotated[int, Field(gt=0, lt=2**63)]]
+    slots: NotRequired[Annotated[list[Slot], Field(min_length=2, max_length=2)]]
 
 
 @_exact
@@ -66,9 +73,9 @@ class File(TypedDict):
 
 @_exact
 class PagedFile(File):
-    """A file of rows or vectors. pages: all of it."""
+    """A file of rows or vectors. pages: all of it; the last is the file's end."""
 
-    pages: list[Page]
+    pages: Annotated[list[Page], Field(min_length=1)]
 
 
 @_exact
@@ -240,10 +247,25 @@ def checked_share(content: object) -> tuple[Share, pb.ModelSpec, Routing]:
     ):
         if file["name"] != name:
             raise SchemaError(f"files[{position}].name: {file['name']!r}, not {name}")
-        if sum(page["bytes"] for page in file["pages"]) != file["bytes"]:
-            raise SchemaError(f"files[{position}].pages: not {file['bytes']} bytes")
+        rows = share["rows"][position] if position < tables else None
+        _check_pages(f"files[{position}].pages", file, rows)
     _all_different("pushes", "worker", [push["worker"] for push in share["pushes"]])
     return share, model, routing
+
+
+def _check_pages(field: str, file: PagedFile, rows: int | None) -> None:
+    """rows: of a table in the file; None: it has vectors."""
+    pages = file["pages"]
+    if sum(page["bytes"] for page in pages) != file["bytes"]:
+        raise SchemaError(f"{field}: not {file['bytes']} bytes")
+    pieces = 0 if rows is None else len(pages) - 1
+    for number, page in enumerate(pages):
+        first, last = page.get("slots", (SLOTS, -1))
+        if ("rows" in page, first <= last) != (number < pieces, number < pieces):
+            raise SchemaError(f"{field}[{number}].slots: not of a piece of a table")
+    found = sum(page.get("rows", 0) for page in pages)
+    if found != (rows or 0):
+        raise SchemaError(f"{field}: {found} rows, not {rows}")
 
 
 def share_prefix(server: int, nonce: str) -> str:

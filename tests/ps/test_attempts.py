@@ -22,8 +22,12 @@ from shoal.master.snapshots import CheckpointTaker, TakingError
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
 from shoal.ps import checkpoint
 from shoal.ps.ownership import Ownership
+from shoal.ps.progress import Progress
+from shoal.ps.pushes import PushRegister
+from shoal.ps.restoring import restore
 from shoal.ps.shares import Shares
 from tests.ps.test_checkpoint import IDS, Group, restored
 
@@ -215,7 +219,7 @@ def test_a_file_that_ends_while_it_is_read_is_refused_and_not_the_end_of_the_pro
 
 
 class CountedFile(io.FileIO):
-    """A file that notes of which bytes it was read."""
+    """A file that notes which bytes were read of it: the first and the one after the last."""
 
     def __init__(self, path, ranges):
         super().__init__(path)
@@ -224,37 +228,97 @@ class CountedFile(io.FileIO):
     def read(self, size=-1):
         start = self.tell()
         data = super().read(size)
-        self._ranges[os.path.basename(self.name)] += range(start, start + len(data))
+        self._ranges[os.path.basename(self.name)].append((start, start + len(data)))
         return data
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1)])
-def test_each_byte_is_read_once(tmp_path, monkeypatch, before, after):
-    group = Group(before)
-    monkeypatch.setattr(checkpoint, "PIECE_BYTES", 10_000)  # several pages
-    group.push(1)
-    folder = group.save(tmp_path, 1)
+def many_pages(tmp_path, monkeypatch, servers):
+    """A checkpoint whose first table has several pages of each part of the slots."""
+    monkeypatch.setattr(checkpoint, "PIECE_BYTES", 20_000)
+    group = Group(servers)
+    group.push(1, np.arange(60_000, dtype=np.int64) * 9973)
+    group.save(tmp_path, 1)
+    opened = Checkpoint(LocalStorage(tmp_path), 1)
+    assert all(len(share["files"][0]["pages"]) > checkpoint.PARTS for share in opened.shares)
+    return group, opened
+
+
+def counted(monkeypatch):
+    """What is read from now on, by the file's name: first bytes, and those after the last."""
     read = defaultdict(list)
     monkeypatch.setattr(
         LocalStorage, "read", lambda self, name: CountedFile(f"{self.location}/{name}", read)
     )
+    return read
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1)])
+def test_each_byte_is_read_once(tmp_path, monkeypatch, before, after):
+    _, opened = many_pages(tmp_path, monkeypatch, before)
+    read = counted(monkeypatch)
     restored(tmp_path, 1, after)
-    files = [path for path in folder.iterdir() if path.suffix == ".arrow"]
-    assert len(files) == 4 * before
-    pages = Checkpoint(LocalStorage(tmp_path), 1).shares[0]["files"][0]["pages"]
-    assert len(pages) > 2
-    for path in files:
-        assert sorted(read[path.name]) == [*range(path.stat().st_size)], path.name
+    for share in opened.shares:
+        for position, file in enumerate(share["files"]):
+            # The end of a table's file has no rows, and is read with the whole of it only.
+            end = file["pages"][-1]["bytes"] if before != after and position < 2 else 0
+            found = sorted((start, stop) for start, stop in read[file["name"]] if start < stop)
+            starts = [start for start, _ in found]
+            stops = [stop for _, stop in found]
+            assert [*starts, file["bytes"] - end] == [0, *stops], file["name"]
 
 
-@pytest.mark.parametrize("field", ["files", "rows"])
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (1, 5), (2, 4), (2, 3), (3, 2), (5, 4)])
+def test_a_server_reads_what_is_its_and_little_more(tmp_path, monkeypatch, before, after):
+    group, opened = many_pages(tmp_path, monkeypatch, before)
+    pages = [page for share in opened.shares for page in share["files"][0]["pages"]]
+    rows = sum(page["bytes"] for page in pages if "rows" in page)
+    read = counted(monkeypatch)
+    again, routing = Group(after), Routing.even(after)
+    for server in range(after):
+        read.clear()
+        progress = Progress()
+        again.models[server] = restore(opened, server, routing, again.pushes[server], progress)
+        pieces = {name: found for name, found in read.items() if "table" in name}
+        assert all(len(found) == len(set(found)) for found in pieces.values())
+        found = sum(stop - start for name in pieces for start, stop in read[name])
+        # A part of the slots at each of its ends may be another's, too.
+        most = 1.1 * rows / after + 2 * rows / before / checkpoint.PARTS
+        assert 0.9 * rows / after < found < most
+        arrow = (found for name, found in read.items() if name.endswith(".arrow"))
+        whole = sum(stop - start for found in arrow for start, stop in found)
+        assert progress.now().done == progress.now().total == whole
+    assert again.content()[0] == group.content()[0]
+
+
+def test_a_damaged_page_stops_only_servers_whose_rows_it_may_have(tmp_path, monkeypatch):
+    _, opened = many_pages(tmp_path, monkeypatch, 1)
+    (share,) = opened.shares
+    *pages, _ = share["files"][0]["pages"]
+    number = next(i for i, page in enumerate(pages) if page["slots"][0] >= 16384 // 2)
+    at = sum(page["bytes"] for page in pages[:number]) + pages[number]["bytes"] // 2
+    with open(opened.folder.path(share["files"][0]["name"]), "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+    routing = Routing.even(2)
+    assert restore(opened, 0, routing, PushRegister(), Progress()).version == 1
+    with pytest.raises(CheckpointError, match=r"table-0000\.arrow: damaged"):
+        restore(opened, 1, routing, PushRegister(), Progress())
+    with pytest.raises(CheckpointError, match=r"table-0000\.arrow: damaged"):
+        contents.verify(opened)
+
+
+@pytest.mark.parametrize("field", ["files", "rows", "slots"])
 def test_a_share_that_does_not_fit_its_files_is_refused(tmp_path, field):
     group = Group(2)
     group.push(1)
     group.save(tmp_path, 1)
     checkpoint = Checkpoint(LocalStorage(tmp_path), 1)
     if field == "rows":
-        checkpoint.shares[1]["rows"][0] += 1
+        checkpoint.shares[1]["files"][0]["pages"][0]["rows"] += 1
+    elif field == "slots":
+        checkpoint.shares[1]["files"][0]["pages"][0]["slots"] = [0, 9000]
     else:
         one, other = (share["files"][0] for share in checkpoint.shares)
         for key in one:
