@@ -256,14 +256,15 @@ static shoal_update_fn shoal_update_block(void) {
 
 static int shoal_insert_some(shoal_store *t, const shoal_batch *b, const uint64_t *hashes,
                              int64_t base, int64_t n, float *scratch) {
-    int result = SHOAL_OK;
+    int result = SHOAL_OK, whole = b->values != NULL;
+    for (int k = 0; k < t->slots; k++) whole = whole && b->slots[k];
     shoal_arena_prepare(&t->arena);
     pthread_rwlock_wrlock(&t->lock);
     for (int64_t j = 0; j < n; j++) shoal_prefetch(shoal_home_bucket(&t->index, hashes[j]));
     for (int64_t j = 0; j < n && result == SHOAL_OK; j++) {
         shoal_entry e = shoal_find(&t->index, hashes[j]);
         if (!e.bucket) {
-            e = shoal_insert(t, hashes[j], scratch);
+            e = shoal_insert(t, hashes[j], whole, scratch);
             if (e.bucket && t->snapshot)
                 shoal_snapshot_lacks(t->snapshot,
                                      shoal_row_of(e.bucket->tag[e.lane], e.bucket->meta[e.lane]));
