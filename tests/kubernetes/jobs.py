@@ -92,9 +92,9 @@ class Watched:
         return self.times(text) >= times
 
     def times(self, text):
-        """How often the master has told this; -1 if it does not answer."""
-        status = self.status()
-        return sum(text in message for message in status.messages) if status else -1
+        """How often the master has told this, once it answers."""
+        status = until("the master's answer", self.status)
+        return sum(text in message for message in status.messages)
 
     def goes_on(self):
         """Wait until more is trained."""
@@ -137,7 +137,7 @@ def following(shoal, *flags):
 def held_job(shoal, name, **flags):
     """A job on train.parquet, on a volume; returns its flags, and the file that holds it.
 
-    As long as that is there, training does not end (zoo/held.py).
+    As long as that is there, each minibatch takes seconds (zoo/held.py), and training minutes.
     """
     shutil.copytree(ZOO, shoal.path / "zoo")
     hold = shoal.path / "hold"
@@ -150,7 +150,7 @@ def held_job(shoal, name, **flags):
         output="/work/model",
         job_dir="/work/job",
         num_ps="2",
-        num_minibatches_per_task="2",
+        num_minibatches_per_task="1",
         **flags,
     )
     return made, hold

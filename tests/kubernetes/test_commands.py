@@ -36,7 +36,7 @@ def test_a_job_is_followed_scaled_stopped_audited_and_resumed(user, movielens, n
         model_def="held.custom_model",
         training_data="/work/train.parquet",
         job_dir="/work/job",
-        num_minibatches_per_task="2",
+        num_minibatches_per_task="1",
         checkpoint_steps="4",
         num_workers="1",
     )

@@ -49,7 +49,8 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
         server_back("the servers are back")
         # The old master's pod may still be ending.
         until("all are others", lambda: not before & {job.uid(pod) for pod in drained})
-        assert "ps-1 is told to end; first a checkpoint is taken" in said()
+        # The client hears of it from the next master.
+        until("it is told", lambda: "ps-1 is told to end; first a checkpoint is taken" in said())
         assert not job.said("acknowledged updates")
 
         # 2. A server's pod is deleted by force. What came after the checkpoint is lost.

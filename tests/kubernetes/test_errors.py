@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs.test_rights import granted
 from tests.kubernetes.conftest import kubectl
-from tests.kubernetes.jobs import config_of, left_of
+from tests.kubernetes.jobs import config_of, left_of, until
 
 # As `kubectl auth can-i --list` says it; of groups, those that a job has to do with.
 ROW = r"([a-z/]+)(?:\.(?:coordination\.k8s\.io|batch|policy))? .*\[([a-z ]+)\]$"
@@ -71,7 +71,10 @@ def test_a_user_with_the_role_can_run_jobs_and_another_is_told(shoal, namespace,
     done = shoal("train", *flags, "--detach")
     assert done.returncode == 0, done.stderr
     assert "waiting" in shoal("jobs", "--namespace", namespace).stdout
-    assert "Insufficient cpu" in shoal("status", "hers", "--namespace", namespace).stdout
+    until(
+        "the reason is told",
+        lambda: "Insufficient cpu" in shoal("status", "hers", "--namespace", namespace).stdout,
+    )
     taken = shoal("train", *flags, "--detach")
     assert (taken.returncode, "--job-name: there is a job hers" in taken.stderr) == (2, True)
     assert shoal("delete", "hers", "--namespace", namespace).returncode == 0
