@@ -9,14 +9,13 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.chaos.count import Comparison, Course, compare
+from shoal.chaos.count import Comparison, compare
 from shoal.chaos.count_job import read_input
 from shoal.chaos.damage import damaged
 from shoal.chaos.faults import STORAGE, Fault
@@ -41,8 +40,8 @@ class Outcome:
 
     state: as JobResult's, or "died" where it ended without a result. result: None then.
     failure: why it did not succeed, in words. audit: as `shoal audit --json` prints it, and
-    audit_text for people; problems: what makes the run a bad one, in words. courses: its start
-    and resumptions. comparison: of `counted`.
+    audit_text for people; problems: what makes the run a bad one, in words. servers: how
+    many it had at its end. comparison: of `counted`.
     """
 
     state: str
@@ -52,7 +51,7 @@ class Outcome:
     audit: dict[str, Any]
     audit_text: str
     problems: list[str] = field(default_factory=list)
-    courses: list[Course] = field(default_factory=list)
+    servers: int = 0
     comparison: Comparison | None = None
 
     @property
@@ -61,7 +60,7 @@ class Outcome:
         return [deed for deed in self.deeds if deed.at is None]
 
 
-class _Courses:
+class _Course:
     """A job from its start to its end, resumed each time that all of it was killed.
 
     Or that it failed as --on-loss=fail has it.
@@ -77,9 +76,13 @@ class _Courses:
         self._watcher = watcher
         self._display = display
         self._draw = draw
-        self.courses: list[Course] = []
         self.result: JobResult | None = None
         self.failure = ""
+
+    @property
+    def servers(self) -> int:
+        """How many the job has had since it was resumed last."""
+        return self._config.num_ps
 
     def run(self) -> None:
         """Run the job. Raises UserError if it is refused at its start."""
@@ -103,7 +106,6 @@ class _Courses:
     def _follow(self, run: Callable[..., JobResult], *arguments: Any) -> None:
         """The job until its client ends. Raises UserError."""
         interruptions = Interruptions()
-        self.courses.append(Course(time.time(), self._config.num_ps))
         self.result, self.failure = None, ""
         self._watcher.start(self._config, interruptions.kill)
         try:
@@ -163,7 +165,7 @@ def run_disturbed(
         dataclasses.replace(config, **dict[str, Any](fault.changes))
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as name, _in_folder(Path(name)):
         watcher = Watcher(config, list(planned), Path(name))
-        course = _Courses(config, watcher, display, random.Random(f"damage {seed}"))
+        course = _Course(config, watcher, display, random.Random(f"damage {seed}"))
         try:
             course.run()
         finally:
@@ -177,7 +179,7 @@ def run_disturbed(
         failure,
         watcher.deeds,
         *audited(Path(config.job_dir)),
-        courses=course.courses,
+        servers=course.servers,
     )
     if outcome.state != "succeeded":
         outcome.problems.append(f"the job has {outcome.state}")
@@ -203,7 +205,7 @@ def counted(config: JobConfig, outcome: Outcome) -> None:
         read_input(Path(config.training_data)),
         config.num_epochs,
         outcome.audit,
-        outcome.courses,
+        outcome.servers,
     )
     if comparison.differs:
         outcome.problems.append("the model's rows are not as input and audit say")

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.chaos.count import Course, compare
+from shoal.chaos.count import compare
 from shoal.chaos.count_job import GROUPS, read_input, write_input
 from shoal.counting import counts
 from shoal.errors import UserError
@@ -20,8 +19,6 @@ from shoal.proto.routing import Routing, slice_of
 
 RECORDS = 40
 EPOCHS = 2
-RESUMED = 1000.0
-"""The moment at which the job is resumed on another number of servers."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +41,7 @@ def keys_of(source, position):
     return {"records": record, "users": int(source.users[position]), "groups": record % GROUPS}
 
 
-def rows_of(sources, ranges, courses):
+def rows_of(sources, ranges):
     """{table: Counter of id}, one record of one range after another."""
     rows = {name: Counter() for name in ("records", "users", "groups")}
     for source in sources:
@@ -53,11 +50,9 @@ def rows_of(sources, ranges, courses):
                 rows[table][key] += EPOCHS
     by_name = {source.name: source for source in sources}
     for each in ranges:
-        before = datetime.fromisoformat(each["upto"]).timestamp() < RESUMED
-        servers = courses[0].servers if before else courses[-1].servers
         for position in range(each["start"], each["end"]):
             for table, key in keys_of(by_name[each["source"]], position).items():
-                if each["server"] in (None, holder(table, key, servers)):
+                if each["server"] in (None, holder(table, key, each["servers"])):
                     rows[table][key] += 1 if each["kind"] == "repeated" else -1
     return rows
 
@@ -73,42 +68,34 @@ def write_export(folder, rows):
     pq.write_table(pa.table(dense), folder / "dense.parquet")
 
 
-def moment(seconds):
-    return datetime.fromtimestamp(seconds).isoformat()
-
-
-def a_range(source, start, end, *, kind="repeated", server=None, at=0.0, upto=None):
+def a_range(source, start, end, *, kind, server, servers):
     return {
         "kind": kind,
         "server": server,
+        "servers": servers,
         "worker": "worker-0",
         "incarnation": 1,
         "source": source.name,
         "start": start,
         "end": end,
         "epoch": 0,
-        "from": moment(at),
-        "upto": moment(at if upto is None else upto),
     }
 
 
-def compared(folder, sources, ranges, courses):
-    return compare(folder, sources, EPOCHS, {"ranges": ranges}, courses)
+def compared(folder, sources, ranges, servers):
+    return compare(folder, sources, EPOCHS, {"ranges": ranges}, servers)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_ranges_make_every_row_exact_and_any_other_row_differs(data, sources, tmp_path):
-    courses = [
-        Course(0.0, data.draw(st.integers(1, 3))),
-        Course(RESUMED, data.draw(st.integers(1, 3))),
-    ]
+    # Of a job that is resumed on another number of servers.
+    numbers = [data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))]
     ranges = []
     for _ in range(data.draw(st.integers(0, 4))):
         source = data.draw(st.sampled_from(sources))
         start = data.draw(st.integers(0, len(source.records)))
-        later = data.draw(st.booleans())
-        servers = courses[later].servers
+        servers = data.draw(st.sampled_from(numbers))
         ranges.append(
             a_range(
                 source,
@@ -116,21 +103,20 @@ def test_ranges_make_every_row_exact_and_any_other_row_differs(data, sources, tm
                 data.draw(st.integers(start, len(source.records))),
                 kind=data.draw(st.sampled_from(["repeated", "lost"])),
                 server=data.draw(st.none() | st.integers(0, servers - 1)),
-                at=RESUMED + 5 if later else RESUMED - 5,
+                servers=servers,
             )
         )
-    rows = rows_of(sources, ranges, courses)
+    rows = rows_of(sources, ranges)
     write_export(tmp_path, rows)
-    comparison = compared(tmp_path, sources, ranges, courses)
+    comparison = compared(tmp_path, sources, ranges, numbers[-1])
     assert not comparison.differs, comparison.lines()
     assert all(count.exact == count.rows for count in comparison.counts)
-    assert comparison.doubts == []
 
     table = data.draw(st.sampled_from(sorted(rows)))
     key = data.draw(st.sampled_from(sorted(rows[table])))
     rows[table][key] += data.draw(st.sampled_from([-1, 1, 0.5]))
     write_export(tmp_path, rows)
-    comparison = compared(tmp_path, sources, ranges, courses)
+    comparison = compared(tmp_path, sources, ranges, numbers[-1])
     found = {count.table: count.differences for count in comparison.counts}
     assert [each.id for each in found.pop(table)] == [key]
     assert not any(found.values())
@@ -138,31 +124,13 @@ def test_ranges_make_every_row_exact_and_any_other_row_differs(data, sources, tm
 
 
 def test_an_id_that_is_not_in_the_input_differs(sources, tmp_path):
-    courses = [Course(0.0, 2)]
-    rows = rows_of(sources, [], courses)
+    rows = rows_of(sources, [])
     rows["users"][12345] = 1
     write_export(tmp_path, rows)
-    comparison = compared(tmp_path, sources, [], courses)
+    comparison = compared(tmp_path, sources, [], 2)
     assert comparison.differs
     assert any("12345 of ps-" in line for line in comparison.lines())
     assert any("expected none of this id, found 1" in line for line in comparison.lines())
-
-
-def test_a_range_on_either_side_of_a_resumption_bounds_the_rows_and_says_so(sources, tmp_path):
-    courses = [Course(0.0, 1), Course(RESUMED, 3)]
-    ranges = [a_range(sources[0], 0, 6, server=0, at=RESUMED - 1, upto=RESUMED + 1)]
-    # By three servers some of the rows are on others, by one server none is.
-    for at in (RESUMED - 1, RESUMED + 1):
-        write_export(
-            tmp_path, rows_of(sources, [a_range(sources[0], 0, 6, server=0, at=at)], courses)
-        )
-        comparison = compared(tmp_path, sources, ranges, courses)
-        assert not comparison.differs
-        assert len(comparison.doubts) == 1
-    rows = rows_of(sources, [], courses)
-    rows["records"][0] += 2
-    write_export(tmp_path, rows)
-    assert compared(tmp_path, sources, ranges, courses).differs
 
 
 def test_the_data_has_each_record_once_and_users_that_repeat(sources, tmp_path):
