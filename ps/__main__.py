@@ -143,7 +143,6 @@ def main(
                 replayed=server.registration.replayed,
                 journal=server.seen.position,
                 has=server.last_pushes(),
-                checkpoint=server.registration.restored,
             )
             if server.registration.restarted:
                 server.registration.meetings.tell = _teller(index, incarnation, connection)

@@ -32,10 +32,10 @@ def newest_share(
     routing: Routing,
     pushes: PushRegister,
     progress: Progress,
-) -> tuple[ServerModel | None, int, str]:
-    """The model of the newest checkpoint of `plan` that is good, its number, and what was done.
+) -> tuple[ServerModel | None, str]:
+    """The model of the newest checkpoint of `plan` that is good, and what was done, in words.
 
-    None and 0 if there is none. Raises StoppedError if the server is to end.
+    None if there is none. Raises StoppedError if the server is to end.
     """
     refused = []
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
@@ -47,15 +47,12 @@ def newest_share(
             logger.error("checkpoint %d is refused: %s", number, error)
             refused.append(f"warning: a checkpoint is refused: {error}; ")
         else:
-            return model, number, f"{''.join(refused)}it has restored checkpoint {number}"
+            return model, f"{''.join(refused)}it has restored checkpoint {number}"
     if plan.saved:
         said = "it has no checkpoint; its rows are those of --restore-from"
-        return None, 0, f"{''.join(refused)}{said}"
-    return (
-        None,
-        0,
-        (f"{''.join(refused)}warning: there is no good checkpoint; its rows have INITIAL VALUES"),
-    )
+        return None, f"{''.join(refused)}{said}"
+    said = "warning: there is no good checkpoint; its rows have INITIAL VALUES"
+    return None, f"{''.join(refused)}{said}"
 
 
 class Meetings:

@@ -29,9 +29,8 @@ class Registration:
 
     ownership: of its ids. progress: is told what is restored, and how far that is.
     log: that of its updates, once there is one.
-    replayed: pushes of the log that were done again. restored: the number of the checkpoint
-    that it was restored from; 0 for none. restarted: an earlier incarnation served in this course
-    of the job.
+    replayed: pushes of the log that were done again. restarted: an earlier incarnation served in
+    this course of the job.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Registration:
         self._saved: SavedRows | None = None
         self.log: UpdateLog | None = None
         self.meetings = Meetings()
-        self.replayed = self.restored = 0
+        self.replayed = 0
         self.restarted = False
 
     @property
@@ -139,7 +138,7 @@ class Registration:
         def restored() -> ServerModel | None:
             nonlocal found, done
             routing = self._ownership.routing
-            model, self.restored, done = newest_share(
+            model, done = newest_share(
                 plan, self._server, routing, self._pushes, self._progress
             )
             found = model is not None
