@@ -97,7 +97,7 @@ NAMED = "it is stuck for "
 POINTS_OF = {
     FEED: ("feeding",),
     STUCK: ("feeding", "computing"),
-    RESTORE: ("server-started", "restoring", "log-replaying"),
+    RESTORE: ("before-restore-plan", "before-checkpoint-read", "log-replaying"),
 }
 
 ELSEWHERE = ("batch-evaluated", "metrics-computed", "batch-predicted", "rows-assigned")

@@ -57,7 +57,9 @@ POINTS = {
     "after-journal": Point("master", "events are in the journal, and nobody was answered yet"),
     "checkpoint-begun": Point("master", "all servers have fixed what they hold"),
     "checkpoint-written": Point("master", "all shares are written, the manifest is not"),
-    "server-started": Point("ps", "a server has started, and does not know yet what it restores"),
+    "before-restore-plan": Point(
+        "ps", "a server has started, and does not know yet what it restores"
+    ),
     "push-received": Point("ps", "a push has come and is not applied yet"),
     "push-logged": Point("ps", "a push is in the log, if there is one, and not applied yet"),
     "push-half-applied": Point("ps", "a table has its part of a push, others may not yet"),
@@ -65,7 +67,7 @@ POINTS = {
     "share-restoring": Point("ps", "a part of a share is restored, and more is to come"),
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
     "log-appending": Point("ps", "another server's push has come to its log, and is not in it yet"),
-    "restoring": Point("ps", "a checkpoint is about to be restored"),
+    "before-checkpoint-read": Point("ps", "a checkpoint is about to be restored"),
     "rows-assigned": Point("ps", "rows of --restore-from have come and are in their table"),
     "share-begun": Point("ps", "a share of a checkpoint is about to be written"),
     "share-half-written": Point("ps", "a part of a share is written"),

@@ -191,7 +191,7 @@ def _restore(
     server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection
 ) -> str:
     """Restore what the master says, if anything; in words, "" for nothing."""
-    faults.point("server-started")
+    faults.point("before-restore-plan")
     plan = connection.call(
         methods.GET_RESTORE,
         pb.RestoreRequest(server=index, incarnation=incarnation, protocol=own_protocol()),

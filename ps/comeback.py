@@ -40,7 +40,7 @@ def newest_share(
     refused = []
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
         try:
-            faults.point("restoring")
+            faults.point("before-checkpoint-read")
             checkpoint = Checkpoint(open_storage(plan.root), number, nonce)
             model = restore(checkpoint, server, routing, pushes, progress)
         except (CheckpointError, OSError) as error:

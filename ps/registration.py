@@ -138,9 +138,7 @@ class Registration:
         def restored() -> ServerModel | None:
             nonlocal found, done
             routing = self._ownership.routing
-            model, done = newest_share(
-                plan, self._server, routing, self._pushes, self._progress
-            )
+            model, done = newest_share(plan, self._server, routing, self._pushes, self._progress)
             found = model is not None
             return model
 

@@ -110,7 +110,11 @@ def test_what_hangs_fails_or_finds_no_room():
         (parse_kill, "ps:0@step=1,step=2", "step stands there twice"),
         (parse_kill, "ps:0@random=3", "random takes no value.*--chaos-seed"),
         (parse_kill, "ps:0@phase=training-hard", "phase=training-hard is not known.*evaluating"),
-        (parse_kill, "ps:0@point=before-journal", "not known. The points of a ps: server-started"),
+        (
+            parse_kill,
+            "ps:0@point=before-journal",
+            "not known. The points of a ps: before-restore-plan",
+        ),
         (parse_kill, "ps:0@step=1,seconds=3", "seconds is no time"),
         (parse_kill, "job@step=1,flip=disk", "flip=disk is not known.*files: journal, log, check"),
         (parse_kill, "job@step=1,num-ps=0", "num-ps=0 is not a number from 1"),
@@ -138,7 +142,7 @@ def test_what_hangs_fails_or_finds_no_room():
         (parse_half_sent, "worker:0@step=1,seconds=1", "sent to a ps, not worker:0"),
         (parse_half_sent, "ps:0@step=1,seconds=1,count=no", "count=no is not a number from 1"),
         (parse_no_room, "master@step=1,seconds=1", "starts a worker or a ps, not master"),
-        (parse_no_room, "ps:0@point=restoring,seconds=1", "point is no time"),
+        (parse_no_room, "ps:0@point=before-checkpoint-read,seconds=1", "point is no time"),
     ],
 )
 def test_a_wrong_text_is_named_with_what_is_possible(parse, text, told):

@@ -39,14 +39,14 @@ def served():
 
 
 def test_a_process_hangs_at_a_point_once_and_for_so_long(folder):
-    path = faults.arm(folder, "restoring", "ps-0", hang=0.3)
+    path = faults.arm(folder, "before-checkpoint-read", "ps-0", hang=0.3)
     faults.point("share-begun")
     assert path.exists()
     before = time.monotonic()
-    faults.point("restoring")
+    faults.point("before-checkpoint-read")
     assert time.monotonic() - before >= 0.3
     assert not path.exists()
-    faults.point("restoring")
+    faults.point("before-checkpoint-read")
 
 
 def test_a_process_that_is_to_hang_for_ever_has_removed_the_file(folder, monkeypatch):

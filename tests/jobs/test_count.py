@@ -85,18 +85,22 @@ def test_storage_hangs_half_sent_requests_and_no_room_cost_time_only(tmp_path):
         "num_ps": 2,
         "num_workers": 2,
         "checkpoint_steps": 20,
-        "storage": ["data@step=40,hang=2,seconds=1", "checkpoints@step=320,fail=2,seconds=0.5"],
+        "storage": [
+            "data@step=40,hang=2,seconds=1",
+            "data@step=200,fail=2,seconds=0.5",
+            "checkpoints@step=320,fail=2,seconds=0.5",
+        ],
         "hang": [
             "ps:1@step=60,seconds=1",
             "worker:0@point=feeding,step=100,seconds=1",
-            "ps:1@point=restoring,step=250,seconds=2",
+            "ps:1@point=before-checkpoint-read,step=250,seconds=2",
         ],
         "half_sent": "ps:0@step=150,seconds=1",
         "no_room": "ps:1@step=260,seconds=3",
     }
     done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "done to the job: 7" in done.stdout
+    assert "done to the job: 8" in done.stdout
     assert "PROBLEM" not in done.stdout
     assert "count: 0 repeated and 0 lost" in done.stdout
     assert_every_row_exact(done)

@@ -70,7 +70,7 @@ def held(tmp_path):
     """A file that is there while ps-1 cannot get on with its start, and the environment for it."""
     folder = tmp_path / "faults"
     folder.mkdir()
-    path = faults.hold(folder, "server-started", "ps-1")
+    path = faults.hold(folder, "before-restore-plan", "ps-1")
     yield path, {faults.VARIABLE: str(folder)}
     path.unlink(missing_ok=True)
 
@@ -128,7 +128,7 @@ def test_workers_wait_for_a_server_that_is_started_again_as_long_as_it_takes(
         **(IMPATIENT | {"relaunch_limit": 1}),
     ) as job:
         worker = job.at_gate("record-100")
-        faults.hold(path.parent, "server-started", "ps-1")
+        faults.hold(path.parent, "before-restore-plan", "ps-1")
         job.kill("ps", 1)
         job.open("record-100")
         hold_back(job, path, "the second start of ps-1")

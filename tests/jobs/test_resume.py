@@ -123,7 +123,7 @@ def test_a_log_of_before_is_not_done_again_by_a_server_that_dies_as_the_job_is_r
             file.unlink()
         kills = tmp_path / "kills"
         kills.mkdir()
-        armed = faults.arm(kills, "server-started", "ps-0")
+        armed = faults.arm(kills, "before-restore-plan", "ps-0")
         done = resume(job.folder, environment={faults.VARIABLE: str(kills)})
         assert done.returncode == 0, done.stdout + done.stderr
         assert not armed.exists()
