@@ -7,6 +7,7 @@ infinity would ruin the row for good.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,20 @@ def encode(values: Float32, out: Array) -> None:
         to_float16(np.clip(values, -LARGEST_FLOAT16, LARGEST_FLOAT16), out.view(np.uint16))
     else:
         raise TypeError(f"values do not travel as {out.dtype}")
+
+
+def scale_of(values: Float32, dtype: np.dtype[Any]) -> float:
+    """A power of two by which `values` are divided before they travel as `dtype`; 1 for most.
+
+    float16 has nothing between 0 and 6e-8, where gradients of a minibatch's mean may well be. So
+    the largest becomes one of 2^14 to 2^15: what is 2^38 times smaller is lost, and no more.
+    """
+    if dtype != np.float16 or not values.size:
+        return 1.0
+    largest = max(float(values.max()), -float(values.min()))
+    if not 0.0 < largest < math.inf:
+        return 1.0
+    return math.ldexp(1.0, max(math.frexp(largest)[1] - 15, -126))
 
 
 def decode(values: Array, out: Float32 | None = None) -> Float32:

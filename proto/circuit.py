@@ -137,6 +137,17 @@ class Circuit:
             attempt = self.start(method, request)
         return answer
 
+    @staticmethod
+    def was_answered(method: Method[Any, Reply], attempt: Attempt[Reply]) -> bool:
+        """Whether a call begun with `start` was answered, without a refusal; waits for its end."""
+        if attempt.connection is None or attempt.future is None:
+            return False
+        try:
+            attempt.connection.result(method, attempt.future)
+        except (PeerUnavailableError, WireError, RuntimeError):
+            return False
+        return True
+
     def _takes(self, method: Method[Any, Any], request: Message | bytes) -> bool:
         """Whether the server, where it is now, would take this call. Only by whose turn it is."""
         connection = self._move()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, cast
+from weakref import WeakSet
 
 import grpc
 from google.protobuf.message import Message
@@ -87,7 +88,9 @@ class Connection:
         self._address_now = address_now
         self._until_ready = until_ready
         self._moving = threading.Lock()
-        self._left: list[grpc.Channel] = []
+        # Channels to where the peer was, with the calls that were made there.
+        self._left: list[tuple[grpc.Channel, WeakSet[Any]]] = []
+        self._calls: WeakSet[Any] = WeakSet()
         self.deadline = deadline
         self.patience = patience
         self._cancelled = cancelled or threading.Event()
@@ -97,7 +100,9 @@ class Connection:
 
     def close(self) -> None:
         """Close the channel; calls under way fail."""
-        for channel in (self._channel, *self._left):
+        with self._moving:
+            channels = [self._channel, *(channel for channel, _ in self._left)]
+        for channel in channels:
             channel.close()
 
     def _follow(self) -> None:
@@ -106,12 +111,16 @@ class Connection:
         with self._moving:
             if address is None or address == self.address:
                 return
-            # Not closed: calls of other threads there are to fail by themselves, as
-            # those that may be repeated.
-            self._left.append(self._channel)
-            self._channel = self._channel_to(address)
+            # Not closed while calls of other threads are there, which are to fail by themselves,
+            # as those that may be repeated: at the first move after they have ended.
+            ended = [each for each in self._left if all(call.done() for call in each[1])]
+            self._left = [each for each in self._left if each not in ended]
+            self._left.append((self._channel, self._calls))
+            self._channel, self._calls = self._channel_to(address), WeakSet()
             self._stubs = {}
             self.address = address
+        for channel, _ in ended:
+            channel.close()
 
     def _channel_to(self, address: str) -> grpc.Channel:
         return grpc.insecure_channel(faults.route(address, self._peer), options=CHANNEL_OPTIONS)
@@ -127,28 +136,36 @@ class Connection:
         metadata = self._metadata
         if label is not None:
             metadata = (*metadata, (LABEL_METADATA, label.SerializeToString()))
-        if not isinstance(request, bytes) or len(request) <= parts.WHOLE_BYTES:
-            return self._stub(method).future(request, timeout=deadline, metadata=metadata)
-        path = method.path + PARTS_SUFFIX
-        stub = self._stubs.get(path)
-        if stub is None:
-            stub = self._stubs[path] = self._channel.stream_unary(
-                path, response_deserializer=deserializer(method.reply)
-            )
-        return stub.future(parts.cut(request), timeout=deadline, metadata=metadata)
+        if isinstance(request, bytes) and len(request) > parts.WHOLE_BYTES:
+            stub, calls = self._stub(method, in_parts=True)
+            call = stub.future(parts.cut(request), timeout=deadline, metadata=metadata)
+        else:
+            stub, calls = self._stub(method)
+            call = stub.future(request, timeout=deadline, metadata=metadata)
+        self._note(call, calls)
+        return call
 
-    def _stub(self, method: Method[Request, Reply]) -> Any:
+    def _stub(
+        self, method: Method[Request, Reply], *, in_parts: bool = False
+    ) -> tuple[Any, WeakSet[Any]]:
+        """What makes a call to where the peer is now, and where the call is to be noted."""
         with self._moving:
-            channel, stubs = self._channel, self._stubs
-        stub = stubs.get(method.path)
+            channel, stubs, calls = self._channel, self._stubs, self._calls
+        path = method.path + PARTS_SUFFIX if in_parts else method.path
+        stub = stubs.get(path)
         if stub is None:
-            make = channel.unary_stream if method.streaming else channel.unary_unary
-            stub = stubs[method.path] = make(
-                method.path,
-                request_serializer=serialize,
-                response_deserializer=deserializer(method.reply),
-            )
-        return stub
+            read = deserializer(method.reply)
+            if in_parts:
+                stub = channel.stream_unary(path, response_deserializer=read)
+            else:
+                make = channel.unary_stream if method.streaming else channel.unary_unary
+                stub = make(path, request_serializer=serialize, response_deserializer=read)
+            stubs[path] = stub
+        return stub, calls
+
+    def _note(self, call: Any, calls: WeakSet[Any]) -> None:
+        with self._moving:  # who looks through them must not find them changing
+            calls.add(call)
 
     def call(
         self,
@@ -230,7 +247,9 @@ class Connection:
         Raises as `call` does.
         """
         try:
-            answers = self._stub(method)(request, metadata=self._metadata)
+            stub, calls = self._stub(method)
+            answers = stub(request, metadata=self._metadata)
+            self._note(answers, calls)
         except ValueError as error:  # gRPC's for a closed channel
             raise PeerUnavailableError(self.address, method.name, str(error)) from error
         try:

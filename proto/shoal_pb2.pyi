@@ -253,7 +253,7 @@ class PushIdentity(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "own_pushes", "ids_of", "hold", "arrays")
+    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "own_pushes", "ids_of", "scales", "hold", "arrays")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +266,7 @@ class PushRequest(_message.Message):
     MODULATE_RATE_FIELD_NUMBER: _ClassVar[int]
     OWN_PUSHES_FIELD_NUMBER: _ClassVar[int]
     IDS_OF_FIELD_NUMBER: _ClassVar[int]
+    SCALES_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     identity: PushIdentity
@@ -280,9 +281,10 @@ class PushRequest(_message.Message):
     modulate_rate: bool
     own_pushes: int
     ids_of: _containers.RepeatedScalarFieldContainer[int]
+    scales: _containers.RepeatedScalarFieldContainer[float]
     hold: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., own_pushes: _Optional[int] = ..., ids_of: _Optional[_Iterable[int]] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., own_pushes: _Optional[int] = ..., ids_of: _Optional[_Iterable[int]] = ..., scales: _Optional[_Iterable[float]] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("version", "applied", "staleness", "arrays")

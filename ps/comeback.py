@@ -68,13 +68,14 @@ class Meetings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._met: set[tuple[int, int]] = set()
+        # By worker, the newest incarnation: one before it is over, and has nothing left to tell.
+        self._met: dict[int, int] = {}
         self.again = False
         self.tell: Callable[[pb.LastPush], object] | None = None
 
     def require(self, caller: pb.PushIdentity) -> None:
         """Raises WireError(NOT_REGISTERED) for a worker that has not met a restarted server."""
-        if self.again and (caller.worker, caller.incarnation) not in self._met:
+        if self.again and not self._has_met(caller):
             raise WireError(
                 pb.NOT_REGISTERED,
                 f"worker {caller.worker} has not registered since this server was started again",
@@ -85,13 +86,16 @@ class Meetings:
 
         Raises WireError(NOT_READY) if the master cannot hear of it now.
         """
-        who = acknowledged.identity.worker, acknowledged.identity.incarnation
-        if self.tell is not None and who not in self._met:
+        who = acknowledged.identity
+        if self.tell is not None and not self._has_met(who):
             try:
                 self.tell(acknowledged)
             except (PeerUnavailableError, WireError) as error:
                 raise WireError(
-                    pb.NOT_READY, f"the master has not heard of worker {who[0]} yet: {error}"
+                    pb.NOT_READY, f"the master has not heard of worker {who.worker} yet: {error}"
                 ) from error
         with self._lock:
-            self._met.add(who)
+            self._met[who.worker] = max(who.incarnation, self._met.get(who.worker, -1))
+
+    def _has_met(self, who: pb.PushIdentity) -> bool:
+        return who.incarnation <= self._met.get(who.worker, -1)

@@ -164,6 +164,8 @@ class Shares:
     def drop(self, request: pb.DropCheckpointRequest) -> pb.DropCheckpointReply:
         """Give up a checkpoint, if it is under way."""
         self._expire(request.number, request.nonce)
+        if self.log is not None:
+            self.log.forget(request.number, request.nonce)
         return pb.DropCheckpointReply()
 
     def _expire(self, number: int, nonce: str) -> None:

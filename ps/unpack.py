@@ -5,6 +5,7 @@ Owns what is where in a frame. Whether it may be applied is others' to say.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +45,11 @@ def unpack(frame: bytes) -> UnpackedPush:
     parts = arrays[len(arrays) - given :]
     distinct = arrays[: len(arrays) - given]
     ids = ids_of_tables(distinct, request)
+    scales = _scales(request)
     try:
         pairs = {
-            position: (ids[i], values.decode(parts[i])) for i, position in enumerate(request.tables)
+            position: (ids[i], _scaled(values.decode(parts[i]), scales[i]))
+            for i, position in enumerate(request.tables)
         }
     except TypeError as error:
         raise WireError(pb.BAD_REQUEST, f"gradients: {error}") from error
@@ -62,6 +65,18 @@ def unpack(frame: bytes) -> UnpackedPush:
         sender=(identity.worker, identity.incarnation, identity.sequence),
     )
     return UnpackedPush(request, distinct, gradients)
+
+
+def _scales(request: pb.PushRequest) -> list[float]:
+    """Of each table's gradients. Raises WireError(BAD_REQUEST)."""
+    scales = list(request.scales) or [1.0] * len(request.tables)
+    if len(scales) != len(request.tables) or not all(0.0 < each < math.inf for each in scales):
+        raise WireError(pb.BAD_REQUEST, f"{scales} are no scales of {len(request.tables)} tables")
+    return scales
+
+
+def _scaled(gradients: Array, scale: float) -> Array:
+    return gradients if scale == 1.0 else gradients * np.float32(scale)
 
 
 def exactly(arrays: list[Array], count: int) -> list[Array]:

@@ -202,6 +202,13 @@ class UpdateLog:
         with self._lock:
             self._cuts[number] = _Noted(nonce, name, cut.dense.step, applied, mark)
 
+    def forget(self, number: int, nonce: str) -> None:
+        """A checkpoint will not be complete."""
+        with self._lock:
+            noted = self._cuts.get(number)
+            if noted is not None and noted.nonce == nonce:
+                del self._cuts[number]
+
     def completed(self, number: int, nonce: str) -> None:
         """A checkpoint is complete and will be found: what is in it need not be in the log."""
         with self._lock:

@@ -87,16 +87,16 @@ class Pusher:
             # Before they go out: a pull may see one of them applied before its answer is here.
             push.sent.update(dict.fromkeys(requests, self._sequence))
             faults.point("before-push")
-            answers = {
-                server: calls.start(server, methods.PUSH, request)
-                for server, request in requests.items()
-            }
-            refusals: dict[int, WireError] = {}
             last = pb.LastPush(
                 identity=pb.PushIdentity(sequence=self._sequence),
                 task=push.task,
                 records_done=push.records_done,
             )
+            answers = {}
+            for server, request in requests.items():
+                answers[server] = calls.start(server, methods.PUSH, request)
+                calls.sent(server, last, answers[server])
+            refusals: dict[int, WireError] = {}
             for server, answer in answers.items():
                 try:
                     frame = calls.finish(server, methods.PUSH, requests[server], answer)

@@ -158,6 +158,8 @@ def push_frame(
 ) -> bytes:
     """The frame of a push to one server. Gradients are copied once, rounded if they are to be.
 
+    As float16 they are scaled by a power of two, which the header says, so that none vanishes.
+
     tables: position -> (ids, gradients); ids that are one object travel once.
     """
     distinct: list[Int64] = []
@@ -171,6 +173,9 @@ def push_frame(
     gradients = [gradient for _, gradient in tables.values()]
     header.has_dense = dense is not None
     dtype = frames.DTYPES[value_type]
+    scales = [values.scale_of(gradient, dtype) for gradient in gradients]
+    if any(scale != 1.0 for scale in scales):
+        header.scales.extend(scales)
     float32 = frames.DTYPES[pb.FLOAT32]
     writer = frames.FrameWriter(
         header,
@@ -181,8 +186,9 @@ def push_frame(
     targets = iter(writer.arrays)
     for ids in distinct:
         np.copyto(next(targets), ids)
-    for gradient in gradients:
-        values.encode(gradient, next(targets))
+    for gradient, scale in zip(gradients, scales, strict=True):
+        scaled = gradient if scale == 1.0 else gradient * np.float32(1.0 / scale)
+        values.encode(scaled, next(targets))
     for part in dense or ():
         np.copyto(next(targets), part)
     return writer.frame

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from shoal.errors import UserError
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
@@ -22,11 +23,14 @@ from shoal.proto.errors import WireError
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
+from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES, peer_name
 from shoal.worker.dense_values import DenseValues
 
 ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
 
+
+LARGEST_SLICE_BYTES = MAXIMUM_MESSAGE_BYTES - (64 << 20)
+"""Of the dense vectors at one server: they travel in one message, with rows or their gradients."""
 
 IN_FLIGHT = 2
 """Parts of one pull at one server: one is gathered while another one travels."""
@@ -76,7 +80,10 @@ class ServerCalls:
         self._spec = pb.ModelSpec()
         self.dense, self._first = DenseValues(len(self)), DenseValues(len(self))
         self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
+        self._noting = threading.Lock()
         self._acknowledged = [pb.LastPush()] * len(self)
+        # The push that was sent last to each server, which may be answered and not noted yet.
+        self._sent: list[tuple[pb.LastPush, Attempt[bytes]] | None] = [None] * len(self)
         self._known_versions = [0] * len(self)
         self.version = 0
 
@@ -110,7 +117,10 @@ class ServerCalls:
 
         A server that is without any later on gets these too, not newer ones: its pushes count
         as lost, in its dense values as in its rows.
+
+        Raises UserError for dense variables too large for these servers.
         """
+        _check_slices(trainable.size, state.size, len(self))
         self._spec = spec
         for values in (self.dense, self._first):
             values.set(trainable, state)
@@ -119,6 +129,11 @@ class ServerCalls:
 
     def _join(self, server: int) -> None:
         """Register with one server; again if it was started again, which then knows nobody."""
+        sent = self._sent[server]
+        if sent is not None and Circuit.was_answered(methods.PUSH, sent[1]):
+            # While its sender still waits for another server: what is not told now, the master
+            # would not miss.
+            self.acknowledged(server, sent[0])
         last = self._acknowledged[server]
         caller = pb.PushIdentity(sequence=last.identity.sequence)
         caller.MergeFrom(self.caller)
@@ -142,7 +157,13 @@ class ServerCalls:
 
     def acknowledged(self, server: int, push: pb.LastPush) -> None:
         """A server has applied this push, and all before."""
-        self._acknowledged[server] = push
+        with self._noting:
+            if push.identity.sequence > self._acknowledged[server].identity.sequence:
+                self._acknowledged[server] = push
+
+    def sent(self, server: int, push: pb.LastPush, answer: Attempt[bytes]) -> None:
+        """A push is on its way to a server; each once."""
+        self._sent[server] = push, answer
 
     # ------------------------------------------------------------ calling
 
@@ -211,3 +232,14 @@ class ServerCalls:
             if routing.epoch <= used.epoch:
                 raise error
             self.routing = routing
+
+
+def _check_slices(trainable: int, state: int, servers: int) -> None:
+    """Raises UserError if a server's slices of so many elements do not fit into a message."""
+    size = 4 * (trainable + state)
+    if -(-size // servers) > LARGEST_SLICE_BYTES:
+        raise UserError(
+            f"the model's dense variables have {trainable + state:,} elements ({size / 1e9:.1f} GB)"
+            f"; one server holds {LARGEST_SLICE_BYTES / 1e9:.1f} GB of them at most. Use --num-ps "
+            f"{-(-size // LARGEST_SLICE_BYTES)} or more, or shoal.layers.Embedding for large tables"
+        )

@@ -270,3 +270,54 @@ def test_a_peer_that_is_not_ready_is_waited_for_beyond_the_patience_where_that_i
     calls.clear()
     with pytest.raises(WireError, match="not all servers have started"):
         connect(address, patience=0.1).call(methods.PULL, b"x")
+
+
+def test_channels_to_where_a_peer_was_are_closed_once_nothing_is_called_there(
+    serve, connect, monkeypatch
+):
+    """L8: there was one more for each move of a peer."""
+    opened, closed = [], []
+
+    class Noted:
+        def __init__(self, channel):
+            self._channel = channel
+            opened.append(self)
+
+        def __getattr__(self, name):
+            return getattr(self._channel, name)
+
+        def close(self):
+            closed.append(self)
+            self._channel.close()
+
+    insecure = rpc.grpc.insecure_channel
+    monkeypatch.setattr(
+        rpc.grpc, "insecure_channel", lambda *given, **options: Noted(insecure(*given, **options))
+    )
+    monkeypatch.setattr(rpc, "backoff_seconds", lambda attempt: 0.0)
+    came, go_on = threading.Event(), threading.Event()
+
+    def slow(frame):
+        came.set()
+        assert go_on.wait(60)
+        return frame
+
+    def moved(_):
+        raise WireError(pb.NOT_READY, "it has moved")
+
+    first = serve({methods.PULL: moved, methods.PUSH: slow})
+    places = [first, *(serve({methods.PULL: moved}) for _ in range(4))]
+    places.append(serve({methods.PULL: lambda frame: frame}))
+    following = iter(places[1:])
+    connection = connect(first, address_now=lambda: next(following))
+    answer = connection.start(methods.PUSH, b"slow")
+    assert came.wait(60)
+    assert connection.call(methods.PULL, b"x") == b"x"
+    assert len(opened) == 6
+    # Not the one where a call is under way, and the last two, whose calls may just have ended.
+    assert opened[0] not in closed
+    assert 2 <= len(closed) <= 3
+    go_on.set()
+    assert connection.result(methods.PUSH, answer) == b"slow"
+    connection.close()
+    assert set(opened) == set(closed)

@@ -265,6 +265,9 @@ BAD = {
     "a gradient to be held without --sync": lambda header, arrays: set_field(header, "hold", 1),
     "no sequence": lambda header, arrays: set_field(header.identity, "sequence", 0),
     "a negative version": lambda header, arrays: set_field(header, "pulled_version", -(2**63)),
+    "one scale for two tables": lambda header, arrays: header.scales.append(1.0),
+    "a scale that is no number": lambda header, arrays: header.scales.extend([1.0, math.nan]),
+    "a scale of zero": lambda header, arrays: header.scales.extend([0.0, 1.0]),
     "more own pushes than it can have": lambda header, arrays: set_field(header, "own_pushes", 1),
 }
 

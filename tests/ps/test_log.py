@@ -329,6 +329,35 @@ def test_rows_of_restore_from_are_in_no_log_that_begins_with_the_model(world, tm
     sink.close()
 
 
+def test_who_writes_on_in_a_log_after_a_checkpoint_has_its_keeper_let_go_of_what_is_in_it(world):
+    """L6: nobody had told the server that the checkpoint is complete."""
+    job = world(2)
+    pushed(job, 3)
+    job.checkpoint("complete")
+    pushed(job, 2)
+    job.kill(0)
+    job.start(0)
+    job.meet(0)
+    job.same()
+    assert job.servers[0].model.version == 5
+    status = job.status(0)
+    assert status.log_bytes > 0
+    assert job.status(1).held_log_bytes == status.log_bytes
+    assert [entry.step for entry, _ in job.servers[1].held_logs._logs[0].entries.values()] == [4, 5]
+
+
+def test_nothing_is_kept_of_checkpoints_that_were_given_up(world):
+    job = world(2)
+    pushed(job, 1)
+    for _ in range(5):
+        job.checkpoint("begun")
+        for index in (0, 1):
+            job.call(index, methods.DROP_CHECKPOINT, pb.DropCheckpointRequest(**job.attempt))
+    assert [log._cuts for log in job.logs] == [{}, {}]
+    job.checkpoint()
+    assert job.status(0).log_bytes == 0
+
+
 # ---------------------------------------------------------------- the file
 
 

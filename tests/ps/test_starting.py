@@ -21,6 +21,7 @@ from shoal.proto import faults, frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
+from shoal.ps.comeback import Meetings
 from tests.ps.test_checkpoint import IDS, Group, spec
 
 PATIENCE = 120.0
@@ -173,3 +174,17 @@ def test_a_server_that_is_told_to_end_while_it_restores_ends(restoring):
     assert restoring.process.wait(PATIENCE) == 0
     assert "told to end before it could serve" in restoring.log.read_text()
     assert restoring.registered.empty()
+
+
+def test_of_the_workers_that_a_server_met_it_keeps_the_newest_incarnation():
+    meetings, told = Meetings(), []
+    meetings.again, meetings.tell = True, told.append
+    for incarnation in range(500):
+        who = pb.PushIdentity(worker=3, incarnation=incarnation, sequence=7)
+        with pytest.raises(WireError, match=r"NOT_REGISTERED.*worker 3"):
+            meetings.require(who)
+        for _ in range(2):
+            meetings.meet(pb.LastPush(identity=who))
+        meetings.require(who)
+    assert [push.identity.incarnation for push in told] == list(range(500))
+    assert len(meetings._met) == 1

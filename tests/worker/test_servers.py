@@ -1,6 +1,7 @@
 """Pull and push over several servers, and following a routing table that changes."""
 
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.errors import UserError
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import frames, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
+from shoal.ps.comeback import Meetings
 from shoal.ps.service import ParameterServer
+from shoal.worker import server_calls
 from shoal.worker.ids import group_ids, group_tables
 from shoal.worker.pushing import Push
 from shoal.worker.requests import PullPlan
@@ -302,3 +306,66 @@ def test_a_large_pull_has_two_parts_at_a_server_at_a_time(cluster, server_group,
     pulled = group.pull([[IDS]], training=True)
     np.testing.assert_array_equal(pulled.rows[0][pulled.ids[0].inverses[0]], rows)
     assert most == [2, 2]
+
+
+def test_float16_gradients_do_not_vanish(cluster, connect):
+    """L15: of a large minibatch's mean they are below the least that float16 has, 6e-8."""
+    from shoal.worker.servers import ServerGroup
+
+    made = cluster(2)
+    group = ServerGroup(connect(made.master), 0, 0, threading.Event(), value_type=pb.FLOAT16)
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    pulled = group.pull([[IDS]], training=True)
+    ids = pulled.ids[0].unique
+    size = np.float32(10.0) ** np.linspace(-12, -4, ids.size, dtype=np.float32)
+    for factor in (1.0, 1e12, 0.0, 1e-36):  # with the second, above the largest that it has
+        gradients = np.stack([size, -size], axis=1) * np.float32(factor)
+        group.push(replace(push_of(pulled, 0.0), tables={0: (ids, gradients)}))
+        if factor == 1.0:
+            for some, rows in group.read_table(0):
+                for i, row in zip(some.tolist(), rows, strict=True):
+                    given = gradients[ids.tolist().index(i)]
+                    np.testing.assert_allclose(row, -given, rtol=2**-10)
+        assert all(np.isfinite(rows).all() for _, rows in group.read_table(0))
+    group.close()
+
+
+def test_what_a_server_answered_is_told_when_it_is_met_again_while_another_is_waited_for(
+    registered,
+):
+    """L5: or the master counts one push less as lost than was acknowledged."""
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    first, second = made.servers[0].registration.meetings, Meetings()
+    go_on, told = threading.Event(), []
+    require = first.require
+
+    def slow(caller):
+        if caller.sequence:
+            assert go_on.wait(120)
+        require(caller)
+
+    first.require = slow
+    push = threading.Thread(target=group.push, args=(push_of(pulled, 1.0),))
+    push.start()
+    try:
+        while made.servers[1].model.version < 1:
+            time.sleep(0.01)
+        # As if it was another one, that was started again.
+        second.again, second.tell = True, told.append
+        made.servers[1].registration.meetings = second
+        group.pull([[IDS]], training=True)
+    finally:
+        go_on.set()
+        push.join()
+    assert [each.identity.sequence for each in told] == [1]
+    assert [each.task for each in told] == [1]
+
+
+def test_dense_variables_too_large_for_a_message_are_refused_with_what_to_do(
+    registered, monkeypatch
+):
+    _, group = registered
+    monkeypatch.setattr(server_calls, "LARGEST_SLICE_BYTES", 8)
+    with pytest.raises(UserError, match=r"7 elements.*--num-ps 4 or more"):
+        group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
