@@ -52,7 +52,7 @@ class Assignments:
     def wanted(self, slot: WorkerSlot, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
         worker = slot.id
-        if self._flow.phase.ended:
+        if self._flow.phase.ended or slot.leaving:
             return Finished()
         if self._flow.phase == Phase.TRAINING and not self._allowed:
             return Wait(WAIT_SECONDS)
@@ -68,6 +68,12 @@ class Assignments:
             return Wait(WAIT_SECONDS)
         self._leases.hold(worker, task)
         return task
+
+    @property
+    def too_many(self) -> bool:
+        """Whether there are more workers than what is left to do can occupy."""
+        needed = self._flow.workers_needed
+        return needed is not None and self._members.workers_staying > needed
 
     def _begun_at(self, slot: WorkerSlot, task: Task, now: float) -> None:
         if task.kind == pb.TRAIN:

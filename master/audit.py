@@ -27,7 +27,7 @@ from shoal.master.events import RecordedJob, decode
 from shoal.master.failures import Failure
 from shoal.master.ids import ProcessId, ServerId
 from shoal.master.journal import read
-from shoal.master.membership import ProcessState
+from shoal.master.membership import ProcessState, WorkerSlot
 from shoal.master.segments import Entry
 from shoal.master.spans import Coverage, Fate, Interval
 from shoal.master.work import Span, Task
@@ -88,7 +88,7 @@ class Auditor:
                 died = slot.state == ProcessState.DEAD and was != ProcessState.DEAD
                 # A server is started again as soon as it is dead.
                 died |= slot.incarnation > incarnation and was in _RUNNING
-                if died:
+                if died and not (isinstance(slot, WorkerSlot) and slot.leaving):
                     death = Death(str(slot.id), entry.wall, _cause(arguments))
                     # A start that came to nothing is a death as well; the one before it is
                     # over when there is a successor at last.

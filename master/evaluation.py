@@ -166,6 +166,12 @@ class Evaluations:
         return self._round is None and not self._due
 
     @property
+    def tasks_left(self) -> int:
+        """Tasks that are not done of the round under way, and of the one that is due."""
+        left = 0 if self._round is None else self._round.open.left
+        return left + len(self._spans) * self._due
+
+    @property
     def records_total(self) -> int:
         """Records in a round, but for those given up."""
         return sum(map(len, self._spans)) - sum(map(len, self._bad.values()))

@@ -123,6 +123,8 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "scale": None,
     "noted": None,
     "training_allowed": None,
+    "worker_given_back": None,
+    "workers_called_back": None,
     "server_registered": None,
     "worker_registered": None,
     "taken_for_dead": None,
@@ -153,7 +155,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
 }
 """The methods of Job whose calls are events, each with whether this call will be one."""
 
-_TOLD_INSIDE = frozenset({"training_allowed"})
+_TOLD_INSIDE = frozenset({"training_allowed", "worker_given_back"})
 """Those that are events also where another call makes them: it follows from what is none."""
 
 

@@ -40,6 +40,11 @@ _WHOLE_TASKS = {
 }
 """Tasks on which all others wait, in words."""
 
+_LAST = frozenset(
+    {Phase.EVALUATING, Phase.PREDICTING, Phase.FINISHING, Phase.EXPORTING, Phase.CONFIRMING}
+)
+"""Phases after which no other has more tasks."""
+
 ATTEMPTS = 2
 """Errors at one of these that end the job: what fails on a fresh process too will go on
 failing, and trying costs the start of a worker each time."""
@@ -142,6 +147,16 @@ class Flow:
     def data_known(self) -> bool:
         """Whether a worker has read the job's data."""
         return self.phase not in (Phase.STARTING, Phase.DESCRIBING)
+
+    @property
+    def workers_needed(self) -> int | None:
+        """How many workers what is left to do can occupy, at least 1; None: all there are.
+
+        Those that wait while a last checkpoint is taken are kept: who knows what comes after it.
+        """
+        if self.phase not in _LAST:
+            return None
+        return max(1, self.work.tasks_left(self.phase))
 
     def servers_ready(self, now: float) -> None:
         """All servers have registered: the work can begin."""

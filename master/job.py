@@ -159,6 +159,8 @@ class Job:
             doing = f"it was to {server.progress.what}; " if server.progress.what else ""
             late = f"{server.id} did not get ready in time; {doing}see its log"
             self.fail(Failure.internal(late), now)
+        if self.flow.workers_needed is None and self.members.given_back:
+            self.workers_called_back(now)
         self.checkpoints.tick(now)
         self.servers.tick()
         self._look_at_limits(now)
@@ -335,7 +337,22 @@ class Job:
         slot = self.members.worker_calls(worker, incarnation, now)
         if self._assignments.enough_workers:
             self.training_allowed(now)
-        return self._assignments.wanted(slot, now)
+        answer = self._assignments.wanted(slot, now)
+        if isinstance(answer, Wait) and self._assignments.too_many:
+            self.worker_given_back(worker, now)
+            return Finished()
+        return answer
+
+    def worker_given_back(self, worker: WorkerId, now: float) -> None:
+        """There is nothing left for a worker to do, and others are enough for what is.
+
+        An event of its own, as `training_allowed`.
+        """
+        self._workers.give_back(self.members.workers[worker], now)
+
+    def workers_called_back(self, now: float) -> None:
+        """Those that were given back are needed again."""
+        self._workers.call_back(now)
 
     def training_allowed(self, now: float) -> None:
         """As many workers as --min-workers asks for are there.

@@ -55,6 +55,7 @@ class WorkerSlot:
     running: whether the current incarnation's process has begun to run: a pod may wait
         long for room.
     leaving: the current incarnation was asked to end, as it is not wanted.
+    given_back: as there is nothing left for it to do.
     waits_for: what the current incarnation waits for, out of its hands, in words.
     slow_at: what one of its threads has been at for far longer than usual, in words; "" for
         nothing.
@@ -70,6 +71,7 @@ class WorkerSlot:
     excused: bool = False
     running: bool = False
     leaving: bool = False
+    given_back: bool = False
     exited: Exited | None = None
     fenced: bool = False
     failure: Failure | None = None
@@ -87,7 +89,7 @@ class WorkerSlot:
         self.starts += 1
         self.last_seen = now
         self.running = False
-        self.leaving = False
+        self.leaving = self.given_back = False
         self.excused = False
         self.exited = None
         self.fenced = False
@@ -208,7 +210,17 @@ class Membership:
 
     def wanted(self, slot: WorkerSlot) -> bool:
         """Whether the worker is to work, or to end and not to come back."""
-        return slot.id.index < self.workers_wanted
+        return slot.id.index < self.workers_wanted and not slot.given_back
+
+    @property
+    def given_back(self) -> bool:
+        """Whether a worker was given back."""
+        return any(slot.given_back for slot in self.workers.values())
+
+    @property
+    def workers_expected(self) -> int:
+        """How many workers are wanted and were not given back."""
+        return sum(map(self.wanted, self.workers.values()))
 
     def want_workers(
         self, count: int
@@ -224,7 +236,7 @@ class Membership:
         new = [WorkerSlot(WorkerId(i), incarnation=self._before) for i in range(len(known), count)]
         self.workers |= {slot.id: slot for slot in new}
         again = [slot for slot in known if self.wanted(slot) and slot.exited is not None]
-        leaving = [slot for slot in known if not self.wanted(slot) and slot.exited is None]
+        leaving = [slot for slot in known if slot.id.index >= count and slot.exited is None]
         for slot in leaving:
             slot.leaving = True
         return new, again, leaving
@@ -350,6 +362,12 @@ class Membership:
     def workers_alive(self) -> int:
         """Registered workers that are not taken for dead."""
         return sum(slot.state == ProcessState.ALIVE for slot in self.workers.values())
+
+    @property
+    def workers_staying(self) -> int:
+        """Those of `workers_alive` that were not asked to end."""
+        slots = self.workers.values()
+        return sum(slot.state == ProcessState.ALIVE and not slot.leaving for slot in slots)
 
     @property
     def servers_alive(self) -> int:

@@ -62,7 +62,7 @@ class StartWaits:
     def too_long(self, members: Membership, min_workers: int, now: float) -> Failure | None:
         """Why the job is to end, because one that it needs has waited for too long."""
         # Without the other workers it goes on, and they may come yet.
-        enough = members.workers_alive >= min(min_workers, members.workers_wanted)
+        enough = members.workers_alive >= min(min_workers, members.workers_expected)
         for process, wait in self._waits.items():
             server = isinstance(process, ServerId)
             limit = self._limit(wait, process.role)

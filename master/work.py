@@ -174,6 +174,11 @@ class TaskQueue:
         return len(self._waiting)
 
     @property
+    def left(self) -> int:
+        """Tasks that are not done."""
+        return len(self._waiting) + len(self._leased)
+
+    @property
     def under_way(self) -> bool:
         """Whether a worker is at one of them."""
         return bool(self._leased)

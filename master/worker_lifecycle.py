@@ -99,6 +99,18 @@ class WorkerLifecycle:
         for slot in leaving:
             self._instructions.append(TerminateProcess(Start(slot.id, slot.incarnation)))
 
+    def give_back(self, slot: WorkerSlot, now: float) -> None:
+        """There is nothing left for a worker to do, which will end when it hears so."""
+        slot.leaving = slot.given_back = True
+        self._record.note(now, f"{slot.id} is given back: there is nothing left for it to do")
+
+    def call_back(self, now: float) -> None:
+        """Those that were given back are needed again."""
+        for slot in self._members.workers.values():
+            if slot.given_back:
+                slot.given_back = False
+                self._relaunch(slot, now)
+
     def exited(self, worker: WorkerId, exited: Exited, now: float) -> None:
         """A worker's process is gone."""
         slot = self._members.workers[worker]
@@ -167,13 +179,15 @@ class WorkerLifecycle:
         slot.trouble = trouble
         self._clocks.forget(slot.id)
         if slot.leaving:
-            self._record.note(now, f"{slot.id} left")
+            if not slot.given_back:
+                self._record.note(now, f"{slot.id} left")
         else:
             slot.deaths += 1
             self._record.note(now, f"{slot.id} died ({cause})")
         if kill:
             self._instructions.append(KillProcess(Start(slot.id, slot.incarnation)))
-        self._tell_of_few(now)
+        if not slot.given_back:
+            self._tell_of_few(now)
         self._flow.updates.leave(slot.id)
         # Also where it holds no task: a push under way must not arrive later.
         self._fence(slot)

@@ -121,6 +121,13 @@ class Workload:
             return self.evaluations is not None and self.evaluations.idle
         return self._queue is not None and self._queue.finished
 
+    def tasks_left(self, phase: Phase) -> int:
+        """Tasks of a phase, not of training, that are not done."""
+        if phase == Phase.EVALUATING:
+            assert self.evaluations is not None
+            return self.evaluations.tasks_left
+        return 0 if self._queue is None else self._queue.left
+
     @property
     def trained(self) -> bool:
         """Whether all training tasks are done."""
