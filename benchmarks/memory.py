@@ -2,11 +2,12 @@
 
     python benchmarks/memory.py run --tasks 2000000 [FOLDER]
 
-The real master process and real server processes, with logs in each other's memory and
-checkpoints under way. Workers without TensorFlow stand in for real ones: they lease a task ahead,
-push a step of it to every server, send heartbeats and report, through the real worker's own
-connections. Prints the memory of each process at each tenth of the tasks, and the rate. Exits
-with 1 if one has grown by more than 5% since the first tenth.
+The real master process and real server processes, with logs of updates and checkpoints under way.
+Workers without TensorFlow stand in for real ones: they lease a task ahead, push a step of it to
+every server, send heartbeats and report, through the real worker's own connections. They pull for
+every eighth step only, as a pull is much of what a step costs. Prints the memory of each process at
+each tenth of the tasks, and the rate. Exits with 1 if one has grown by more than 5% since the first
+tenth.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from shoal.processes import kill_job, process_of
 from shoal.proto import methods, rpc, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.pulling import Pulled
 from shoal.worker.pushing import Push
 from shoal.worker.servers import ServerGroup
 
@@ -47,6 +49,12 @@ IDS = 2000
 
 STEP_IDS = 8
 """Rows that a step changes."""
+
+PULL_STEPS = 8
+"""Between two pulls: they leave nothing behind on a server, as pushes do."""
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the job, which cost the master as much as some tasks."""
 
 DENSE = 64
 
@@ -76,6 +84,8 @@ class Worker:
         stopped = self._progress.stopped
         self._servers = ServerGroup(self._master, index, incarnation, stopped, token=config.token)
         self._draw = np.random.default_rng(index)
+        self._steps = 0
+        self._pulled: Pulled | None = None
 
     def run(self) -> None:
         """Work until nothing is left to do."""
@@ -113,7 +123,10 @@ class Worker:
         """One step; returns the records of it."""
         records = task.range.end - task.range.start
         ids = self._draw.choice(IDS, STEP_IDS, replace=False)
-        pulled = self._servers.pull([[ids]], training=True)
+        if self._pulled is None or self._steps % PULL_STEPS == 0:
+            self._pulled = self._servers.pull([[ids]], training=True)
+        self._steps += 1
+        pulled = self._pulled
         step = Push(
             tables={0: (np.sort(ids), np.ones((STEP_IDS, 8), np.float32))},
             dense=(np.ones(DENSE, np.float32), NONE),
@@ -245,7 +258,7 @@ def watch(
     watched, first, last = None, None, None
     tenth = done = 0
     while master.poll() is None and tenth < 10:
-        time.sleep(0.2)
+        time.sleep(LOOK_SECONDS)
         if watched is None:
             try:
                 watched = Watched(folder, config)

@@ -171,7 +171,7 @@ class Copies:
             push = last.get(lease.worker)
             reached = self._reached(lease, push, server)
             if lease.ended is not None and lease.heads.get(server, 0) is None:
-                lease.heads[server] = max(reached, lease.acknowledged)
+                lease.heads = {**lease.heads, server: max(reached, lease.acknowledged)}
             lease.lose(server, ((reached, lease.head_at(server)),))
         lost = []
         for key in self._acknowledged.keys() | self._fenced.keys():

@@ -12,7 +12,7 @@ from typing import ClassVar
 FIRST_INCARNATION = 0
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class WorkerId:
     """A worker, by its dense index from 0."""
 
@@ -23,7 +23,7 @@ class WorkerId:
         return f"{self.role}-{self.index}"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class ServerId:
     """A parameter server, by its dense index from 0."""
 

@@ -6,16 +6,20 @@ becomes known of leases, and from whom, is copies.py's. No I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shoal.master.applied import AppliedPush, LastPush
 from shoal.master.ids import WorkerId
 from shoal.master.ranges import Ranges, minus, overlap, union
 from shoal.master.work import Span
 
+_NONE: Mapping[int, Any] = {}
+"""Of nearly every lease, of which there are very many: one for all of them, never changed."""
 
-@dataclass
+
+@dataclass(slots=True)
 class Lease:
     """A training task as one worker had it. Heads and ranges are records of its span, from 0.
 
@@ -43,8 +47,8 @@ class Lease:
     begun: int = 0
     acknowledged: int = 0
     head: int = 0
-    heads: dict[int, int | None] = field(default_factory=dict)
-    lost: dict[int, Ranges] = field(default_factory=dict)
+    heads: Mapping[int, int | None] = field(default_factory=lambda: _NONE)
+    lost: Mapping[int, Ranges] = field(default_factory=lambda: _NONE)
     taken_back: Ranges = ()
 
     def head_at(self, server: int) -> int:
@@ -72,7 +76,7 @@ class Lease:
         """A server has these no more."""
         lost = union(self.lost.get(server, ()), ranges)
         if lost:
-            self.lost[server] = lost
+            self.lost = {**self.lost, server: lost}
 
     def take_back(self, servers: int) -> list[Piece]:
         """Have what counts and some of so many servers lacks count no more."""
@@ -95,10 +99,12 @@ class Lease:
             self.ended = now
             self.acknowledged = self.head = counted[-1][1] if counted else 0
         self.taken_back = minus(((0, self.acknowledged),), counted)
-        for server, (head, ranges) in enumerate(zip(heads, there, strict=True)):
-            head = max(head, self.acknowledged)
-            self.heads[server] = head
-            self.lost[server] = minus(((0, head),), ranges)
+        heads = [max(head, self.acknowledged) for head in heads]
+        self.heads = dict(enumerate(heads))
+        self.lost = {
+            server: minus(((0, head),), ranges)
+            for server, (head, ranges) in enumerate(zip(heads, there, strict=True))
+        }
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Source:
     records: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """Records [start, end) of a source."""
 
