@@ -61,6 +61,17 @@ class Clocks:
         self._training.discard(worker)
         self._clocks.pop(worker, None)
 
+    def next_told(self, worker: WorkerId, bound: int) -> int:
+        """The clock at which a worker is to tell its clock again.
+
+        bound: of the staleness. Half of what the fastest worker has left of it: so one that is up
+        to twice as fast does not come to its bound before the slowest has told. When somebody has
+        come there, each step is told.
+        """
+        fastest = max((self._clocks[each] for each in self._training), default=0)
+        left = bound - (fastest - self.slowest)
+        return self.of(worker) + max(1, left // 2)
+
     def advance(self, worker: WorkerId, clock: int) -> int:
         """A worker that trains is at `clock`; returns the slowest clock."""
         if worker in self._training:

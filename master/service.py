@@ -193,10 +193,13 @@ class MasterService:
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
         worker = WorkerId(request.worker)
-        slowest = self._runner.answer(
-            lambda job, now: job.clock_reported(worker, request.incarnation, request.clock, now)
+        slowest, after = self._runner.answer(
+            lambda job, now: (
+                job.clock_reported(worker, request.incarnation, request.clock, now),
+                job.clocks.next_told(worker, job.config.staleness_bound),
+            )
         )
-        return pb.ClockReply(slowest=slowest)
+        return pb.ClockReply(slowest=slowest, next=after)
 
     def _join_update(self, request: pb.JoinUpdateRequest) -> pb.JoinUpdateReply:
         worker = WorkerId(request.worker)

@@ -847,10 +847,12 @@ class ClockRequest(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., clock: _Optional[int] = ...) -> None: ...
 
 class ClockReply(_message.Message):
-    __slots__ = ("slowest",)
+    __slots__ = ("slowest", "next")
     SLOWEST_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     slowest: int
-    def __init__(self, slowest: _Optional[int] = ...) -> None: ...
+    next: int
+    def __init__(self, slowest: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
 
 class JoinUpdateRequest(_message.Message):
     __slots__ = ("worker", "incarnation")

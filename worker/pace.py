@@ -1,7 +1,7 @@
 """Bounded staleness as a worker keeps it: wait while it is too far ahead.
 
-Owns this worker's clock and its waiting. Whose clock is slowest is the master's to
-say (master/clocks.py).
+Owns this worker's clock and its waiting. Whose clock is slowest, and when a clock is to be told
+again, is the master's to say (master/clocks.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ class Pace:
 
     A step may be pulled if every worker that trains, this one too, has had at least all
     but `bound` of the steps before it applied. One thread may pull while another pushes.
+
+    What is known of the slowest worker, the master as well as here, is what it had done at least:
+    so a clock that is told late makes others wait sooner, and none go too far.
     """
 
     def __init__(
@@ -37,14 +40,21 @@ class Pace:
         self._pulled = 0
         self._applied = 0
         self._slowest = 0
+        # The clock that the master was told last, and the one at which it wants to be told again.
+        self._told = 0
+        self._next = 0
 
     def begin(self, clock: int) -> None:
         """A training task begins, at the clock that the master gave with it."""
         with self._lock:
-            self._pulled = self._applied = clock
+            # The master may not have been told of the last steps.
+            self._pulled = self._applied = max(clock, self._applied)
 
     def wait(self) -> bool:
         """Wait until the next step may be pulled; False if the task is to be left instead."""
+        if self._pulled - self._slowest > self._bound:
+            # What the others did since this worker asked last is not known here.
+            self._tell()
         pause = FIRST_PAUSE
         while self._pulled - self._slowest > self._bound:
             if self._progress.interrupted:
@@ -61,11 +71,22 @@ class Pace:
         """All servers have applied another step."""
         with self._lock:
             self._applied += 1
-        self._tell()
+            due = self._applied >= self._next
+        if due:
+            self._tell()
+
+    def end(self) -> None:
+        """No step follows for now: nobody is to wait for what this worker has done."""
+        if self._applied > self._told:
+            self._tell()
 
     def _tell(self) -> None:
         worker, incarnation = self._identity
-        request = pb.ClockRequest(worker=worker, incarnation=incarnation, clock=self._applied)
+        with self._lock:
+            clock = self._applied
+        request = pb.ClockRequest(worker=worker, incarnation=incarnation, clock=clock)
         reply = self._master.call(methods.REPORT_CLOCK, request)
         with self._lock:
             self._slowest = max(self._slowest, reply.slowest)
+            self._told = max(self._told, clock)
+            self._next = reply.next

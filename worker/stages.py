@@ -78,18 +78,24 @@ class TrainingPipeline:
         records, blames them. Every step before it is pushed then.
         """
         with self._progress.training():
-            if self._depth:
-                return _Run(
-                    self._model, self._progress, self._pace, self._tasks, task, self._depth
-                ).run()
-            self._tasks.begin(task)
-            with closing(read_ahead(self._tasks.batches(task), self._progress)) as batches:
-                prepared = self._prepared(batches)
-                for step in steps(self._model, prepared, task, self._progress):
-                    push(self._model, self._progress, self._pace, step)
-                    if self._progress.interrupted:
-                        break
-            return task
+            last = self._run(task)
+            if self._pace is not None and not self._progress.interrupted:
+                self._pace.end()
+            return last
+
+    def _run(self, task: pb.Task) -> pb.Task:
+        if self._depth:
+            return _Run(
+                self._model, self._progress, self._pace, self._tasks, task, self._depth
+            ).run()
+        self._tasks.begin(task)
+        with closing(read_ahead(self._tasks.batches(task), self._progress)) as batches:
+            prepared = self._prepared(batches)
+            for step in steps(self._model, prepared, task, self._progress):
+                push(self._model, self._progress, self._pace, step)
+                if self._progress.interrupted:
+                    break
+        return task
 
     def _prepared(self, batches: Iterator[Batch]) -> Iterator[Prepared]:
         for number, batch in enumerate(batches):

@@ -306,7 +306,10 @@ def test_each_step_asks_its_pace_before_the_pull_and_tells_it_after_the_push(mod
     def applied():
         model.log.append(("applied", len(stages(model, "applied"))))
 
-    pace = SimpleNamespace(wait=wait, applied=applied)
+    def end():
+        model.log.append(("end", 0))
+
+    pace = SimpleNamespace(wait=wait, applied=applied, end=end)
     progress = Progress()
     progress.begin(1)
     train(model, depth, progress, numbered(6), pace=pace)
@@ -316,6 +319,7 @@ def test_each_step_asks_its_pace_before_the_pull_and_tells_it_after_the_push(mod
     for number in stages(model, "applied"):
         assert model.log.index(("push", number)) < model.log.index(("applied", number))
     assert len(stages(model, "applied")) == len(stages(model, "push"))
+    assert model.log[-1] == ("end", 0)
     if depth == 0:
         assert stages(model, "applied") == [0, 1, 2, 3]
 
