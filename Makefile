@@ -6,9 +6,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-kubernetes lint bench-server bench-micro bench-native bench-readers bench-parity \
-  bench-end-to-end bench-elastic bench-modes bench-memory bench-restore soak annotate sanitize proto \
-  clean build/tree
+.PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
+  bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
+  bench-memory bench-restore soak annotate sanitize proto clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -49,8 +49,13 @@ test: build/extensions
 	$(BIN)/python -m pytest tests benchmarks/micro --numprocesses 2 --dist loadfile \
 	  --benchmark-disable --rows 2000 --ids 500
 
-# On a real cluster, for which KUBE has the scripts up, down and load-image. The image is
-# built by buildah from deploy/Dockerfile. Most of the time is waiting, so two run at once.
+# Those of them that start no whole job: to be run often.
+test-fast: build/extensions
+	$(BIN)/python -m pytest tests -m "not job and not kubernetes" --numprocesses 2 --dist loadfile
+
+# On a real cluster, for which KUBE has the scripts up, down and load-image; skipped where there
+# are none. The image is built by buildah from deploy/Dockerfile. Most of the time is waiting, so
+# two run at once.
 # The Kubernetes library leaves the socket of a port-forward whose pod has ended to the
 # garbage collector, which pytest would call an error.
 KUBE ?= ../shared/kube
@@ -58,12 +63,17 @@ KUBERNETES_TESTS = SHOAL_KUBERNETES=1 $(BIN)/python -m pytest -p no:unraisableex
 # The first one has pods preempted, and would those of the others in this lane.
 KUBERNETES_FIRST := $(patsubst %,tests/kubernetes/test_%.py,movielens deaths memory)
 KUBERNETES_SECOND := $(filter-out $(KUBERNETES_FIRST),$(wildcard tests/kubernetes/test_*.py))
+ifeq ($(wildcard $(KUBE)/up),)
+test-kubernetes:
+	@echo "test-kubernetes is skipped: there is no $(KUBE)/up, which would start a cluster."
+else
 test-kubernetes: build/extensions
 	set -e; trap '$(KUBE)/down' EXIT; eval "$$($(KUBE)/up)"; \
 	  $(BIN)/python tests/kubernetes/image.py $(KUBE); \
 	  $(KUBERNETES_TESTS) $(KUBERNETES_SECOND) & second=$$!; \
 	  failed=0; $(KUBERNETES_TESTS) $(KUBERNETES_FIRST) || failed=1; \
 	  wait $$second || failed=1; exit $$failed
+endif
 
 # Elastic against gang scheduling of two jobs on that cluster: build/bench/elastic.json.
 bench-elastic: build/movielens/train.parquet
@@ -71,10 +81,16 @@ bench-elastic: build/movielens/train.parquet
 	  $(BIN)/python tests/kubernetes/image.py $(KUBE); \
 	  $(BIN)/python benchmarks/elastic.py build/bench
 
-lint: build/extensions build/tree
+lint: lint-style lint-imports lint-types
+
+lint-style: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-imports: build/extensions build/tree
 	cd build/tree && PYTHONPATH=. ../../$(BIN)/lint-imports --config ../../pyproject.toml
+
+lint-types: build/extensions build/tree
 	cd build/tree && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml
 
 # Rows a second of one server over gRPC, against what its parts allow: build/bench/server.json.
