@@ -18,7 +18,7 @@ import click
 
 from shoal import log
 from shoal.config import JobConfig
-from shoal.errors import EXIT_USER_ERROR, UserError
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, StorageError, UserError
 from shoal.job_folder import JobFolder
 from shoal.proto import faults, methods, rpc, serving, transport
 from shoal.proto import shoal_pb2 as pb
@@ -101,7 +101,11 @@ def main(
     keep_freed_memory()
     finite_only = job.nonfinite_gradients != "allow"
     server = ParameterServer(
-        index, Routing.even(job.num_ps), finite_only=finite_only, synchronous=job.sync
+        index,
+        Routing.even(job.num_ps),
+        finite_only=finite_only,
+        synchronous=job.sync,
+        storage_patience=job.storage_patience_seconds,
     )
     signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
     signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
@@ -158,6 +162,10 @@ def main(
             server.stopped.wait()
     except StoppedError:
         logger.info("told to end before it could serve")
+    except StorageError as error:
+        assert connection is not None
+        _tell_storage_away(index, incarnation, job, error, connection)
+        sys.exit(EXIT_JOB_FAILED)
     except (PeerUnavailableError, WireError) as error:
         logger.error("cannot join the job: %s", error)
         sys.exit(1)
@@ -203,6 +211,28 @@ def _restore(
     restored = server.registration.restore(plan)
     logger.info("%s", restored)
     return restored
+
+
+def _tell_storage_away(
+    index: int, incarnation: int, job: JobConfig, error: StorageError, connection: rpc.Connection
+) -> None:
+    """Have the job end: it cannot go on without what this server is to restore."""
+    message = (
+        f"{error}\nNothing is lost by this. When the storage is back, go on with: "
+        f"shoal train --resume {job.job_dir}"
+    )
+    logger.error("%s", message)
+    request = pb.ReportFailureRequest(
+        role="ps",
+        index=index,
+        incarnation=incarnation,
+        failure=pb.Failure(kind=pb.ENVIRONMENT, message=message),
+    )
+    try:
+        connection.call(methods.REPORT_FAILURE, request)
+    except (PeerUnavailableError, WireError) as problem:
+        # The next incarnation tries again.
+        logger.error("the master has not heard it: %s", problem)
 
 
 def _teller(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
-from shoal.checkpoints.storage import open_storage
+from shoal.checkpoints.storage import Storage
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
@@ -32,16 +32,19 @@ def newest_share(
     routing: Routing,
     pushes: PushRegister,
     progress: Progress,
+    opened: Callable[[str], Storage],
 ) -> tuple[ServerModel | None, str]:
     """The model of the newest checkpoint of `plan` that is good, and what was done, in words.
 
-    None if there is none. Raises StoppedError if the server is to end.
+    None if there is none. opened: opens the folder at a path or URL, and has patience with its
+    storage: an older checkpoint is taken for damage or a missing file only. Raises StoppedError if
+    the server is to end, StorageError at the end of that patience.
     """
     refused = []
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
         try:
             faults.point("before-checkpoint-read")
-            checkpoint = Checkpoint(open_storage(plan.root), number, nonce)
+            checkpoint = Checkpoint(opened(plan.root), number, nonce)
             model = restore(checkpoint, server, routing, pushes, progress)
         except (CheckpointError, OSError) as error:
             logger.error("checkpoint %d is refused: %s", number, error)

@@ -32,7 +32,7 @@ class Progress:
     def __init__(self, stopped: threading.Event | None = None) -> None:
         self._stopped = stopped or threading.Event()
         self._lock = threading.Lock()
-        self._what = ""
+        self._what = self._held_up = ""
         self._done = self._total = 0
 
     def begin(self, what: str, total: int = 0) -> None:
@@ -42,6 +42,7 @@ class Progress:
         """
         with self._lock:
             self._what, self._done, self._total = what, 0, total
+            self._held_up = ""
 
     def advance(self, size: int) -> None:
         """So many bytes more are done. Raises StoppedError if the server is to end."""
@@ -50,6 +51,16 @@ class Progress:
         with self._lock:
             self._done += size
 
+    def held_up(self, what: str) -> None:
+        """What it waits for in between, a verb and its object; "" if it gets on again."""
+        with self._lock:
+            self._held_up = what
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises StoppedError if the server is to end."""
+        if self._stopped.wait(seconds):
+            raise StoppedError
+
     def end(self) -> None:
         """Nothing is being done any more."""
         self.begin("")
@@ -57,7 +68,8 @@ class Progress:
     def now(self) -> pb.ServerProgress:
         """What is being done, with the bytes that are done and those that there are."""
         with self._lock:
-            return pb.ServerProgress(what=self._what, done=self._done, total=self._total)
+            what = self._held_up or self._what
+            return pb.ServerProgress(what=what, done=self._done, total=self._total)
 
     def keep_telling(self, tell: Callable[[pb.ServerProgress], object]) -> None:
         """Have `tell` called about once a second while something is being done, and once after.

@@ -14,6 +14,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.comeback import Meetings, newest_share
 from shoal.ps.ownership import Ownership
+from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.saved_rows import SavedRows
@@ -28,16 +29,23 @@ class Registration:
     """The model of one server.
 
     ownership: of its ids. progress: is told what is restored, and how far that is.
+    storage_patience: seconds, with the storage of what is restored.
     log: that of its updates, once there is one.
     replayed: pushes of the log that were done again. restarted: an earlier incarnation served in
     this course of the job.
     """
 
     def __init__(
-        self, server: int, ownership: Ownership, pushes: PushRegister, progress: Progress
+        self,
+        server: int,
+        ownership: Ownership,
+        pushes: PushRegister,
+        progress: Progress,
+        storage_patience: float,
     ) -> None:
         self._server = server
         self._progress = progress
+        self._opened = RestorePatience(progress, storage_patience).storage
         self._ownership = ownership
         self._pushes = pushes
         self._lock = threading.Lock()
@@ -122,7 +130,7 @@ class Registration:
     def restore(self, plan: pb.RestoreReply) -> str:
         """Go on where an earlier incarnation was; returns in words what was restored.
 
-        Before calls are taken. Raises StoppedError if the server is to end meanwhile.
+        Before calls are taken. Raises as `newest_share`.
         """
         try:
             return self._restore(plan)
@@ -138,7 +146,9 @@ class Registration:
         def restored() -> ServerModel | None:
             nonlocal found, done
             routing = self._ownership.routing
-            model, done = newest_share(plan, self._server, routing, self._pushes, self._progress)
+            model, done = newest_share(
+                plan, self._server, routing, self._pushes, self._progress, self._opened
+            )
             found = model is not None
             return model
 
@@ -155,7 +165,7 @@ class Registration:
             self.log.resumed(self._model is not None)
         if self._model is None and plan.saved:
             self._saved = SavedRows(
-                plan.saved, self._server, self._ownership.routing, self._progress
+                plan.saved, self._server, self._ownership.routing, self._progress, self._opened
             )
         return done
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
 from shoal.checkpoints.saved import open_saved
-from shoal.errors import UserError
+from shoal.checkpoints.storage import Storage
+from shoal.errors import StorageError, UserError
 from shoal.native import ids as native_ids
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -25,11 +27,19 @@ logger = logging.getLogger(__name__)
 
 
 class SavedRows:
-    """The rows at `location` that belong to `server`."""
+    """The rows at `location` that belong to `server`. opened: as `newest_share` takes it."""
 
-    def __init__(self, location: str, server: int, routing: Routing, progress: Progress) -> None:
+    def __init__(
+        self,
+        location: str,
+        server: int,
+        routing: Routing,
+        progress: Progress,
+        opened: Callable[[str], Storage],
+    ) -> None:
         self._location = location
         self._progress = progress
+        self._opened = opened
         self._server = server
         self._routing = routing
         self._thread: threading.Thread | None = None
@@ -57,7 +67,7 @@ class SavedRows:
         self._progress.begin("read the rows of --restore-from")
         try:
             model = ServerModel(spec, self._server, self._routing.servers)
-            saved = open_saved(self._location)
+            saved = open_saved(self._location, self._opened)
             for position, table in enumerate(spec.tables):
                 for ids, rows in saved.rows(table.name, table.dim):
                     self._progress.advance(ids.nbytes + rows.nbytes)
@@ -66,7 +76,7 @@ class SavedRows:
                         model.assign(position, ids[owned], np.ascontiguousarray(rows[owned]))
         except StoppedError:
             self._problem = "the server ends"
-        except (UserError, WireError, OSError) as error:
+        except (UserError, StorageError, WireError, OSError) as error:
             self._problem = str(error)
             logger.error("the rows of --restore-from cannot be read: %s", error)
         except Exception as error:

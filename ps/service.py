@@ -65,12 +65,14 @@ class ParameterServer:
         *,
         finite_only: bool = True,
         synchronous: bool = False,
+        storage_patience: float = 300.0,
         end: Callable[[], NoReturn] = end_at_once,
     ) -> None:
         """Serve nothing yet.
 
         finite_only: refuse pushes with a NaN or an infinity. synchronous: the job is one of
-        --sync. end: ends the process, at once.
+        --sync. storage_patience: seconds, with the storage of what is restored. end: ends the
+            process, at once.
         """
         self._check_finite = finite_only
         self._synchronous = synchronous
@@ -85,7 +87,9 @@ class ParameterServer:
         self.seen = Seen()
         self._pushes = PushRegister()
         self.progress = Progress(self.stopped)
-        self.registration = Registration(server, self.ownership, self._pushes, self.progress)
+        self.registration = Registration(
+            server, self.ownership, self._pushes, self.progress, storage_patience
+        )
         self._held = HeldGradients()
         self._whole = ReadersOrWriter()
         self._pulls = 0

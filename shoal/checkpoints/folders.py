@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -243,16 +243,19 @@ def newest_good(
     return None, refused
 
 
-def checkpoint_at(location: str) -> Checkpoint | None:
+def checkpoint_at(
+    location: str, opened: Callable[[str], Storage] = open_storage
+) -> Checkpoint | None:
     """The checkpoint at a path or URL, or the newest good one in it; None if it holds none.
 
-    Raises CheckpointError if it is not as written, or all that are there are not.
+    opened: opens the folder at a path or URL. Raises CheckpointError if it is not as
+    written, or all that are there are not.
     """
     parent, _, name = location.rstrip("/").rpartition("/")
     try:
         if match := NAME.fullmatch(name):
-            return Checkpoint(open_storage(parent or "/"), int(match[1]))
-        root = open_storage(location)
+            return Checkpoint(opened(parent or "/"), int(match[1]))
+        root = opened(location)
         if not numbers(root):
             return None
         checkpoint, refused = newest_good(root)

@@ -8,7 +8,7 @@ ps/checkpoint.py's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from shoal.checkpoints import manifests
 from shoal.checkpoints.contents import dense_slices, state_slice, table_pieces
 from shoal.checkpoints.folders import Checkpoint, checkpoint_at
 from shoal.checkpoints.manifests import MANIFEST, CheckpointError
-from shoal.checkpoints.storage import open_storage
+from shoal.checkpoints.storage import Storage, open_storage
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,16 +41,19 @@ DENSE_COLUMNS = {
 """Of an export's file of dense variables."""
 
 
-def open_saved(location: str) -> Export | SavedCheckpoint:
+def open_saved(
+    location: str, opened: Callable[[str], Storage] = open_storage
+) -> Export | SavedCheckpoint:
     """What is at `location`: an export, a checkpoint, or the newest of a folder of them.
 
-    Raises UserError if it is none of these, or not whole.
+    opened: opens the folder at a path or URL. Raises UserError if it is none of these, or not
+    whole.
     """
     try:
-        checkpoint = checkpoint_at(location)
+        checkpoint = checkpoint_at(location, opened)
     except CheckpointError as error:
         raise UserError(f"--restore-from: {error}") from error
-    return Export(location) if checkpoint is None else SavedCheckpoint(checkpoint)
+    return Export(location, opened) if checkpoint is None else SavedCheckpoint(checkpoint)
 
 
 class SavedCheckpoint:
@@ -98,13 +101,13 @@ def _check_table(name: str, dim: int, saved: int | None, where: str) -> None:
 class Export:
     """An export folder, opened. A file is compared with its checksum before it is used."""
 
-    def __init__(self, folder: str) -> None:
-        """Raises UserError if it is not a whole export."""
+    def __init__(self, folder: str, opened: Callable[[str], Storage] = open_storage) -> None:
+        """opened: as in `open_saved`. Raises UserError if it is not a whole export."""
         # Late: it takes the start of a server a while, and few have use for it.
         from shoal.checkpoints import schema
 
         try:
-            self._storage = open_storage(folder)
+            self._storage = opened(folder)
             there = MANIFEST in self._storage.names()
         except OSError as error:
             raise UserError(f"--restore-from: {folder}: {manifests.reason(error)}") from error

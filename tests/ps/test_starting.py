@@ -16,6 +16,8 @@ import grpc
 import numpy as np
 import pytest
 
+from shoal.chaos import faulty
+from shoal.chaos.faults import CHECKPOINTS, FAIL
 from shoal.config import JobConfig
 from shoal.proto import faults, frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
@@ -30,8 +32,9 @@ PATIENCE = 120.0
 class Restoring:
     """A server process that stops in the middle of its share, until `go_on`."""
 
-    def __init__(self, folder, **plan):
+    def __init__(self, folder, patience=300.0, **plan):
         self.folder = folder
+        self.failed = queue.SimpleQueue()
         self.registered = queue.SimpleQueue()
         self.progress = queue.SimpleQueue()
         self.master, port = serving.serve(
@@ -39,6 +42,7 @@ class Restoring:
                 methods.GET_RESTORE: lambda _: pb.RestoreReply(again=True, **plan),
                 methods.REPORT_PROGRESS: self._progressed,
                 methods.REGISTER_SERVER: self._registered,
+                methods.REPORT_FAILURE: self._failed,
             },
             "127.0.0.1:0",
             4,
@@ -52,9 +56,10 @@ class Restoring:
             training_data="none",
             num_ps=1,
             durability="checkpoint",
+            storage_patience_seconds=patience,
         )
         (folder / "job.json").write_text(job.to_json())
-        (folder / "faults").mkdir()
+        (folder / "faults").mkdir(exist_ok=True)
         self.gate = faults.hold(folder / "faults", "share-restoring")
         command = [sys.executable, "-m", "shoal.ps", "--config", str(folder / "job.json")]
         command += ["--index", "0", "--incarnation", "1", "--master", f"127.0.0.1:{port}"]
@@ -62,7 +67,8 @@ class Restoring:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command,
-                env=os.environ | {faults.VARIABLE: str(folder / "faults")},
+                env=os.environ
+                | {faults.VARIABLE: str(folder / "faults"), faults.PROCESS_VARIABLE: "ps-0"},
                 stdout=log,
                 stderr=log,
             )
@@ -84,6 +90,10 @@ class Restoring:
     def _registered(self, request):
         self.registered.put(request)
         return pb.RegisterServerReply(routing=Routing.even(1).to_message())
+
+    def _failed(self, request):
+        self.failed.put(request)
+        return pb.ReportFailureReply()
 
     def go_on(self):
         self.gate.unlink()
@@ -188,3 +198,38 @@ def test_of_the_workers_that_a_server_met_it_keeps_the_newest_incarnation():
         meetings.require(who)
     assert [push.identity.incarnation for push in told] == list(range(500))
     assert len(meetings._met) == 1
+
+
+def in_trouble(folder, saved):
+    """Storage that fails at each call, below the checkpoints; where these are by its URL."""
+    root = saved["root"]
+    (folder / "faults").mkdir()
+    faulty.trouble_file(folder / "faults", CHECKPOINTS).write_text(f"{FAIL}\n1\n{root}")
+    return saved | {"root": faulty.PREFIX + root}
+
+
+def test_a_server_waits_for_storage_and_says_so(tmp_path, saved):
+    server = Restoring(tmp_path, **in_trouble(tmp_path, saved))
+    try:
+        while not (told := server.progress.get(timeout=PATIENCE).progress).what:
+            pass
+        assert told.what.startswith("wait for storage: OSError: [Errno 5] the storage fails")
+        faulty.trouble_file(tmp_path / "faults", CHECKPOINTS).unlink()
+        server.go_on()
+        assert server.registered.get(timeout=PATIENCE).restored == "it has restored checkpoint 3"
+    finally:
+        server.close()
+
+
+def test_a_server_whose_storage_stays_away_has_the_job_end_as_one_to_be_resumed(tmp_path, saved):
+    server = Restoring(tmp_path, patience=0.1, **in_trouble(tmp_path, saved))
+    try:
+        told = server.failed.get(timeout=PATIENCE)
+        assert server.process.wait(PATIENCE) == 1
+    finally:
+        server.close()
+    assert (told.role, told.index, told.incarnation) == ("ps", 0, 1)
+    assert told.failure.kind == pb.ENVIRONMENT
+    assert "--storage-patience-seconds 0.1" in told.failure.message
+    assert f"shoal train --resume {tmp_path}" in told.failure.message
+    assert server.registered.empty()
