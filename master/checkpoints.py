@@ -21,6 +21,8 @@ from shoal.master.record import JobRecord
 FINAL_ATTEMPTS = 2
 """Of the checkpoint at the end of training: the first may have met a server's death."""
 
+FINAL_PAUSE_SECONDS = (1.0, 30.0)
+"""Between these attempts: the first pause, which doubles, and the longest."""
 
 RETRY_SECONDS = 5.0
 """Before a checkpoint that a server asks for is tried again."""
@@ -68,6 +70,8 @@ class Checkpoints:
         self._steps = config.checkpoint_steps
         self._seconds = config.checkpoint_seconds
         self._keep = config.keep_checkpoint_max
+        self._exports = bool(config.output)
+        self._patience = config.storage_patience_seconds
         # The rows of --restore-from are in no checkpoint until the first one.
         self._needs_first = self._wanted = bool(config.restore_from)
         self._under_way = False
@@ -75,6 +79,8 @@ class Checkpoints:
         self._version: int | None = None
         self._time = 0.0
         self._final_failures = 0
+        self._final_since = self._final_after = 0.0  # the first failure; before the next attempt
+        self._final_hope = False  # at the last failure: nothing else had the model
         # How often training had begun again when the one under way was begun after it.
         self._after: int | None = 0
         self._asked_after = 0.0
@@ -120,7 +126,7 @@ class Checkpoints:
         self._under_way = self._begun = False
         self.hand_overs = HandOvers()
         self._version = None
-        self._final_failures = 0
+        self._final_failures, self._final_after = 0, 0.0
         newest = restored.number if restored is not None else 0
         self.found([each for each in self.kept if each.number <= newest])
         self.best = self.best if self.best <= newest else 0
@@ -135,6 +141,7 @@ class Checkpoints:
             self._after = None
         elif self._after != self._flow.returns:
             self._after, self._final_failures = self._flow.returns, 0
+            self._final_after = 0.0
 
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""
@@ -169,7 +176,7 @@ class Checkpoints:
 
     def _due(self, now: float) -> bool:
         if self._flow.saves:
-            return True
+            return now >= self._final_after
         if self._flow.phase != Phase.TRAINING or not (self._steps or self._seconds):
             return False
         if self._version is None:
@@ -237,13 +244,36 @@ class Checkpoints:
         self._under_way = self._begun = False
         self._asked_after = now + RETRY_SECONDS
         self.failures += 1
-        self._final_failures += final
         self.last_failure = reason
         self.hand_overs.ended(f"the checkpoint could not be taken: {reason}")
         newest = f"number {self.kept[-1].number}" if self.kept else "none"
         self._record.note(
             now, f"warning: a checkpoint could not be taken: {reason}; the newest is {newest}"
         )
-        if self._is_last(final) and self._final_failures >= FINAL_ATTEMPTS:
+        if final and self._final_failed(now) and self._is_last(final):
             self._flow.saved(now, lacks=reason)
         self.tick(now)
+
+    @property
+    def waits_for(self) -> str:
+        """What is to pass before the model that was trained is saved; empty if nothing."""
+        if not (self._flow.saves and self._final_failures):
+            return ""
+        return f"a checkpoint of what was trained, which failed: {self.last_failure}"
+
+    def _final_failed(self, now: float) -> bool:
+        """A checkpoint of all that was trained has failed; whether to give it up.
+
+        Where nothing else will have the model, the storage gets the patience that data has.
+        """
+        hope = self._flow.giving_up is not None or not self._exports
+        if hope != self._final_hope:
+            self._final_failures = 0  # it matters more than it did
+        self._final_hope = hope
+        self._final_failures += 1
+        if self._final_failures == 1:
+            self._final_since = now
+        first, longest = FINAL_PAUSE_SECONDS
+        self._final_after = now + min(longest, first * 2 ** min(self._final_failures - 1, 8))
+        waited = now - self._final_since >= self._patience
+        return self._final_failures >= FINAL_ATTEMPTS and (waited or not hope)

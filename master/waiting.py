@@ -28,6 +28,8 @@ def waits_for(job: Job) -> str:
     if servers or busy:
         to_come = _to_start(servers) or f"{_names(servers)} to be started again"
         return ", and ".join([*_doing(busy), *([to_come] if servers else [])])
+    if job.checkpoints.waits_for:
+        return job.checkpoints.waits_for
     if not members.workers_alive:
         if waiting := _to_start([each for each in workers if not each.running]):
             return waiting

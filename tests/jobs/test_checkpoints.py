@@ -73,6 +73,7 @@ def test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnin
         environment={"GATES": "step-10 step-15"},
         training_data=numbered[0],
         checkpoint_steps=5,
+        storage_patience_seconds=1,
         **SERIAL,
     ) as job:
         folder = job.folder.path / "checkpoints"

@@ -1,5 +1,7 @@
 """When a job takes checkpoints, which it keeps, and what a failed one means. No I/O."""
 
+import itertools
+
 import pytest
 
 from shoal.master.checkpoints import Taken
@@ -10,7 +12,7 @@ from shoal.master.instructions import RemoveCheckpoints, TakeCheckpoint, Wait
 from shoal.master.outcomes import DataDescribed, Done
 from shoal.master.phases import Phase
 from shoal.master.result import result_of
-from shoal.master.status import position
+from shoal.master.status import position, status_message
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -95,15 +97,69 @@ def test_the_last_checkpoint_is_of_all_that_was_trained():
 
 
 def test_a_job_ends_well_without_its_last_checkpoint():
-    job = begun(TRAINING, checkpoint_seconds=1.0)
+    job = begun(TRAINING, checkpoint_seconds=1.0, output="o")
     for _ in range(4):
         finish_next(job, w(0), Done())
     for now in (2.0, 3.0):
+        job.tick(now)
         assert orders(job) == [TakeCheckpoint(final=True)]
         job.checkpoint_failed("the disk is full", True, now)
+    assert job.flow.phase == Phase.EXPORTING
+    finish_next(job, w(0), Done())
     confirm(job, 3.0)
     assert job.flow.phase == Phase.SUCCEEDED
     assert orders(job) == []
+
+
+def failing(job, reason, begun, patience):
+    """Every attempt fails until the job does something else; the times of these attempts."""
+    times, now = [], begun
+    while orders(job) == [TakeCheckpoint(final=True)]:
+        times.append(now)
+        job.checkpoint_failed(reason, True, now)
+        while job.flow.saves and now < begun + 2 * patience:
+            now += 0.5
+            job.tick(now)
+            if job.checkpoints._under_way:
+                break
+    return times
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_the_only_copy_of_a_model_is_tried_for_as_long_as_data_is(gives_up):
+    if gives_up:
+        job = export_fails(storage_patience_seconds=100.0)
+    else:
+        job = begun(TRAINING, checkpoint_seconds=1.0, storage_patience_seconds=100.0)
+        for _ in range(4):
+            finish_next(job, w(0), Done())
+    job.tick(2.0)
+    assert orders(job) == [TakeCheckpoint(final=True)]
+    job.checkpoint_failed("/c: No space left on device", True, 2.0)
+    assert orders(job) == []  # not at the same instant
+    assert "No space" in status_message(job, 2.0).waits_for
+    job.tick(3.0)
+    times = failing(job, "/c: No space left on device", 3.0, 100.0)
+    pauses = [after - before for before, after in itertools.pairwise(times)]
+    assert pauses == sorted(pauses)
+    assert max(pauses) == 30.0
+    assert 102.0 <= times[-1] < 132.0
+    assert not job.flow.saves
+    assert job.ended == gives_up
+
+
+def test_a_model_is_saved_as_soon_as_the_storage_is_back():
+    job = export_fails()
+    job.tick(2.0)
+    for now in (2.0, 4.0, 8.0):
+        assert orders(job) == [TakeCheckpoint(final=True)]
+        job.checkpoint_failed("the store is away", True, now)
+        job.tick(now + 4.0)
+    assert orders(job) == [TakeCheckpoint(final=True)]
+    job.checkpoint_begun(12.0)
+    job.checkpoint_taken(taken(1), True, 13.0)
+    assert job.flow.phase == Phase.FAILED
+    assert WAY_OUT.format(1) in job.flow.failure.message
 
 
 def test_a_new_master_takes_again_what_the_old_one_had_under_way():
@@ -249,7 +305,7 @@ def test_a_model_that_is_in_a_checkpoint_is_not_saved_again():
     assert orders(job) == []
 
 
-@pytest.mark.parametrize("ends", ["twice no checkpoint", "a server", "stopped"])
+@pytest.mark.parametrize("ends", ["no checkpoint", "a server", "stopped"])
 def test_where_no_checkpoint_can_be_had_the_job_fails_for_the_first_reason_and_says_why(ends):
     job = export_fails()
     job.tick(2.0)
@@ -260,10 +316,7 @@ def test_where_no_checkpoint_can_be_had_the_job_fails_for_the_first_reason_and_s
         job.fail(Failure.internal("ps-0 died too often"), 3.0)
         reason = "ps-0 died too often"
     else:
-        for now in (3.0, 4.0):
-            assert not job.ended
-            assert orders(job) == [TakeCheckpoint(final=True)]
-            job.checkpoint_failed("no room either", True, now)
+        assert failing(job, "no room either", 3.0, 300.0)
         reason = "no room either"
     assert job.flow.phase == Phase.FAILED
     assert job.flow.failure.kind == pb.ENVIRONMENT
@@ -281,13 +334,13 @@ def test_a_checkpoint_that_is_older_is_not_said_to_have_everything():
     for _ in range(4):
         finish_next(job, w(0), Done())
     for now in (2.0, 3.0):
+        job.tick(now)
         job.checkpoint_failed("no room", True, now)
     orders(job)
     finish_next(job, w(0), FULL)
     assert not job.ended
-    job.tick(4.0)
-    assert orders(job) == [TakeCheckpoint(final=True)]
-    job.checkpoint_failed("no room", True, 5.0)
+    job.tick(5.0)
+    assert failing(job, "no room", 5.0, 300.0)
     assert "The job's newest checkpoint, number 1, is older: shoal export jobs/j" in (
         job.flow.failure.message
     )

@@ -93,7 +93,7 @@ def test_an_error_that_repeats_where_all_wait_ends_the_job(kind, what):
     if saves:
         assert not job.ended
         job.checkpoint_failed("no room", True, 1.0)
-        job.checkpoint_failed("no room", True, 1.0)
+        job.checkpoint_failed("no room", True, 1.0 + job.config.storage_patience_seconds)
     assert job.flow.phase == Phase.FAILED
     failure = job.flow.failure
     assert failure is not None
