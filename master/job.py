@@ -258,9 +258,12 @@ class Job:
         """A server listens at `address`. restored: what of a checkpoint and its log, in words.
 
         replayed: pushes of its log that it has done again. has: the last push of each worker that
-        it has.
+        it has. A server says so again if it got no answer, and such a call may come late, when it
+        has served workers since: one incarnation counts once.
         """
-        slot = self.members.register_server(server, incarnation, address)
+        slot, again = self.members.register_server(server, incarnation, address, now)
+        if again:
+            return
         self.start_waits.came(server)
         self.servers.registered(slot, restored, replayed, has, now)
 

@@ -270,12 +270,18 @@ class Membership:
         slot.state = ProcessState.ALIVE
         return slot
 
-    def register_server(self, server: ServerId, incarnation: int, address: str) -> ServerSlot:
-        """Note where a server listens. Raises WireError as `server_calls` does."""
+    def register_server(
+        self, server: ServerId, incarnation: int, address: str, now: float
+    ) -> tuple[ServerSlot, bool]:
+        """Note where a server listens; also returns whether it has registered before.
+
+        Raises WireError as `server_calls` does.
+        """
         slot = self.server_calls(server, incarnation)
+        again = slot.state == ProcessState.ALIVE
         slot.state = ProcessState.ALIVE
-        slot.address = address
-        return slot
+        slot.address, slot.answered = address, now
+        return slot, again
 
     def server_calls(self, server: ServerId, incarnation: int) -> ServerSlot:
         """A server speaks.

@@ -75,9 +75,8 @@ class ServerLifecycle:
         has: Sequence[LastPush],
         now: float,
     ) -> None:
-        """As `Job.server_registered`."""
+        """As `Job.server_registered`, of an incarnation that had not registered before."""
         slot.replayed += replayed
-        slot.answered = now
         # What registers first since the job began or was resumed has served no worker before.
         meets = slot.registered
         slot.progress = pb.ServerProgress()

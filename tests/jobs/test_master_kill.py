@@ -1,6 +1,7 @@
 """The master is killed: the next one goes on, and nobody else notices."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +105,38 @@ def test_worker_and_master_die_together(numbered, tmp_path):
     assert ended.result["workers"] == {"starts": 2, "deaths": 1}
     assert ended.ledger["trained_once"] == 480
     assert applied(tmp_path / "out")[0] == [480] * 2
+
+
+def test_the_master_dies_when_a_server_has_registered_and_was_not_answered(
+    numbered, tmp_path, points
+):
+    """The server registers with the next master again, and serves no worker in between."""
+    folder = Path(points.environment[faults.VARIABLE])
+    held = faults.hold(folder, "server-started", "ps-0")
+    with RunningJob(
+        "train",
+        tmp_path,
+        "unanswered",
+        environment=points.environment,
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=1,
+        num_workers=1,
+        durability="checkpoint",
+        on_loss="accept",
+        **COUNTING,
+    ) as job:
+        # It is started when the first event is written; the next one is its registration.
+        until("the server", lambda: job.pid("ps", 0))
+        died = points("after-journal")
+        held.unlink()
+        until("the death after the journal", died)
+        ended = job.ended().succeeded()
+    methods = [event.method for event in job.events()]
+    first = ["begin", "server_registered", "master_restarted", "server_registered"]
+    assert [each for each in methods if each in first] == first
+    assert ended.ledger["trained_once"] == 480
+    assert ended.result["servers"]["lost_records"] == 0
+    total, counts = applied(tmp_path / "out")
+    assert total == [480] * 2
+    assert set(counts.values()) == {1}

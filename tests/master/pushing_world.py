@@ -47,6 +47,7 @@ class Server:
     saved: dict[int, Held] = field(default_factory=dict)
     fenced: dict[WorkerId, int] = field(default_factory=dict)
     met: set[tuple[WorkerId, int]] = field(default_factory=set)
+    registered: Callable[[], None] = lambda: None  # its last call to register
 
     def take(self, push: LastPush, record: Record) -> None:
         """Apply a push, once."""
@@ -94,7 +95,7 @@ class PushingWorld:
         self.job.begin(self.now)
         self.settle()
         for server in self.job.members.servers:
-            self.job.server_registered(server, 0, "host", self.now)
+            self._register(server)
         self.describe()
 
     def describe(self) -> None:
@@ -240,12 +241,26 @@ class PushingWorld:
                 # What was applied beyond it is gone from its past, too.
                 server.history = server.history[: _position(server.history, server.held)]
                 server.met, server.up = set(), True
-                has = tuple(server.held.last.values())
-                self.job.server_registered(at, server.incarnation, "host", self.now, has=has)
+                self._register(at)
                 for worker, slot in self.job.members.workers.items():
                     for over, incarnation in self.job.members.fences():
                         if over == worker and slot:
                             server.fenced[worker] = incarnation
+
+    def _register(self, at: ServerId) -> None:
+        server = self.servers[at]
+        incarnation, has = server.incarnation, tuple(server.held.last.values())
+
+        def call() -> None:
+            self.job.server_registered(at, incarnation, "host", self.now, has=has)
+
+        call()
+        server.registered = call
+
+    def server_repeats(self) -> None:
+        """A server's call to register comes once more, however late."""
+        with contextlib.suppress(WireError):  # its incarnation is over
+            self.servers[ServerId(self.draw(len(self.servers)))].registered()
 
     def checkpoint(self) -> None:
         """The next part of a checkpoint: begun, a server's share, or all of it."""
@@ -323,4 +338,5 @@ EVERYTHING = (
     *[PushingWorld.fence] * 2,
     PushingWorld.server_dies,
     *[PushingWorld.server_returns] * 2,
+    PushingWorld.server_repeats,
 )

@@ -7,20 +7,16 @@ import pytest
 from shoal.master.applied import LastPush
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
-from shoal.master.instructions import (
-    KillProcess,
-    StartProcess,
-)
-from shoal.master.outcomes import (
-    DataDescribed,
-)
+from shoal.master.instructions import KillProcess, StartProcess
+from shoal.master.job import Job
+from shoal.master.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.phases import Phase
 from shoal.master.result import result_of
 from shoal.master.runner import note_status
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, exited, w
+from tests.master.strategies import begun, config, exited, finish_next, register, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 20),))
 
@@ -71,6 +67,50 @@ def test_a_dead_server_is_started_again_and_calls_wait_for_it():
     assert job.members.fences() == []
     job.process_exited(exited(w(1)), 5.0)
     assert job.members.fences() == [(w(1), 0)]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_server_that_registers_again_is_counted_once(restarted, late):
+    """Its first call was not answered; or that comes late, after the second one was.
+
+    Either way nothing is lost, and what is trained since counts as trained.
+    """
+    server, incarnation = ServerId(0), int(restarted)
+    has = [LastPush(w(0), 0, 3, 0, 0)] if restarted else []
+    job = Job(config())
+    if restarted:
+        register(job, TRAINING)
+        before = take(job, w(0))
+        job.task_reported(w(0), 0, before.id, Done(), 0, 1.0, acknowledged=3)
+        job.process_exited(exited(server), 2.0)
+    else:
+        job.begin(0.0)
+
+    def registers(address, now):
+        what = "it has restored checkpoint 2", 17, has
+        job.server_registered(server, incarnation, address, now, *what)
+
+    registers("host:7", 3.0)
+    if not late:
+        registers("host:9", 3.5)
+    if restarted:
+        job.worker_met(server, 1, has[0], 4.0)
+    else:
+        job.worker_registered(w(0), 0, 4.0)
+        finish_next(job, w(0), TRAINING)
+    task = take(job, w(0))
+    job.heartbeat(w(0), 0, Heartbeat(task.id, 5, acknowledged=4), 5.0)
+    if late:
+        registers("host:9", 5.5)
+    job.task_reported(w(0), 0, task.id, Done(), 0, 6.0, acknowledged=5)
+    assert sum("ps-0 is back" in text for text in job.record.messages) == 1
+    assert not any("lost" in text for text in job.record.messages)
+    slot, work = job.members.servers[server], job.flow.work
+    assert (slot.replayed, slot.address) == (17, "host:9")
+    assert slot.answered == (5.5 if late else 3.5)
+    assert work.copies.differences() == []
+    assert work.ledger.trained_once == (20 if restarted else 10)
 
 
 def test_where_a_servers_log_is_and_when_none_protects_it():
