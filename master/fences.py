@@ -3,17 +3,19 @@
 One thread asks all servers for all workers at the same time, however many died at once, and
 shares nothing with checkpoints. A server that is not there is not called: before it answers a
 worker it registers, and learns which workers are over (`Membership.fences`), so none of these can
-push to it. It is asked once it has registered, since only it knows what it has. Owns the asking;
+push to it. It is asked once it has registered, since only it knows what it has. What a server said
+holds for that incarnation of it: the next one may have less, and is asked anew. Owns the asking;
 what follows from the answers is the job's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -35,11 +37,20 @@ NEVER_PUSHED = AppliedPush(0, 0, 0)
 
 
 @dataclass(frozen=True)
+class Said:
+    """What a server has of a worker. incarnation: which said so; None: none was ever there."""
+
+    incarnation: int | None
+    push: AppliedPush
+
+
+@dataclass(frozen=True)
 class _Answer:
-    """A call of a fence has ended."""
+    """A call of a fence to an incarnation of a server has ended."""
 
     fence: FenceWorker
     server: ServerId
+    incarnation: int | None
     connection: Connection
     future: Future[pb.FenceReply]
 
@@ -48,7 +59,7 @@ class _Answer:
 class _Asked:
     """How far a fence is. again: the servers that did not answer, to be asked once more."""
 
-    answers: dict[ServerId, AppliedPush] = field(default_factory=dict)
+    answers: dict[ServerId, Said] = field(default_factory=dict)
     under_way: set[ServerId] = field(default_factory=set)
     again: set[ServerId] = field(default_factory=set)
 
@@ -56,16 +67,17 @@ class _Asked:
 class Fences:
     """The fences of a job.
 
-    places: where its servers are, all of them. fenced: takes a fence with what each server had of
-        its worker last, in the order of `places`; from the thread. failed: takes what else the
-        thread raises; it goes on with the other fences.
+    places: where its servers are, all of them. fenced: takes a fence with what each server has of
+        its worker last, in the order of `places`, and returns whether it could; not if a server
+        that said so is not there any more. From the thread. failed: takes what else the thread
+        raises; it goes on with the other fences.
     """
 
     def __init__(
         self,
         servers: ServerConnections,
         places: Callable[[], Mapping[ServerId, Place]],
-        fenced: Callable[[FenceWorker, list[AppliedPush]], None],
+        fenced: Callable[[FenceWorker, Mapping[ServerId, Said]], bool],
         failed: Callable[[Exception], None],
     ) -> None:
         self._servers = servers
@@ -91,41 +103,54 @@ class Fences:
     def _run(self) -> None:
         look = 0.0
         while True:
+            events = self._next()
+            if None in events:
+                return
             try:
-                event = self._inbox.get(timeout=ASK_SECONDS if self._pending else None)
-            except queue.Empty:
-                event = None
-            else:
-                if event is None:
-                    return
-            try:
-                if isinstance(event, _Answer):
-                    self._take(event)
-                elif event is not None:
-                    self._pending.setdefault(event, _Asked())
+                # All that has come, before anything is asked; and of many fences only those of
+                # which something new is known. With n servers each has n answers.
+                touched = {fence for event in events if (fence := self._take(event)) is not None}
                 if time.monotonic() > look + ASK_SECONDS:
                     look = time.monotonic()
                     for asked in self._pending.values():
                         asked.again.clear()
-                self._ask()
+                    touched = set(self._pending)
+                self._ask(touched)
             except Exception as error:
                 self._failed(error)
 
-    def _ask(self) -> None:
-        if not self._pending:
+    def _next(self) -> list[FenceWorker | _Answer | None]:
+        """What has come; waits for something if there is nothing, but not beyond the next look."""
+        events: list[FenceWorker | _Answer | None] = []
+        with contextlib.suppress(queue.Empty):
+            events.append(self._inbox.get(timeout=ASK_SECONDS if self._pending else None))
+            while True:
+                events.append(self._inbox.get_nowait())
+        return events
+
+    def _ask(self, fences: Iterable[FenceWorker]) -> None:
+        fences = [fence for fence in fences if fence in self._pending]
+        if not fences:
             return
         places = self._places()
-        for fence, asked in list(self._pending.items()):
+        for fence in fences:
+            asked = self._pending[fence]
             for server, place in places.items():
-                if server in asked.answers or server in asked.under_way or server in asked.again:
+                said = asked.answers.get(server)
+                if said is not None and said.incarnation != place.incarnation:
+                    del asked.answers[server]
+                elif said is not None:
+                    continue
+                if server in asked.under_way or server in asked.again:
                     continue
                 if not place.address:
-                    asked.answers[server] = NEVER_PUSHED
+                    asked.answers[server] = Said(place.incarnation, NEVER_PUSHED)
                 elif place.here:
                     self._call(fence, asked, server, place)
             if len(asked.answers) == len(places):
                 del self._pending[fence]
-                self._fenced(fence, [asked.answers[server] for server in places])
+                if not self._fenced(fence, {server: asked.answers[server] for server in places}):
+                    self._pending[fence] = asked
 
     def _call(self, fence: FenceWorker, asked: _Asked, server: ServerId, place: Place) -> None:
         request = pb.FenceRequest(
@@ -138,26 +163,30 @@ class Fences:
             asked.again.add(server)
             return
         asked.under_way.add(server)
-        future.add_done_callback(
-            lambda ended: self._inbox.put(_Answer(fence, server, connection, ended))
-        )
+        whose = fence, server, place.incarnation, connection
+        future.add_done_callback(lambda ended: self._inbox.put(_Answer(*whose, ended)))
 
-    def _take(self, answer: _Answer) -> None:
-        asked = self._pending.get(answer.fence)
+    def _take(self, event: FenceWorker | _Answer | None) -> FenceWorker | None:
+        """Note what has come; returns the fence of which there is something to do now."""
+        if not isinstance(event, _Answer):
+            if event is not None:
+                self._pending.setdefault(event, _Asked())
+            return event
+        asked = self._pending.get(event.fence)
         if asked is None:
-            return
-        asked.under_way.discard(answer.server)
+            return None
+        asked.under_way.discard(event.server)
         try:
-            reply = answer.connection.result(methods.FENCE, answer.future)
+            reply = event.connection.result(methods.FENCE, event.future)
         except (PeerUnavailableError, WireError) as error:
             logger.warning(
                 "%s could not be told yet that %s is dead: %s",
-                answer.server,
-                answer.fence.worker,
+                event.server,
+                event.fence.worker,
                 error,
             )
-            asked.again.add(answer.server)
+            asked.again.add(event.server)
         else:
-            asked.answers[answer.server] = AppliedPush(
-                reply.sequence, reply.task, reply.records_done
-            )
+            push = AppliedPush(reply.sequence, reply.task, reply.records_done)
+            asked.answers[event.server] = Said(event.incarnation, push)
+        return None if asked.under_way else event.fence

@@ -12,17 +12,17 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from shoal.errors import UserError
-from shoal.master.applied import AppliedPush, LastPush
+from shoal.master.applied import LastPush
 from shoal.master.delayed import DelayedStarts
 from shoal.master.failures import Failure
-from shoal.master.fences import Fences
+from shoal.master.fences import Fences, Said
 from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.instructions import (
     AdoptProcess,
@@ -422,9 +422,18 @@ class Runner:
         told = [has.get(server) for server in places]
         self.apply(lambda job, now: job.servers_confirmed(told, now))
 
-    def _fenced(self, fence: FenceWorker, pushes: list[AppliedPush]) -> None:
-        worker, incarnation = fence.worker, fence.incarnation
-        self.apply(lambda job, now: job.fenced(worker, incarnation, pushes, now))
+    def _fenced(self, fence: FenceWorker, said: Mapping[ServerId, Said]) -> bool:
+        def change(job: Job, now: float) -> bool:
+            # One may have registered since it was looked at last, and told already what it has:
+            # what the incarnation before it had is no answer any more.
+            servers = job.members.servers
+            if any(_place(servers[each]).incarnation != said[each].incarnation for each in said):
+                return False
+            pushes = [each.push for each in said.values()]
+            job.fenced(fence.worker, fence.incarnation, pushes, now)
+            return True
+
+        return self.apply(change)
 
     def _fencing_failed(self, error: Exception) -> None:
         if self._ending.is_set():

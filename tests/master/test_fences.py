@@ -3,17 +3,22 @@
 import contextlib
 import socket
 import threading
+import time
 
 import pytest
 
 from shoal.master.applied import AppliedPush
-from shoal.master.fences import Fences
+from shoal.master.fences import Fences, Said
 from shoal.master.ids import ServerId, WorkerId
 from shoal.master.instructions import FenceWorker
+from shoal.master.outcomes import DataDescribed
+from shoal.master.runner import Runner
 from shoal.master.servers import Place, ServerConnections
+from shoal.master.work import Source
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from tests.master.strategies import begun, exited, take, w
 
 PATIENCE = 60.0
 NOBODY = pb.JournalPosition()
@@ -35,21 +40,32 @@ class Servers:
             self.grpc.append(server)
             self.places[ServerId(index)] = Place(f"127.0.0.1:{port}", 0)
         self.connections = ServerConnections("")
+        self.has = [10, 10]  # by server, what it has of a worker: so many pushes for its index
+        self.looks = 0
+        self.before_end = lambda: None
         self.done, self.failures = {}, []
         self.ended = threading.Condition()
-        self.asking = Fences(
-            self.connections, lambda: dict(self.places), self._fenced, self.failures.append
-        )
+        self.asking = Fences(self.connections, self._look, self._fenced, self.failures.append)
+
+    def _look(self):
+        self.looks += 1
+        return dict(self.places)
 
     def _fence(self, index, request):
         self.before_answer[index]()
         self.fences[index].append(request.worker)
-        return pb.FenceReply(sequence=10 * request.worker + index, task=3, records_done=4)
+        sequence = self.has[index] * request.worker + index
+        return pb.FenceReply(sequence=sequence, task=3, records_done=4)
 
-    def _fenced(self, fence, pushes):
+    def _fenced(self, fence, said):
+        self.before_end()
+        places = self.places
+        if any(places[each].incarnation != said[each].incarnation for each in said):
+            return False
         with self.ended:
-            self.done[fence.worker.index] = pushes
+            self.done[fence.worker.index] = [each.push for each in said.values()]
             self.ended.notify_all()
+        return True
 
     def fence(self, workers):
         for worker in workers:
@@ -103,6 +119,77 @@ def test_a_server_that_is_not_there_is_not_called_and_holds_nothing_up(servers):
     servers.wait_for(range(50))
     assert sorted(servers.fences[1]) == list(range(50))
     assert servers.done == {worker: pushed(worker) for worker in range(50)}
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_what_a_server_said_before_it_died_is_no_answer(servers, noticed):
+    """1. server 0 answers, while server 1 is away; 2. it dies, and comes back without all that it
+    had; 3. server 1 is back. noticed: that it was away for a while was seen."""
+    back, gone = servers.places[ServerId(0)], servers.places[ServerId(1)]
+    servers.places[ServerId(1)] = Place(gone.address, None)
+    servers.fence([5])
+    until(lambda: ServerId(0) in answers(servers))
+    servers.has[0] = 3
+    if noticed:
+        servers.places[ServerId(0)] = Place(back.address, None)
+        until(lambda: ServerId(0) not in answers(servers))
+    servers.places[ServerId(0)] = Place(back.address, 1)
+    servers.places[ServerId(1)] = Place(gone.address, 1)
+    servers.wait_for([5])
+    assert servers.done == {5: [AppliedPush(3 * 5, 3, 4), AppliedPush(10 * 5 + 1, 3, 4)]}
+    assert servers.fences == [[5, 5], [5]]
+
+
+def answers(servers):
+    """The servers whose answers to the one fence under way are there."""
+    pending = list(servers.asking._pending.values())
+    return {server for asked in pending for server in list(asked.answers)}
+
+
+def until(look):
+    give_up = time.monotonic() + PATIENCE
+    while not look():
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
+def test_a_server_that_comes_back_when_all_have_answered_is_asked_again(servers):
+    """The answers are complete, and before the job takes them a server registers."""
+
+    def registers():
+        servers.before_end = lambda: None
+        servers.has[1] = 2
+        servers.places[ServerId(1)] = Place(servers.places[ServerId(1)].address, 1)
+
+    servers.before_end = registers
+    servers.fence([5])
+    servers.wait_for([5])
+    assert servers.done == {5: [pushed(5)[0], AppliedPush(2 * 5 + 1, 3, 4)]}
+    assert servers.fences == [[5], [5, 5]]
+
+
+def test_the_job_takes_no_answer_of_an_incarnation_that_is_over():
+    job = begun(DataDescribed(training=(Source("t", 20),)), num_ps=2)
+    task = take(job, w(0))
+    job.process_exited(exited(w(0)), 1.0)
+    job.process_exited(exited(ServerId(1)), 1.0)
+    job.server_registered(ServerId(1), 1, "host:9", 2.0)
+    runner = Runner(job, clock=lambda: 3.0)
+    fence, slot = FenceWorker(w(0), 0), job.members.workers[w(0)]
+    said = {ServerId(each): Said(0, AppliedPush(10, task.id, 10)) for each in range(2)}
+    assert not runner._fenced(fence, said)
+    assert not slot.fenced
+    assert runner._fenced(fence, said | {ServerId(1): Said(1, AppliedPush(0, 0, 0))})
+    assert slot.fenced or slot.incarnation == 1
+    assert job.flow.work.ledger.trained_once == 0
+
+
+def test_an_answer_costs_no_look_at_all_servers(servers, monkeypatch):
+    """Looks are for a new fence and for its last answer; one more is at the beginning."""
+    monkeypatch.setattr("shoal.master.fences.ASK_SECONDS", PATIENCE)
+    servers.fence(range(40))
+    servers.wait_for(range(40))
+    assert servers.looks <= 2 * 40 + 1
 
 
 def test_a_server_that_refuses_at_first_is_asked_again(servers):
