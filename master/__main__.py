@@ -169,7 +169,18 @@ def run_job(
             # On Kubernetes a master has not the memory of a server, nor its log.
             logs = folder if make_launcher is None else None
             resume_job(job, config, journal, resume, clock(), logs)
-        runner = Runner(job, clock=clock, commit=journal.commit, witnesses=witnesses)
+
+        def resume_again(_: Job, now: float) -> None:
+            token, bad = f"{job.resumptions[-1]}+", job.checkpoints.refused
+            resume_job(job, config, journal, token, now, bad=bad)
+
+        runner = Runner(
+            job,
+            clock=clock,
+            commit=journal.commit,
+            witnesses=witnesses,
+            resume_again=resume_again,
+        )
         for number in stop_signals:
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)

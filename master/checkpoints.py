@@ -49,7 +49,8 @@ class Checkpoints:
     kept: those that are there, oldest first. best: number of that of the best evaluation, by
     the Checkpoint callback, which is never removed; 0 for none. count: how many were taken.
     failures: how many could not be. last_failure: why, of the last of them. hand_overs:
-    servers that wait for one before they end.
+    servers that wait for one before they end. refused: the number of the one that the job was
+    resumed from, and why it is not good; None: no server has said so.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Checkpoints:
         self.count = 0
         self.failures = 0
         self.last_failure = ""
+        self.refused: tuple[int, str] | None = None
 
     @staticmethod
     def enabled(config: JobConfig) -> bool:
@@ -123,6 +125,7 @@ class Checkpoints:
         not this job's any more.
         """
         self._given_up.update(given_up)
+        self.refused = None
         self._under_way = self._begun = False
         self.hand_overs = HandOvers()
         self._version = None

@@ -150,6 +150,7 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "checkpoint_taken": None,
     "checkpoint_recovered": None,
     "checkpoint_failed": None,
+    "checkpoint_refused": None,
     "fail": lambda job, failure: not job.ended,  # noqa: ARG005
     "stop": lambda job, reason: not job.ended,  # noqa: ARG005
 }

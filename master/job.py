@@ -74,6 +74,11 @@ class Job:
         return self.flow.phase.ended
 
     @property
+    def halted(self) -> bool:
+        """Whether all processes are to end: the job has ended, or is to be resumed once more."""
+        return self.ended or self.checkpoints.refused is not None
+
+    @property
     def has_instructions(self) -> bool:
         """Whether `take_instructions` would return any."""
         return bool(self._instructions) or self.flow.updates.has_decided
@@ -148,7 +153,7 @@ class Job:
     def tick(self, now: float) -> None:
         """Time has passed: look for silent processes."""
         self.record.throughput.sample(now, self.flow.work.records[0])
-        if self.ended:
+        if self.halted:
             return
         # By the methods of this object: what they do is written down, a tick is not.
         for worker, reason in self.members.silent_workers(now):
@@ -206,6 +211,21 @@ class Job:
         """
         self.checkpoints.recovered(taken, base, replayed, now)
 
+    def checkpoint_refused(
+        self, server: ServerId, incarnation: int, number: int, why: str, now: float
+    ) -> None:
+        """A server finds its share of the checkpoint that the job was resumed from damaged.
+
+        No server has been pushed to since: all processes end, and the job is resumed once more,
+        from another one (`resumed`). Raises WireError.
+        """
+        registered = self.members.server_calls(server, incarnation).registered
+        kept = self.checkpoints.kept
+        if self.halted or registered or not kept or kept[-1].number != number:
+            return
+        self.checkpoints.refused = number, why
+        self.record.note(now, f"warning: checkpoint {number} is refused: {why}")
+
     def checkpoint_failed(self, reason: str, final: bool, now: float) -> None:
         """A checkpoint could not be taken; the job goes on without it."""
         self.checkpoints.failed(reason, final, now)
@@ -228,6 +248,8 @@ class Job:
     def process_exited(self, exited: Exited, now: float) -> None:
         """A process is gone."""
         process = exited.start.process
+        if self.halted and not self.ended:
+            return  # as it was to
         if isinstance(process, ServerId):
             self.servers.exited(process, exited, now)
         else:
@@ -236,6 +258,8 @@ class Job:
     def process_failed(self, start: Start, failure: Failure, now: float) -> None:
         """A process said that it cannot go on."""
         process = start.process
+        if self.halted and not self.ended:
+            return  # whatever it is about: the next incarnation will say it
         if isinstance(process, ServerId):
             self.members.server_calls(process, start.incarnation)
             self.servers.failed(process, failure, now)

@@ -14,6 +14,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from shoal.checkpoints.folders import Checkpoint, folder_name, newest_good, numbers, remove
 from shoal.checkpoints.manifests import CheckpointError
@@ -35,6 +36,7 @@ from shoal.master.updates import Gradient
 from shoal.master.witnesses import Witnesses
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
 
 logger = logging.getLogger(__name__)
 
@@ -102,11 +104,17 @@ def resume_job(
     token: str,
     now: float,
     folder: JobFolder | None = None,
+    bad: tuple[int, str] | None = None,
 ) -> None:
     """Have a job go on from its newest good checkpoint, or else from its beginning.
 
     config: what the job is to go on with. folder: where a log of updates may be, which is done
-    again after the checkpoint; None: not here. Raises UserError if it cannot.
+    again after the checkpoint; None: not here. bad: a checkpoint, by number, that is not good, and
+    why. Raises UserError if it cannot.
+
+    Of the checkpoint only manifests are read where its servers can find out whether it is good:
+    as they restore it. If one says that it is not (`Job.checkpoint_refused`), this is called again,
+    with another token, and takes one before it.
     """
     if job.flow.phase == Phase.SUCCEEDED:
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
@@ -116,13 +124,18 @@ def resume_job(
     in_model: list[Interval] = []
     there: list[int] = []
     known = {each.number: each for each in job.checkpoints.kept}
+    if bad is not None:
+        refused.append(CheckpointError(bad[1]))
+        known.pop(bad[0], None)
     if job.config.command == "train":  # a job that takes none takes one as its export fails
         try:
             root = open_storage(config.checkpoint_dir)
             # One that is whole may be unknown here: the master died before it wrote of it.
             there = numbers(root)
             nonces = {number: each.nonce for number, each in known.items()}
-            checkpoint, refused = newest_good(root, nonces)
+            check = partial(_check, job, config, folder)
+            checkpoint, more = newest_good(root, nonces, check)
+            refused += more
         except OSError as error:
             raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
         for reason in refused:
@@ -154,6 +167,30 @@ def resume_job(
     job.resumed(token, changes, restored, given_up, in_model, now, log.why, shares)
 
 
+def _check(
+    job: RecordedJob, config: JobConfig, folder: JobFolder | None, checkpoint: Checkpoint
+) -> None:
+    """Raise CheckpointError if a checkpoint is not good, unless its servers will find that out."""
+    checkpoint.check_files()
+    # With another number of servers the job forgets which pushes there were, so that it could not
+    # go on from an older checkpoint after that. With --sync the journal says what is in each.
+    same = job.config.sync or checkpoint.same_cut(Routing.even(config.num_ps))
+    if not same or _has_log(job, folder):
+        checkpoint.verify()
+
+
+def _has_log(job: RecordedJob, folder: JobFolder | None) -> bool:
+    """Whether there is a log of updates that is done again after the checkpoint."""
+    if job.config.durability != "log" or not _pushed(job) or folder is None:
+        return False
+    return job.config.log_in_files and any(folder.update_log.glob("*.log"))
+
+
+def _pushed(job: RecordedJob) -> bool:
+    """Whether a worker can have pushed anything since the job began or was resumed."""
+    return all(slot.registered for slot in job.members.servers.values())
+
+
 def _refuse_damaged(config: JobConfig, refused: Sequence[CheckpointError], log: FromLog) -> None:
     """Raise UserError: no checkpoint is good, and no log has all since the job's beginning."""
     if log.taken is not None:
@@ -168,7 +205,7 @@ def _refuse_damaged(config: JobConfig, refused: Sequence[CheckpointError], log: 
 def _log_done_again(
     job: RecordedJob, config: JobConfig, folder: JobFolder | None, base: int, now: float
 ) -> FromLog:
-    if not all(slot.registered for slot in job.members.servers.values()):
+    if not _pushed(job):
         # No worker has pushed anything since the job began or was resumed: what logs there are,
         # are of an earlier course, and what of them counts is in the checkpoint.
         return FromLog(None)

@@ -134,6 +134,7 @@ class Runner:
         for it; None: without end. Called before anybody is answered, or anything is done,
         because of it; without the lock, so that many wait for the disk at once.
     witnesses: of the journal that `commit` writes.
+    resume_again: has a job whose checkpoint was refused go on from another one. Raises UserError.
     """
 
     def __init__(
@@ -143,8 +144,10 @@ class Runner:
         clock: Callable[[], float] = time.monotonic,
         commit: Callable[[float | None], None] = lambda _: None,
         witnesses: Witnesses | None = None,
+        resume_again: Callable[[Job, float], object] | None = None,
     ) -> None:
         self._job = job
+        self._resume_again = resume_again
         self._clock = clock
         self._commit = commit
         self._witnesses = witnesses
@@ -193,7 +196,7 @@ class Runner:
         """
         with self._lock:
             result = change(self._job, self._clock())
-            wake = self._job.has_instructions or self._job.ended
+            wake = self._job.has_instructions or self._job.halted
         # Also where this call changed nothing: its answer may follow from a change that
         # another call has made and not yet written.
         self._commit(patience)
@@ -243,7 +246,7 @@ class Runner:
                 self.apply(lambda job, now: job.begin(now))
             self._find_checkpoints()
             poller.start()
-            self._guarded(lambda: self._loop(launcher, threads))
+            self._guarded(lambda: self._course(launcher, threads))
             self._ending.set()
             self._guarded(lambda: self._farewell(launcher))
         finally:
@@ -276,6 +279,33 @@ class Runner:
         with contextlib.suppress(JournalError):
             self.apply(lambda job, now: job.fail(failure, now))
 
+    def _course(self, launcher: Launcher, threads: ThreadPoolExecutor) -> None:
+        """Run the job to its end; from another checkpoint where the one it has is refused."""
+        self._loop(launcher, threads)
+        while self.look(lambda job, _: not job.ended):
+            launcher.end(launcher.running(), GRACE_SECONDS)
+            self._forget_processes()
+            self.apply(self._resumed_again)
+            self._loop(launcher, threads)
+
+    def _forget_processes(self) -> None:
+        """Nothing of the processes there were is of interest any more."""
+        self._delayed, self._roomless = DelayedStarts(), set()
+        left = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                left.append(self._inbox.get_nowait())
+        for event in left:
+            if isinstance(event, StopRequested):
+                self._inbox.put(event)
+
+    def _resumed_again(self, job: Job, now: float) -> None:
+        assert self._resume_again is not None
+        try:
+            self._resume_again(job, now)
+        except UserError as error:
+            job.fail(Failure.of_user(str(error)), now)
+
     def _loop(self, launcher: Launcher, threads: ThreadPoolExecutor) -> None:
         looked = self._clock()
         while True:
@@ -288,7 +318,7 @@ class Runner:
                     self._job.start_waits.unheard(now - looked, now)
                 looked = now
                 self._job.tick(now)
-                ended = self._job.ended
+                ended = self._job.halted
                 instructions = self._job.take_instructions()
             self._commit(None)
             for instruction in instructions:

@@ -103,7 +103,11 @@ class MasterService:
             # Until one has registered, the log is of an earlier course: what that has beyond the
             # checkpoint does not count as trained, and will be trained again.
             replay = job.members.server_calls(server, request.incarnation).registered
-            kept = job.checkpoints.kept[::-1] if again else ()
+            kept = job.checkpoints.kept[::-1] if again else []
+            # Of a job that was resumed all servers begin with the same one.
+            whole_job = bool(kept and job.resumptions and not replay)
+            if whole_job:
+                kept = kept[:1]
             return pb.RestoreReply(
                 again=again,
                 root=job.config.checkpoint_dir,
@@ -112,6 +116,7 @@ class MasterService:
                 replay=replay,
                 saved=job.config.restore_from if again else "",
                 holder=job.members.holder_of(server) if replay else "",
+                whole_job=whole_job,
             )
 
         return self._runner.answer(look)
@@ -296,7 +301,15 @@ class MasterService:
             raise WireError(pb.BAD_REQUEST, f"role must be worker or ps, not {request.role!r}")
         start = Start(process, request.incarnation)
         failure = Failure.from_message(request.failure)
-        self._runner.answer(lambda job, now: job.process_failed(start, failure, now))
+        number = request.refused_checkpoint
+        if number and isinstance(process, ServerId):
+            self._runner.answer(
+                lambda job, now: job.checkpoint_refused(
+                    process, request.incarnation, number, failure.message, now
+                )
+            )
+        else:
+            self._runner.answer(lambda job, now: job.process_failed(start, failure, now))
         return pb.ReportFailureReply()
 
     def _get_job_status(self, request: pb.JobStatusRequest) -> pb.JobStatus:

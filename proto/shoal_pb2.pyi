@@ -693,7 +693,7 @@ class RestoreRequest(_message.Message):
     def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
-    __slots__ = ("again", "root", "checkpoints", "nonces", "replay", "holder", "saved")
+    __slots__ = ("again", "root", "checkpoints", "nonces", "replay", "holder", "saved", "whole_job")
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
@@ -701,6 +701,7 @@ class RestoreReply(_message.Message):
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_JOB_FIELD_NUMBER: _ClassVar[int]
     again: bool
     root: str
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
@@ -708,7 +709,8 @@ class RestoreReply(_message.Message):
     replay: bool
     holder: str
     saved: str
-    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., saved: _Optional[str] = ...) -> None: ...
+    whole_job: bool
+    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., saved: _Optional[str] = ..., whole_job: bool = ...) -> None: ...
 
 class ServerProgress(_message.Message):
     __slots__ = ("what", "done", "total")
@@ -1127,16 +1129,18 @@ class ReportTaskReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ReportFailureRequest(_message.Message):
-    __slots__ = ("role", "index", "incarnation", "failure")
+    __slots__ = ("role", "index", "incarnation", "failure", "refused_checkpoint")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     role: str
     index: int
     incarnation: int
     failure: Failure
-    def __init__(self, role: _Optional[str] = ..., index: _Optional[int] = ..., incarnation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    refused_checkpoint: int
+    def __init__(self, role: _Optional[str] = ..., index: _Optional[int] = ..., incarnation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., refused_checkpoint: _Optional[int] = ...) -> None: ...
 
 class ReportFailureReply(_message.Message):
     __slots__ = ()

@@ -26,6 +26,7 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
+from shoal.ps.comeback import RefusedError
 from shoal.ps.leaving import MASTER_SECONDS, hand_over
 from shoal.ps.logplace import sink_of
 from shoal.ps.progress import StoppedError
@@ -166,6 +167,11 @@ def main(
         assert connection is not None
         _tell_storage_away(index, incarnation, job, error, connection)
         sys.exit(EXIT_JOB_FAILED)
+    except RefusedError as error:
+        assert connection is not None
+        failure = pb.Failure(kind=pb.USER_ERROR, message=str(error))
+        _tell_failed(index, incarnation, failure, connection, error.number)
+        sys.exit(EXIT_JOB_FAILED)
     except (PeerUnavailableError, WireError) as error:
         logger.error("cannot join the job: %s", error)
         sys.exit(1)
@@ -222,11 +228,24 @@ def _tell_storage_away(
         f"shoal train --resume {job.job_dir}"
     )
     logger.error("%s", message)
+    failure = pb.Failure(kind=pb.ENVIRONMENT, message=message)
+    _tell_failed(index, incarnation, failure, connection)
+
+
+def _tell_failed(
+    index: int,
+    incarnation: int,
+    failure: pb.Failure,
+    connection: rpc.Connection,
+    refused_checkpoint: int = 0,
+) -> None:
+    """Have the master hear why this server ends; as pb.ReportFailureRequest."""
     request = pb.ReportFailureRequest(
         role="ps",
         index=index,
         incarnation=incarnation,
-        failure=pb.Failure(kind=pb.ENVIRONMENT, message=message),
+        failure=failure,
+        refused_checkpoint=refused_checkpoint,
     )
     try:
         connection.call(methods.REPORT_FAILURE, request)

@@ -26,6 +26,14 @@ from shoal.ps.tables import ServerModel
 logger = logging.getLogger(__name__)
 
 
+class RefusedError(Exception):
+    """Checkpoint `number`, which all servers are to restore, is not good."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(why)
+        self.number = number
+
+
 def newest_share(
     plan: pb.RestoreReply,
     server: int,
@@ -37,8 +45,9 @@ def newest_share(
     """The model of the newest checkpoint of `plan` that is good, and what was done, in words.
 
     None if there is none. opened: opens the folder at a path or URL, and has patience with its
-    storage: an older checkpoint is taken for damage or a missing file only. Raises StoppedError if
-    the server is to end, StorageError at the end of that patience.
+    storage: an older checkpoint is taken for damage or a missing file only. Raises RefusedError
+    where all servers are to restore the same one, and it is not good; StoppedError if the server is
+    to end, StorageError at the end of that patience.
     """
     refused = []
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
@@ -48,6 +57,8 @@ def newest_share(
             model = restore(checkpoint, server, routing, pushes, progress)
         except (CheckpointError, OSError) as error:
             logger.error("checkpoint %d is refused: %s", number, error)
+            if plan.whole_job:
+                raise RefusedError(number, str(error)) from error
             refused.append(f"warning: a checkpoint is refused: {error}; ")
         else:
             return model, f"{''.join(refused)}it has restored checkpoint {number}"

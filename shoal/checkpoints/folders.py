@@ -205,6 +205,15 @@ class Checkpoint:
             )
         return share, model, routing
 
+    def check_files(self) -> None:
+        """Look whether every file is there, and as long as it was written; nothing of them is read.
+
+        Raises CheckpointError naming one that is not.
+        """
+        for share in self.shares:
+            for file in share["files"]:
+                manifests.check_size(self.folder, file)
+
     def verify(self) -> None:
         """Read every file as a server that restores it would, and restore nothing.
 
@@ -223,11 +232,14 @@ class Checkpoint:
 
 
 def newest_good(
-    root: Storage, candidates: Mapping[int, str] | None = None
+    root: Storage,
+    candidates: Mapping[int, str] | None = None,
+    check: Callable[[Checkpoint], object] = Checkpoint.verify,
 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """The newest checkpoint below `root` whose every file is right; why newer ones are not.
+    """The newest checkpoint below `root` that is good; why newer ones are not.
 
-    candidates: numbers to choose from, with their nonces; all by default. Raises OSError as
+    candidates: numbers to choose from, with their nonces; all by default. check: raises
+    CheckpointError for one that is not good; by default it reads every file. Raises OSError as
     `numbers`.
     """
     refused: list[CheckpointError] = []
@@ -235,7 +247,7 @@ def newest_good(
     for number in sorted(known, reverse=True):
         try:
             checkpoint = Checkpoint(root, number, known[number])
-            checkpoint.verify()
+            check(checkpoint)
         except CheckpointError as error:
             refused.append(error)
         else:

@@ -48,6 +48,16 @@ PROOFS = {
         "ps/test_checkpoint.py::"
         "test_every_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_taken",
     ],
+    "a server dies and the storage of the checkpoints fails": [
+        "ps/test_patience.py::test_whichever_call_fails_the_newest_checkpoint_is_restored",
+        "ps/test_starting.py::test_a_server_waits_for_storage_and_says_so",
+        "ps/test_starting.py::"
+        "test_a_server_whose_storage_stays_away_has_the_job_end_as_one_to_be_resumed",
+    ],
+    "a job is resumed, and its newest checkpoint is damaged": [
+        "jobs/test_resume.py::"
+        "test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before",
+    ],
     "a server or the master dies while a checkpoint is taken": [
         "jobs/test_server_kill.py::test_servers_and_master_die_while_a_checkpoint_is_taken",
     ],

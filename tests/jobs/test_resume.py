@@ -1,5 +1,6 @@
 """A job of which nothing is left running goes on from its folder."""
 
+import json
 import os
 import subprocess
 
@@ -179,6 +180,64 @@ def test_a_log_from_the_beginning_needs_no_checkpoint_that_is_good(numbered, tmp
     total, counts = applied(tmp_path / "out")
     assert set(total) == {480.0}
     assert set(counts) == set(range(480))
+    assert set(counts.values()) == {1}
+
+
+def flip(path):
+    """Damage a file; done twice, it is as it was."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("sync", "servers"), [(False, 2), (True, 3)])
+def test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before(
+    numbered, tmp_path, sync, servers
+):
+    """Found as it is restored; what is trained is what all of them have."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "refused",
+        environment={"GATES": "step-20"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=2,
+        num_workers=1,
+        num_minibatches_per_task=4,
+        checkpoint_steps=5,
+        keep_checkpoint_max=2,
+        durability="checkpoint",
+        **({"sync": True, "grads_to_wait": 1} if sync else {}),
+        **SERIAL,
+    ) as job:
+        job.at_gate("step-20")
+        checkpoints = job.folder.path / "checkpoints"
+        until("two checkpoints", lambda: len([*checkpoints.glob("*/manifest.json")]) == 2)
+        job.kill_whole()
+        older, newer = sorted(checkpoints.glob("*/server-0001.*.table-0000.arrow"))
+        flip(newer)
+        if not sync:  # none is good
+            flip(older)
+            refused = resume(job.folder, num_ps=servers)
+            assert refused.returncode == 2, refused.stdout + refused.stderr
+            why = f"--resume: none of the job's checkpoints in {checkpoints} is good: "
+            assert why in refused.stderr
+            assert "table-0000.arrow: damaged" in refused.stderr
+            assert "Traceback" not in refused.stderr
+            flip(older)
+        done = resume(job.folder, num_ps=servers)
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = audited(job.folder)
+        result = json.loads(job.folder.result.read_text())
+    texts = "\n".join(map(str, result["messages"]))
+    number = int(newer.parent.name.removeprefix("checkpoint-"))
+    assert f"warning: checkpoint {number} is refused: {newer}: damaged" in texts
+    before = int(older.parent.name.removeprefix("checkpoint-"))
+    assert f"the job was resumed from checkpoint {before}" in texts
+    assert report["records"]["once"] == report["records"]["total"] == 480
+    total, counts = applied(tmp_path / "out")
+    assert set(total) == {480.0}
     assert set(counts.values()) == {1}
 
 

@@ -287,17 +287,24 @@ class World:
         self.servers = [Server(), Server()]
         if self.logs:
             self.do_logs_again()
-        if self.job.checkpoints.kept:
-            restored = self.job.checkpoints.kept[-1]
-            shares = self.saved[restored.number]
-            pushes = [shares[i].pushes() for i in range(2)]
-            intervals = self.in_checkpoint(pushes)
-            self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
         changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 2, "relaunch_limit": 99}
         changes["max_bad_records"] = len(self.bad)
-        self.job.resumed(
-            f"r{self.resumptions}", changes, restored, (), intervals, self.now, shares=pushes
-        )
+        given_up = []
+        while True:
+            if self.job.checkpoints.kept:
+                restored = self.job.checkpoints.kept[-1]
+                shares = self.saved[restored.number]
+                pushes = [shares[i].pushes() for i in range(2)]
+                intervals = self.in_checkpoint(pushes)
+                self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
+            token = f"r{self.resumptions}{len(given_up) * '+'}"
+            of = restored, given_up, intervals, self.now
+            self.job.resumed(token, changes, *of, shares=pushes)
+            if len(self.job.checkpoints.kept) < 2 or self.draw.random() < 0.5:
+                break
+            # A server finds its share damaged: all begin with the checkpoint before.
+            given_up.append(self.job.checkpoints.kept.pop().number)
+            self.job.take_instructions()
         self.history = [copy.deepcopy(self.servers)]
         self.fixed = {restored.number if restored is not None else 0: [1, 1]}
         self.obey()

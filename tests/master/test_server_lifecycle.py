@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.master.applied import LastPush
+from shoal.master.checkpoints import Taken
+from shoal.master.events import RecordedJob
 from shoal.master.failures import Failure
 from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import KillProcess, StartProcess
@@ -39,6 +41,62 @@ def test_a_hung_server_is_killed_once_and_started_again():
     # One that was not registered again cannot answer.
     job.server_hung(ServerId(1), 0, 302.0)
     assert job.take_instructions() == []
+
+
+def resumed(kept=(3, 4)):
+    """A job of two servers that was resumed from the newest of its checkpoints."""
+    events = []
+    job = RecordedJob(config(num_ps=2, num_workers=1, checkpoint_steps=5), events.append)
+    job.begin(0.0)
+    for number in kept:
+        job.checkpoint_taken(Taken(number, 7, 100, 0.1), False, 1.0)
+    job.fail(Failure.internal("killed"), 2.0)
+    job.resumed("again", {}, job.checkpoints.kept[-1], (), (), 3.0)
+    assert [each.start.incarnation for each in job.take_instructions()] == [1, 1, 1]
+    return job, events
+
+
+def test_a_server_that_refuses_the_checkpoint_has_all_begin_with_the_one_before():
+    job, events = resumed()
+    job.server_registered(ServerId(0), 1, "host:1", 4.0, "it has restored checkpoint 4")
+    job.checkpoint_refused(ServerId(1), 1, 4, "a/file: damaged", 5.0)
+    assert job.halted
+    assert not job.ended
+    assert job.record.messages[-1].endswith("warning: checkpoint 4 is refused: a/file: damaged")
+    # The ends that follow are those that were to come, and what processes say then is old.
+    for process in (ServerId(0), ServerId(1), w(0)):
+        job.process_exited(exited(process, 1), 6.0)
+    job.process_failed(Start(ServerId(0), 1), Failure.internal("no master"), 6.0)
+    job.tick(10_000.0)
+    assert job.take_instructions() == []
+    assert job.halted
+    assert not job.ended
+    job.resumed("again+", {}, job.checkpoints.kept[0], (4,), (), 7.0)
+    assert not job.halted
+    assert {each.start for each in job.take_instructions()} == {
+        Start(process, 2) for process in (ServerId(0), ServerId(1), w(0))
+    }
+    assert [each.number for each in job.checkpoints.kept] == [3]
+    # A master that is started again has it all from the journal.
+    copy = RecordedJob(job.config, lambda _: None)
+    copy.replay(events)
+    assert [each.number for each in copy.checkpoints.kept] == [3]
+    assert not copy.halted
+
+
+def test_only_the_checkpoint_that_all_begin_with_can_be_refused():
+    job, _ = resumed()
+    job.server_registered(ServerId(0), 1, "host:1", 4.0)
+    job.checkpoint_refused(ServerId(0), 1, 4, "said before it registered, heard after", 5.0)
+    job.checkpoint_refused(ServerId(1), 1, 3, "another one", 5.0)
+    assert not job.halted
+    with pytest.raises(WireError, match="FENCED"):
+        job.checkpoint_refused(ServerId(1), 0, 4, "of before", 5.0)
+    job.checkpoint_refused(ServerId(1), 1, 4, "first", 5.0)
+    job.checkpoint_refused(ServerId(1), 1, 4, "said again", 6.0)
+    assert job.checkpoints.refused == (4, "first")
+    job.stop("SIGINT", 7.0)
+    assert job.ended
 
 
 def test_a_dead_server_is_started_again_and_calls_wait_for_it():
