@@ -77,8 +77,9 @@ OPTIONS = (
         "storages",
         multiple=True,
         metavar="WHAT@WHEN,seconds=S,fail=N",
-        help="Let every N-th call of a process to its data or checkpoints fail for S seconds, as "
-        "in data@step=100,seconds=5,fail=3; with hang=N, hang until that is over. May be repeated.",
+        help="Let every N-th call of a process to its data, checkpoints or output fail for S "
+        "seconds, as in data@step=100,seconds=5,fail=3; with hang=N, hang until that is over. "
+        "May be repeated.",
     ),
     click.option(
         "--half-sent",

@@ -278,7 +278,8 @@ class JobOptions(KubernetesOptions, DataOptions):
     storage_patience_seconds: float = option(
         "How long a worker tries again, with growing pauses, when storage fails at data that it "
         "reads or at predictions that it writes. Then its task goes back, for another worker to "
-        "try; when the storage has not given the same records three times, the job fails. "
+        "try; when the storage has not given the same records three times, the job fails. The job "
+        "fails, too, when --output could not be written for this long at its end. "
         "A server that is started again has the same patience with its checkpoint.",
         300.0,
         above=0,

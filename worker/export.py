@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from shoal.checkpoints import manifests
 from shoal.checkpoints.manifests import MANIFEST
-from shoal.checkpoints.outputs import Place, not_written, replacing_output
+from shoal.checkpoints.outputs import Place, replacing_output
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.checkpoints.schema import EXPORT_FORMAT
 from shoal.checkpoints.storage import LocalStorage
@@ -46,8 +46,10 @@ from shoal.worker.export_tables import (
 from shoal.worker.keras_embeddings import tables_above
 from shoal.worker.model import ServedModel
 from shoal.worker.module import user_code
+from shoal.worker.output_patience import written
 from shoal.worker.plain import obstacle, plain_model
 from shoal.worker.servers import ServerGroup
+from shoal.worker.storage_patience import StoragePatience
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +62,12 @@ def export(
     servers: ServerGroup,
     config: JobConfig,
     source: TableSource | None = None,
+    patience: StoragePatience | None = None,
 ) -> None:
     """Write the export to --output, whole or not at all.
 
     source: where the tables are read; by default from the servers.
+    patience: with the storage of --output; all of it is written again. None: none.
     config: says where, which models beside tables and dense values (`export_kinds`), and
         the bytes of ids and rows of a table that is put into the models.
 
@@ -74,13 +78,17 @@ def export(
     not be replaced, or is not a place to write to; UserCodeError if Keras cannot save the model.
     """
     source = source or ServedTables(servers, list(model.tables.values()))
-    try:
+    left: list[str] = []
+
+    def whole() -> Exception | None:
         with replacing_output(config, MANIFEST) as place:
             failed = _write(model, servers.version, source, config, place)
-    except OSError as error:
-        raise not_written(config.output, error) from error
-    if isinstance(failed, OSError):
-        raise not_written(config.output, failed, "it has tables and dense values only") from failed
+        if isinstance(failed, OSError):
+            left.append("it has tables and dense values only")
+            raise failed
+        return failed
+
+    failed = written(patience, config.output, whole, lambda: "".join(left[-1:]))
     if failed is not None:
         raise failed
 

@@ -25,6 +25,7 @@ from shoal.worker.evaluation import Evaluator
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule, summary
+from shoal.worker.output_patience import written
 from shoal.worker.pace import Pace
 from shoal.worker.prediction import PredictionWriter
 from shoal.worker.prediction_output import begin_output, finish_output
@@ -277,11 +278,15 @@ class Worker:
         report.done = True
 
     def _finish_prediction(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
-        finish_output(self._config, task.position, task.skipped)
+        written(
+            self._patience,
+            self._config.output,
+            lambda: finish_output(self._config, task.position, task.skipped),
+        )
         report.done = True
 
     def _export(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
-        export.export(self._model, self._servers, self._config)
+        export.export(self._model, self._servers, self._config, patience=self._patience)
         report.done = True
 
     def _load(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:

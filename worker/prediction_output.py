@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.checkpoints.outputs import LocalPlace, check_output, not_written, try_output
+from shoal.checkpoints.outputs import LocalPlace, check_output, check_replaced, try_output
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.wholefile import remove_partial, replacing, write_json
@@ -69,10 +69,10 @@ def finish_output(config: JobConfig, total: int, skipped: Collection[int] = ()) 
 
     skipped: positions of records that were given up, and have none.
 
-    May be done again, from any point at which it was interrupted. Raises UserError if
-    parts are missing: somebody else has been at the folder.
+    May be done again, from any point at which it was interrupted. Raises OSError, and UserError
+    if parts are missing: somebody else has been at the folder.
     """
-    check_output(config)
+    check_replaced(config)
     place = LocalPlace(config.output)
     if _is_done(place, config):
         return
@@ -96,10 +96,7 @@ def finish_output(config: JobConfig, total: int, skipped: Collection[int] = ()) 
         skipped=sorted(skipped),
         files=[file.name for file in files],
     )
-    try:
-        place.commit(MANIFEST)
-    except OSError as error:
-        raise not_written(config.output, error) from error
+    place.commit(MANIFEST)
 
 
 def _checked_parts(folder: Path, total: int, skipped: Collection[int]) -> list[Path]:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from shoal.chaos.damage import FILES, FLIP, REMOVE
 from shoal.chaos.faults import (
-    CHECKPOINTS,
     CUT,
-    DATA,
     FAIL,
     FILL,
     HALF_SENT,
@@ -21,6 +19,7 @@ from shoal.chaos.faults import (
     PAUSE,
     PHASES,
     STORAGE,
+    STORAGES,
     Fault,
     Party,
     When,
@@ -241,8 +240,8 @@ def parse_hang(text: str, workers: int, servers: int) -> Fault:
 def parse_storage(text: str, workers: int, servers: int) -> Fault:
     """`data@step=100,fail=3,seconds=5`, `checkpoints@random,hang=2,seconds=5`."""
     spec = _Spec("--storage", text, workers, servers)
-    if spec.who not in (DATA, CHECKPOINTS):
-        raise spec.error(f"{spec.who or 'nothing'} is no storage", f"{DATA} and {CHECKPOINTS} are")
+    if spec.who not in STORAGES:
+        raise spec.error(f"{spec.who or 'nothing'} is no storage", f"{', '.join(STORAGES)} are")
     when = spec.when(None, FAIL, HANG)
     how, every = spec.trouble()
     return Fault(STORAGE, (Party(spec.who),), when, spec.seconds(), how=how, every=every)

@@ -21,9 +21,9 @@ HANG, STORAGE, HALF_SENT, NO_ROOM = "hang", "storage", "half-sent", "no-room"
 FAIL = "fail"
 """What storage may do beside HANG."""
 
-DATA, CHECKPOINTS = "data", "checkpoints"
-"""Kinds of storage, in place of a process: what the job is trained and evaluated with, and what
-it keeps."""
+DATA, CHECKPOINTS, OUTPUT = STORAGES = ("data", "checkpoints", "output")
+"""Kinds of storage, in place of a process: what the job is trained and evaluated with, what it
+keeps, and what it is there for."""
 
 HALF_SENT_COUNT = 8
 """Requests that are sent by half: as many as a server has threads for pushes."""
@@ -42,7 +42,7 @@ JOB = "job"
 class Party:
     """A process of a job, or all of them, or a kind of storage.
 
-    role: worker, ps, master, job, data or checkpoints.
+    role: worker, ps, master, job, data, checkpoints or output.
     """
 
     role: str

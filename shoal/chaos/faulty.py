@@ -20,14 +20,18 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
-from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, Fault
+from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, OUTPUT, Fault
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults
 
 PREFIX = f"{faults.FAULTY}://"
 
-FIELDS = {DATA: ("training_data", "validation_data"), CHECKPOINTS: ("checkpoint_dir",)}
+FIELDS = {
+    DATA: ("training_data", "validation_data"),
+    CHECKPOINTS: ("checkpoint_dir",),
+    OUTPUT: ("output",),
+}
 """Kind of storage -> the fields of the configuration that say where it is."""
 
 LOOK_SECONDS = 0.05

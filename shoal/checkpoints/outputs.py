@@ -68,16 +68,21 @@ def check_output(config: JobConfig) -> None:
 
     Raises UserError.
     """
+    try:
+        check_replaced(config)
+    except OSError as error:
+        raise UserError(f"--output: cannot read {config.output}: {error}") from error
+
+
+def check_replaced(config: JobConfig) -> None:
+    """As `check_output`, but an --output that cannot be read is an OSError."""
     if not config.output:
         return
     if config.command == "predict" and "://" in config.output:
         raise UserError(f"--output: {config.output} is a URL; a local or mounted folder is needed")
     place = place_at(config.output)
-    try:
-        place.check()
-        _check_replaceable(place, config)
-    except OSError as error:
-        raise UserError(f"--output: cannot read {config.output}: {error}") from error
+    place.check()
+    _check_replaceable(place, config)
 
 
 def _check_replaceable(place: Place, config: JobConfig) -> None:
@@ -131,13 +136,18 @@ def try_output(config: JobConfig) -> None:
         raise UserError(f"--output: cannot write {config.output}: {error}") from error
 
 
+def needs_another(error: OSError) -> bool:
+    """Whether an error says that --output is no place to write to, and not that it fails now."""
+    return error.errno in _TO_MEND
+
+
 def not_written(output: str, error: OSError, left: str = "") -> UserError | StorageError:
     """What an error becomes by which a result could not be written, after `try_output`.
 
     UserError if another --output would mend it; else StorageError, as for a full disk. left: what
     is there all the same, in words.
     """
-    kind = UserError if error.errno in _TO_MEND else StorageError
+    kind = UserError if needs_another(error) else StorageError
     return kind(f"--output: cannot write {output}: {error}" + (f"; {left}" if left else ""))
 
 
@@ -362,11 +372,11 @@ def replacing_output(config: JobConfig, manifest: str) -> Iterator[Place]:
     Yields the place; `begin` was called. manifest: the name of the file that is written last.
     Raises UserError if it must not be replaced, and OSError.
     """
-    check_output(config)
+    check_replaced(config)
     place = place_at(config.output)
     try:
         yield place
-        check_output(config)  # somebody else may have put something there meanwhile
+        check_replaced(config)  # somebody else may have put something there meanwhile
         place.commit(manifest)
     finally:
         place.abandon()

@@ -134,7 +134,11 @@ def test_what_hangs_fails_or_finds_no_room():
         (parse_hang, "worker:0@point=feeding", "does not say for how long"),
         (parse_hang, "ps:0@point=feeding,seconds=1", "not known. The points of a ps:"),
         (parse_hang, "ps:0@step=1,seconds=inf", "seconds=inf is not a number above 0"),
-        (parse_storage, "disk@step=1,seconds=1,fail=1", "disk is no storage. data and checkp"),
+        (
+            parse_storage,
+            "disk@step=1,seconds=1,fail=1",
+            "disk is no storage. data, checkpoints, output are",
+        ),
         (parse_storage, "data@step=1,seconds=1", "not say what the storage does. Add ,fail=N or"),
         (parse_storage, "data@step=1,seconds=1,fail=2,hang=2", "not say what the storage does"),
         (parse_storage, "data@step=1,seconds=1,fail=0", "fail=0 is not a number from 1"),

@@ -128,6 +128,10 @@ PROOFS = {
     "storage fails: a disk, a mounted folder, a bucket, a database, an OSError in your reader": [
         "jobs/test_progress.py::test_storage_that_fails_for_a_while_costs_nothing_but_time",
         "jobs/test_progress.py::"
+        "test_storage_that_fails_for_a_while_at_the_export_costs_nothing_but_time",
+        "jobs/test_progress.py::"
+        "test_storage_that_fails_for_a_while_as_predictions_are_completed_costs_only_time",
+        "jobs/test_progress.py::"
         "test_storage_that_stays_away_ends_the_job_as_something_to_be_mended",
         "worker/test_storage_patience.py::test_every_record_comes_once_however_often_reading_fails",
     ],

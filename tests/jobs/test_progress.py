@@ -5,10 +5,15 @@ import re
 import signal
 import time
 
+import pyarrow.parquet as pq
 import pytest
 
+from shoal.chaos import faulty
+from shoal.chaos.faults import FAIL, OUTPUT, STORAGE, Fault, Party, When
+from shoal.config import JobConfig
+from shoal.processes import limit_files
 from shoal.proto import faults
-from tests.jobs.running import RunningJob, until
+from tests.jobs.running import RunningJob, run, until
 from tests.jobs.test_exactly_once import applied
 
 pytestmark = pytest.mark.job
@@ -196,6 +201,81 @@ def test_storage_that_stays_away_ends_the_job_as_something_to_be_mended(tmp_path
     assert "could not be read, 3 times" in failure["message"]
     assert ended.result["bad_records"] == []
     assert ended.result["workers"]["deaths"] == 0
+
+
+def waits_for_output(job):
+    """Wait until the job says that it waits for storage."""
+    job.wait_status("word of the storage", lambda status: "storage" in status.waits_for)
+
+
+def test_storage_that_fails_for_a_while_at_the_export_costs_nothing_but_time(tmp_path, numbered):
+    """1. the metrics are known; 2. from then on nothing behind --output can be read or written;
+    3. that is told; 4. it ends, and the export is whole."""
+    points = tmp_path / "faults"
+    points.mkdir()
+    held = faults.hold(points, "metrics-computed")
+    with RunningJob(
+        "train",
+        tmp_path,
+        "exported",
+        environment={faults.VARIABLE: str(points)},
+        model_def="counting.custom_model",
+        training_data=numbered[0],
+        validation_data=numbered[1],
+        output=f"{faulty.PREFIX}{tmp_path}/out",
+        minibatch_size=48,
+        relaunch_limit=0,
+    ) as job:
+        job.wait_status("the evaluation", lambda status: status.state == "evaluating")
+        fault = Fault(STORAGE, (Party(OUTPUT),), When(), how=FAIL)
+        trouble = faulty.begin(points, fault, JobConfig.load(job.folder.config))
+        held.unlink()
+        waits_for_output(job)
+        assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.json"))
+        trouble.unlink()
+        ended = job.ended().succeeded()
+    assert any("waits for storage" in text for text in ended.result["messages"])
+    assert ended.result["workers"] == {"starts": 1, "deaths": 0}
+    total, counts = applied(tmp_path / "out")
+    assert (sum(total), counts) == (2 * 480, dict.fromkeys(range(480), 1))
+
+
+def test_storage_that_fails_for_a_while_as_predictions_are_completed_costs_only_time(
+    tmp_path, numbered
+):
+    """1. the last predictions are written; 2. from then on no file can be written; 3. that is
+    told; 4. it ends, and the predictions are complete."""
+    model = {"model_def": "counting.custom_model", "minibatch_size": 48}
+    run(
+        "train", tmp_path, "trained", training_data=numbered[0], output=tmp_path / "model", **model
+    ).succeeded()
+    points = tmp_path / "faults"
+    points.mkdir()
+    with RunningJob(
+        "predict",
+        tmp_path,
+        "predicted",
+        environment={faults.VARIABLE: str(points), "GATES": "predict-479"},
+        prediction_data=numbered[0],
+        restore_from=tmp_path / "model",
+        output=tmp_path / "out",
+        in_order=True,
+        num_minibatches_per_task=20,
+        relaunch_limit=0,
+        **model,
+    ) as job:
+        worker = job.at_gate("predict-479")
+        held = faults.hold(points, "task-done")
+        job.open("predict-479")
+        parts = tmp_path / ".out.shoal-partial" / "_parts"
+        until("all predictions", lambda: list(parts.glob("part-*.parquet")))
+        assert limit_files(worker, 0)
+        held.unlink()
+        waits_for_output(job)
+        assert limit_files(worker, None)
+        ended = job.ended().succeeded()
+    assert ended.result["workers"] == {"starts": 1, "deaths": 0}
+    assert pq.read_table(tmp_path / "out" / "predictions.parquet").num_rows == 480
 
 
 def test_a_worker_whose_feed_stands_still_is_named_with_its_line_and_replaced(tmp_path, numbered):
