@@ -161,13 +161,14 @@ class _Tracked:
     """A start that has not ended.
 
     created: the API has its pod. ending: the master has asked it to end. said: the
-    reasons to wait that were told.
+    reasons to wait that were told. failing: the last of them was more than want of room.
     """
 
     created: bool = False
     running: bool = False
     ending: bool = False
     said: set[str] = field(default_factory=set)
+    failing: bool = False
 
 
 class Pods:
@@ -250,13 +251,20 @@ class Pods:
         return self._ended(start, f"its pod could not be created: {message}")
 
     def waits(self, start: Start, reason: str, message: str) -> list[Action]:
-        """The pod cannot be created or started now; said once for each reason."""
+        """The pod cannot be created or started now.
+
+        Said once for each reason, and again when it is more than want of room, or is no more.
+        """
         tracked = self._tracked.get(start)
-        if tracked is None or tracked.ending or reason in tracked.said:
+        error = reason in MAY_START
+        if tracked is None or tracked.ending:
+            return []
+        if reason in tracked.said and error == tracked.failing:
             return []
         tracked.said.add(reason)
+        tracked.failing = error
         why = f"{reason}: {message}" if message else reason
-        return [Waiting(start, why, error=reason in MAY_START)]
+        return [Waiting(start, why, error=error)]
 
     def seen(self, view: PodView) -> list[Action]:
         """The cluster shows a pod."""
@@ -284,6 +292,8 @@ class Pods:
             return [*actions, *self._ended(view.start, why), DeletePod(view.start, at_once=True)]
         if reason in MAY_START or reason == "Unschedulable":
             actions += self.waits(view.start, reason, message)
+        elif tracked.failing and view.phase == "Pending" and reason:
+            actions += self.waits(view.start, reason, "the reason before has passed")
         return actions
 
     def gone(self, start: Start) -> list[Action]:

@@ -7,7 +7,7 @@ already: then there is one, and whoever has it will come back. No I/O, no clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.config import JobConfig
 from shoal.kubernetes_options import START_ERROR_SECONDS
@@ -18,12 +18,12 @@ from shoal.master.membership import Membership, ProcessState, ServerSlot, Worker
 
 @dataclass(frozen=True)
 class _Wait:
-    """since: when it began. error: the last reason is more than want of room."""
+    """since: when it began. failing: when more than room began to be wanted; None: it is not."""
 
     start: Start
     since: float
     why: str
-    error: bool
+    failing: float | None
 
 
 class StartWaits:
@@ -43,10 +43,12 @@ class StartWaits:
     def waits(self, start: Start, why: str, error: bool, now: float) -> None:
         """A process cannot run yet."""
         before = self._waits.get(start.process)
-        if before is None or before.start != start:
-            self._waits[start.process] = _Wait(start, now, why, error)
-        else:
-            self._waits[start.process] = _Wait(start, before.since, why, error)
+        since, failing = now, now if error else None
+        if before is not None and before.start == start:
+            since = before.since
+            if error and before.failing is not None:
+                failing = before.failing
+        self._waits[start.process] = _Wait(start, since, why, failing)
 
     def came(self, process: ProcessId) -> None:
         """A process is there."""
@@ -56,8 +58,10 @@ class StartWaits:
     def unheard(self, seconds: float, now: float) -> None:
         """Nobody looked at what they wait for so long."""
         for process, wait in self._waits.items():
-            since = min(now, wait.since + seconds)
-            self._waits[process] = _Wait(wait.start, since, wait.why, wait.error)
+            since, failing = min(now, wait.since + seconds), wait.failing
+            if failing is not None:
+                failing = min(now, failing + seconds)
+            self._waits[process] = replace(wait, since=since, failing=failing)
 
     def too_long(self, members: Membership, min_workers: int, now: float) -> Failure | None:
         """Why the job is to end, because one that it needs has waited for too long."""
@@ -65,20 +69,20 @@ class StartWaits:
         enough = members.workers_alive >= min(min_workers, members.workers_expected)
         for process, wait in self._waits.items():
             server = isinstance(process, ServerId)
-            limit = self._limit(wait, process.role)
-            if limit and now - wait.since > limit and (server or not enough):
+            said = self._late(wait, process.role, now)
+            if said and (server or not enough):
                 slot = _slot(members, process)
                 if slot is not None and _still(slot, wait.start):
-                    return Failure.of_user(
-                        f"{process} could not start within {limit:g} s (--start-timeout): "
-                        f"{wait.why}"
-                    )
+                    return Failure.of_user(f"{process} could not start{said}: {wait.why}")
         return None
 
-    def _limit(self, wait: _Wait, role: str) -> float:
-        if self._config.start_timeout:
-            return self._config.start_timeout
-        return START_ERROR_SECONDS if wait.error and role not in self._came else 0.0
+    def _late(self, wait: _Wait, role: str, now: float) -> str:
+        """How a wait that is too long is told; empty for one that is not."""
+        if limit := self._config.start_timeout:
+            return f" within {limit:g} s (--start-timeout)" if now - wait.since > limit else ""
+        if wait.failing is None or role in self._came or now - wait.failing <= START_ERROR_SECONDS:
+            return ""
+        return f", as for {START_ERROR_SECONDS:g} s its image or configuration could not be had"
 
 
 def _slot(members: Membership, process: ProcessId) -> ServerSlot | WorkerSlot | None:

@@ -187,6 +187,19 @@ def test_a_registry_that_is_away_is_waited_for_and_a_missing_local_image_is_not(
     assert pods.seen(pod(phase="Pending", container=away)) == [
         Waiting(FIRST, "ImagePullBackOff: no route", error=True)
     ]
+    back_off = {"waiting": {"reason": "ErrImagePull", "message": "no route"}}
+    assert len(pods.seen(pod(phase="Pending", container=back_off))) == 1
+    for _ in range(2):  # each was told
+        assert pods.seen(pod(phase="Pending", container=away)) == []
+        assert pods.seen(pod(phase="Pending", container=back_off)) == []
+    pulls = {"waiting": {"reason": "ContainerCreating"}}
+    assert pods.seen(pod(phase="Pending", container=pulls)) == [
+        Waiting(FIRST, "ContainerCreating: the reason before has passed")
+    ]
+    assert pods.seen(pod(phase="Pending", container=pulls)) == []
+    assert pods.seen(pod(phase="Pending", container=away)) == [
+        Waiting(FIRST, "ImagePullBackOff: no route", error=True)
+    ]
     never = {"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}
     actions = pods.seen(pod(phase="Pending", container=never))
     assert "ErrImageNeverPull" in exit_of(actions).exited.cause

@@ -46,9 +46,31 @@ def test_an_image_that_cannot_be_had_ends_the_job_after_a_while(patience, limit)
     job.process_waits(Start(ServerId(0), 0), IMAGE, 5.0, error=True)
     job.tick(limit)
     assert not job.ended
-    job.tick(limit + 1)
+    job.tick(limit + 6)
     assert job.ended
     assert IMAGE in job.flow.failure.message
+
+
+def test_only_the_time_counts_for_which_an_image_could_not_be_had():
+    job = begun()
+    start = Start(ServerId(0), 0)
+    job.process_waits(start, ROOM, 0.0)
+    job.process_waits(start, IMAGE, 600.0, error=True)
+    job.tick(600.5)
+    job.tick(600.0 + START_ERROR_SECONDS)
+    assert not job.ended
+    job.process_waits(start, "ContainerCreating: the reason before has passed", 900.0)
+    job.tick(2000.0)
+    assert not job.ended
+    job.process_waits(start, IMAGE, 2000.0, error=True)
+    job.process_waits(start, "ImagePullBackOff: not found", 2200.0, error=True)
+    job.tick(2000.0 + START_ERROR_SECONDS)
+    assert not job.ended
+    job.tick(2000.0 + LATE)
+    assert job.flow.failure.message == (
+        "ps-0 could not start, as for 300 s its image or configuration could not be had: "
+        "ImagePullBackOff: not found"
+    )
 
 
 def test_an_image_that_was_there_before_will_come_back():
