@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -103,7 +103,7 @@ def _leave(following: _Following) -> None:
     """Remove the job, or leave it alone if it may be running."""
     handle, display = following.handle, following.display
     try:
-        if following.over or handle.over():
+        if not following.unknown and (following.over or handle.over()):
             handle.delete()
         else:
             where = f"{handle.name} --namespace {handle.namespace}"
@@ -176,14 +176,15 @@ class _Following:
     """The loop that follows a job in the cluster until its master has ended.
 
     over: the job has ended, never began, or is to end at once because the user says so: what is
-    left of it is to be removed. last_words: of the master's container that ended last.
+    left of it is to be removed. unknown: nobody could be asked how it ended, so nothing is removed.
+    last_words: of the master's container that ended last.
     """
 
     def __init__(
         self, handle: JobHandle, config: JobConfig, display: Display, interruptions: Interruptions
     ) -> None:
         self.handle, self.display = handle, display
-        self.over = False
+        self.over = self.unknown = False
         self.last_words = ""
         self.config, self._interruptions = config, interruptions
         self._stopping_since: float | None = None
@@ -332,10 +333,24 @@ class _Following:
 def _result(following: _Following, folder: JobFolder, *, interrupted: bool) -> JobResult:
     """The job's own result, or one for a job that was given up on request.
 
-    Raises JobFailedError with the master's last words if it died.
+    Raises JobFailedError with the master's last words if it died, UnreachableError if the API
+    server does not say how it ended.
     """
+    try:
+        return _asked_result(following, folder, interrupted=interrupted)
+    except explain.UnreachableError as error:
+        following.unknown = True
+        handle = following.handle
+        raise explain.UnreachableError(
+            f"{error}\nThe job has ended, and how is not known. Its result is kept in the cluster: "
+            f"shoal status {handle.name} --namespace {handle.namespace}"
+        ) from error
+
+
+def _asked_result(following: _Following, folder: JobFolder, *, interrupted: bool) -> JobResult:
+    """As `_result`."""
     handle, display, config = following.handle, following.display, following.config
-    with contextlib.suppress(UserError):
+    with _unless_unreachable():
         if (text := _patiently(handle.result, display)) is not None:
             write_json(folder.result, json.loads(text), allow_nan=True)
             if (audit := _patiently(handle.audit, display)) is not None:
@@ -348,10 +363,21 @@ def _result(following: _Following, folder: JobFolder, *, interrupted: bool) -> J
     if interrupted:
         return JobResult(config.job_name, config.command, "stopped", folder.path)
     said = following.last_words or "its pod is gone"
-    with contextlib.suppress(UserError):
+    with _unless_unreachable():
         if (pod := handle.master_pod()) is not None:
             said = handle.log(pod, tail_lines=LOG_LINES) or "(empty)"
     raise JobFailedError(f"the job's master ended without a result; the end of its log:\n{said}")
+
+
+@contextlib.contextmanager
+def _unless_unreachable() -> Iterator[None]:
+    """Pass over a refusal of the API server, but not over its silence."""
+    try:
+        yield
+    except explain.UnreachableError:
+        raise
+    except UserError:
+        pass
 
 
 def _patiently(ask: Callable[[], Answer], display: Display) -> Answer:

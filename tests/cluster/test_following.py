@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from kubernetes import client
 
+from shoal.cluster.explain import UnreachableError
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import labels
 from shoal.config import JobConfig
@@ -48,6 +49,7 @@ class World:
         self.shown = 0
         self.asked = []
         self.deleted = False
+        self.away = ""  # what it cannot be asked
 
     def see_pods(self):
         self.shown += 1
@@ -104,6 +106,9 @@ def world():
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if made.away and made.away in self.path:
+                self.close_connection = True  # without an answer
+                return
             answer = made.answer(self.command, self.path.partition("?")[0])
             body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
             self.send_response(200)
@@ -216,5 +221,16 @@ def test_a_command_that_fails_itself_leaves_a_running_job_alone(world, follow, m
     world.pods = [RUNS] * 1000
     with pytest.raises(ValueError, match="a bug of ours"):
         follow()
+    assert not world.removed()
+    assert any("left in the cluster" in text for text in follow.display.events)
+
+
+def test_a_result_that_nobody_can_ask_for_is_left_in_the_cluster(world, follow, monkeypatch):
+    monkeypatch.setattr("shoal.remote.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("shoal.remote.AGAIN_SECONDS", 0.01)
+    world.pods, world.away = [pod("Succeeded")], "/configmaps/"
+    with pytest.raises(UnreachableError, match="shoal status job --namespace space") as caught:
+        follow()
+    assert "how is not known" in str(caught.value)
     assert not world.removed()
     assert any("left in the cluster" in text for text in follow.display.events)
