@@ -97,7 +97,7 @@ class RangeFailures:
 
     def prediction(self, queue: TaskQueue, task: Task, trouble: Trouble, now: float) -> Consequence:
         """A PREDICT task failed."""
-        case = _Case(self.bad.limit, trouble)
+        case = _Case(self.bad.limit, trouble, "predicted")
         assert task.span is not None
         if pieces := case.judge(task, task.span):
             queue.retry(task.id, pieces)
@@ -113,8 +113,8 @@ class RangeFailures:
                 self._record.note(now, shortened(f"{case.rest} goes back: {failure.message}"))
                 return Consequence(None, False)
             message = (
-                f"{case.rest} could not be read, {case.waited} times: {failure.message}. When the "
-                "storage is there again, the job goes on with --resume."
+                f"{case.rest} could not be {case.done}, {case.waited} times: {failure.message}. "
+                "When the storage is there again, the job goes on with --resume."
             )
             return Consequence(replace(failure, kind=pb.USER_ERROR, message=message), False)
         if case.hopeless:
@@ -153,10 +153,11 @@ def shortened(text: str) -> str:
 
 
 class _Case:
-    """One verdict, and what of it is to be told."""
+    """One verdict, and what of it is to be told. done: what was to be done, "read"."""
 
-    def __init__(self, limit: int, trouble: Trouble) -> None:
+    def __init__(self, limit: int, trouble: Trouble, done: str = "read") -> None:
         self._limit = limit
+        self.done = done
         self.trouble = trouble
         self.rest: Span | None = None
         self.was_cut = self.repeated = self.hopeless = self.known = False

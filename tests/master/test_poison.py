@@ -448,3 +448,22 @@ def test_the_limit_of_a_step_grows_with_the_longest_that_was_seen_and_slow_ones_
     job.heartbeat(w(0), 0, Heartbeat(task.id, longest_seconds=25.0), 5.0)
     assert job.members.step_limit == 75.0
     assert not status_message(job, 5.0).waits_for
+
+
+def test_storage_that_takes_no_predictions_is_not_said_to_be_unreadable():
+    job = RecordedJob(
+        config(command="predict", prediction_data="p", restore_from="r", output="o"),
+        lambda event: None,
+    )
+    register(job, DataDescribed(prediction=(Source("p", 20),)))
+    while job.flow.phase == Phase.LOADING:
+        finish_next(job, w(0), Done())
+    assert job.flow.phase == Phase.PREDICTING
+    for _ in range(3 * 20):
+        if job.ended:
+            break
+        task = take(job, w(0))
+        job.task_reported(
+            w(0), 0, task.id, Failure(pb.STORAGE, "o: no room", span=task.span), 0, 2.0
+        )
+    assert "could not be predicted, 3 times: o: no room" in job.flow.failure.message
