@@ -17,7 +17,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
-from shoal.worker.watch import Watch, stacks
+from shoal.worker.watch import Doing, Watch, stacks
 
 logger = logging.getLogger(__name__)
 
@@ -225,6 +225,7 @@ class Heartbeat:
         """
         self.excused: Callable[[], bool] = lambda: False
         self._looked = time.monotonic()
+        self._logged: Doing | None = None
         self._reported = False
         self._master = master
         self._progress = progress
@@ -304,7 +305,9 @@ class Heartbeat:
             return
         seconds, entry = late
         whole, short = stacks()
-        logger.error("stuck for %.0f s: %s. All threads:\n%s", seconds, entry, whole)
+        if entry is not self._logged:
+            self._logged = entry
+            logger.error("stuck for %.0f s: %s. All threads:\n%s", seconds, entry, whole)
         message = f"it is stuck for {seconds:.0f} s (--step-timeout-seconds): {entry}"
         if short:
             message += f"; {short}"

@@ -144,7 +144,8 @@ def test_a_stuck_thread_is_reported_once_with_its_records_and_stacks(master, sta
     assert master.beats[-1].busy_seconds > 0.01
 
 
-def test_a_stuck_thread_is_reported_until_a_master_has_heard_it(master, standing):
+def test_a_stuck_thread_is_reported_until_a_master_has_heard_it(master, standing, caplog):
+    """Its stacks are logged once."""
     progress = Progress()
     standing(progress.watch, "feed", RECORDS)
     wait_stuck(progress.watch, 0.01)
@@ -152,7 +153,9 @@ def test_a_stuck_thread_is_reported_until_a_master_has_heard_it(master, standing
     master.ready = False
     while not master.refused:
         heartbeat.beat()
+    heartbeat.beat()
     assert not master.failures
+    assert sum("All threads" in text for text in caplog.messages) == 1
     master.ready = True
     while not master.failures:
         heartbeat.beat()
