@@ -186,6 +186,8 @@ class Fences:
                 error,
             )
             asked.again.add(event.server)
+        except RuntimeError as error:  # a mistake of the server's own
+            self._failed(error)
         else:
             push = AppliedPush(reply.sequence, reply.task, reply.records_done)
             asked.answers[event.server] = Said(event.incarnation, push)

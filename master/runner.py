@@ -262,6 +262,14 @@ class Runner:
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Call `work`, whose failure or untimely return is the job's failure."""
+        if self._apart(work):
+            self._fail(Failure.internal("a part of the master ended before the job"))
+
+    def _apart(self, work: Callable[[], None]) -> bool:
+        """Call `work`, whose failure is the job's; returns whether it had none.
+
+        For all that a thread of its own does: nobody else would see what it raises.
+        """
         try:
             work()
         except JournalError as error:
@@ -269,12 +277,14 @@ class Runner:
             logger.error("%s", error)
             failure = Failure.internal(str(error))
             self.look(lambda job, now: job.fail(failure, now))
-            return
         except Exception as error:
             logger.exception("the master failed")
-            failure = Failure.internal(f"the master failed: {error}", traceback.format_exc())
+            self._fail(Failure.internal(f"the master failed: {error}", traceback.format_exc()))
         else:
-            failure = Failure.internal("a part of the master ended before the job")
+            return True
+        return False
+
+    def _fail(self, failure: Failure) -> None:
         # Changes nothing once the job has ended, which is when work may return.
         with contextlib.suppress(JournalError):
             self.apply(lambda job, now: job.fail(failure, now))
@@ -372,9 +382,9 @@ class Runner:
             case ApplyUpdate(update):
                 self._updates.submit(partial(self._apply_update, update))
             case TakeCheckpoint(final):
-                threads.submit(self._take_checkpoint, final)
+                threads.submit(self._apart, partial(self._take_checkpoint, final))
             case ConfirmServers():
-                threads.submit(self._confirm)
+                threads.submit(self._apart, self._confirm)
             case RemoveCheckpoints(numbers):
                 threads.submit(self._taker.remove, numbers)
             case _:
@@ -469,9 +479,7 @@ class Runner:
         if self._ending.is_set():
             return
         logger.error("fencing a worker failed", exc_info=error)
-        failure = Failure.internal(f"fencing a worker failed: {error}", traceback.format_exc())
-        with contextlib.suppress(JournalError):  # which has ended the job
-            self.apply(lambda job, now: job.fail(failure, now))
+        self._fail(Failure.internal(f"fencing a worker failed: {error}", traceback.format_exc()))
 
     def _poll(self) -> None:
         while not self._ending.wait(POLL_SECONDS):

@@ -139,6 +139,9 @@ class ServerConnections:
                 yield server, connection.result(methods.STATUS, answer)
             except (PeerUnavailableError, WireError) as error:
                 logger.debug("no status of %s: %s", server, error)
+            except RuntimeError as error:
+                # A mistake of its own: if it stays so, the server is killed as one that hangs.
+                logger.warning("%s could not say how it is: %s", server, error)
 
     def begin_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Have a server fix what it holds. Raises WireError, PeerUnavailableError."""

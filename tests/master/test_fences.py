@@ -274,3 +274,21 @@ def test_the_next_incarnation_of_a_server_is_reached_at_once_at_the_same_address
         name.close()
         for each in running:
             each.stop(None).wait()
+
+
+def test_a_server_that_cannot_say_how_it_is_leaves_the_others_heard():
+    def broken(_):
+        raise MemoryError("no more")
+
+    connections, running, places = ServerConnections(""), [], {}
+    try:
+        for index, handler in enumerate((broken, lambda _: pb.ServerStatus(version=7))):
+            grpc_server, port = serving.serve({methods.STATUS: handler}, "127.0.0.1:0", 1)
+            running.append(grpc_server)
+            places[ServerId(index)] = Place(f"127.0.0.1:{port}", 0)
+        found = list(connections.statuses(places, NOBODY))
+        assert [(server.index, status.version) for server, status in found] == [(1, 7)]
+    finally:
+        connections.close()
+        for each in running:
+            each.stop(None).wait()

@@ -294,6 +294,16 @@ def test_a_bug_in_the_master_fails_the_job_instead_of_hanging_it(run, monkeypatc
     assert "a bug" in result["failure"]["traceback"]
 
 
+def test_a_bug_where_the_servers_are_asked_at_the_end_fails_the_job(run, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(ServerLifecycle, "confirmed", broken)
+    failure = run(num_workers=1).finish()["failure"]
+    assert failure["kind"] == "INTERNAL"
+    assert "a bug" in failure["traceback"]
+
+
 def test_a_process_without_room_waits_and_its_job_begins_when_there_is_some(
     run, tmp_path, monkeypatch
 ):
