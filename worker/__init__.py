@@ -17,6 +17,7 @@
     training_steps.py  steps, from their batches to their pushes
     stages.py      the training pipeline: pull ahead, compute, push behind
     synchronous.py with --sync: steps whose gradients wait for their update
+    lookahead.py   what evaluation and prediction compute, read and pulled ahead
     evaluation.py  metric states
     prediction.py  predictions to files
     export.py      the trained model to files that need no shoal

@@ -81,10 +81,13 @@ def taken(
         yield item
 
 
-def read_ahead(items: Iterator[Item], progress: Progress) -> Generator[Item, None, None]:
-    """The items, read by a thread of its own; what that raises is raised in its place.
+def read_ahead(
+    items: Iterator[Item], progress: Progress | None, name: str = "read"
+) -> Generator[Item, None, None]:
+    """The items, read by a thread of this name; what that raises is raised in its place.
 
-    To be closed, which ends the thread.
+    progress: has the wait for each counted; None: nobody. To be closed, which ends the thread, and
+    closes a generator of items.
     """
     channel: Channel[Item] = Channel(READ_AHEAD)
     errors: list[BaseException] = []
@@ -98,9 +101,11 @@ def read_ahead(items: Iterator[Item], progress: Progress) -> Generator[Item, Non
         except BaseException as error:
             errors.append(error)
         finally:
+            if isinstance(items, Generator):
+                items.close()
             channel.finish()
 
-    thread = threading.Thread(target=read, name="read")
+    thread = threading.Thread(target=read, name=name)
     thread.start()
     try:
         yield from taken(channel, progress, "wait for data")

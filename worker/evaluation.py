@@ -22,6 +22,7 @@ from shoal.worker.losses import output_name, part_of
 from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.pipeline import Batch
+from shoal.worker.steps import StepInputs
 
 LOSS = "loss"
 
@@ -205,9 +206,9 @@ class Evaluator:
         for metric in self._metrics:
             metric.reset_state()
 
-    def add(self, batch: Batch) -> None:
-        """Evaluate a batch with the servers' present values."""
-        predictions, of_layers = self._model.evaluate_batch(batch.features)
+    def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
+        """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
+        predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
         with user_code(f"the metrics of {self._module.path.name}"):
             with blaming(None):
                 self._check_outputs(predictions)

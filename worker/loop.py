@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.checkpoints.saved import open_saved
@@ -23,15 +24,18 @@ from shoal.worker.blame import blamed, blaming
 from shoal.worker.data import FLAGS, JobData
 from shoal.worker.evaluation import Evaluator
 from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.lookahead import pulled_ahead
 from shoal.worker.model import ServedModel
 from shoal.worker.module import UserModule, summary
 from shoal.worker.output_patience import written
 from shoal.worker.pace import Pace
+from shoal.worker.pipeline import Batch
 from shoal.worker.prediction import PredictionWriter
 from shoal.worker.prediction_output import begin_output, finish_output
 from shoal.worker.restore import load_tables
 from shoal.worker.servers import ServerGroup
 from shoal.worker.stages import TaskError, TrainingPipeline
+from shoal.worker.steps import StepInputs
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from shoal.worker.synchronous import SynchronousTraining
 from shoal.worker.tasks import TrainingTasks
@@ -238,14 +242,19 @@ class Worker:
     def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         evaluator = self._evaluator_ready()
         evaluator.reset()
-        for batch in self._data.pipeline(pipeline.EVALUATION).batches(task.range):
-            doing = self._progress.watch.doing("the evaluation", batch.records)
-            with doing, blaming(batch.records):
-                evaluator.add(batch)
-            faults.point("batch-evaluated")
-            if self._progress.interrupted:
-                return
+        with closing(self._pulled(pipeline.EVALUATION, task)) as batches:
+            for batch, inputs in batches:
+                doing = self._progress.watch.doing("the evaluation", batch.records)
+                with doing, blaming(batch.records):
+                    evaluator.add(batch, inputs)
+                faults.point("batch-evaluated")
+                if self._progress.interrupted:
+                    return
         report.states.CopyFrom(evaluator.states())
+
+    def _pulled(self, mode: str, task: pb.Task) -> Generator[tuple[Batch, StepInputs], None, None]:
+        batches = self._data.pipeline(mode).batches(task.range)
+        return pulled_ahead(batches, self._model, self._progress)
 
     def _finish_evaluation(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         metrics = self._evaluator_ready().finish(task.states)
@@ -267,13 +276,14 @@ class Worker:
                 self._config, self._module, self._identity[0], self._patience
             )
         outputs = []
-        for batch in self._data.pipeline(pipeline.PREDICTION).batches(task.range):
-            doing = self._progress.watch.doing("the prediction", batch.records)
-            with doing, blaming(batch.records):
-                outputs.append(self._model.predict_batch(batch.features))
-            faults.point("batch-predicted")
-            if self._progress.interrupted:
-                return
+        with closing(self._pulled(pipeline.PREDICTION, task)) as batches:
+            for batch, inputs in batches:
+                doing = self._progress.watch.doing("the prediction", batch.records)
+                with doing, blaming(batch.records):
+                    outputs.append(self._model.predict_batch(batch.features, inputs))
+                faults.point("batch-predicted")
+                if self._progress.interrupted:
+                    return
         self._writer.write(task.range, task.position, outputs)
         report.done = True
 

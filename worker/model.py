@@ -338,15 +338,25 @@ class ServedModel:
 
     # ------------------------------------------------------------ evaluation, prediction
 
-    def predict_batch(self, features: Any) -> Any:
-        """The model's outputs for `features`, with the servers' present values."""
-        return self.evaluate_batch(features)[0]
+    def pull_inputs(self, features: Any) -> StepInputs:
+        """What the model's outputs for `features` take of the servers' present values."""
+        return self._inputs(self.pull(features, training=False))
 
-    def evaluate_batch(self, features: Any) -> tuple[Any, tf.Tensor]:
+    def predict_batch(self, features: Any, inputs: StepInputs | None = None) -> Any:
+        """The model's outputs for `features`.
+
+        inputs: as `pull_inputs` gave them for these; None: they are pulled now.
+        """
+        return self.evaluate_batch(features, inputs)[0]
+
+    def evaluate_batch(
+        self, features: Any, inputs: StepInputs | None = None
+    ) -> tuple[Any, tf.Tensor]:
         """As `predict_batch`, and what the model's layers add to the loss, a float32 number."""
-        pulled = self.pull(features, training=False)
+        if inputs is None:
+            inputs = self.pull_inputs(features)
         with self._calling(f"calling the model of {self._module.path.name}"):
-            return self._steps.predict(features, *self._inputs(pulled))
+            return self._steps.predict(features, *inputs)
 
     def predictions_spec(self) -> Any:
         """The spec of what `predict_batch` gives."""

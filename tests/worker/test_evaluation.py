@@ -20,7 +20,7 @@ from tests.worker.networks import as_batch, batches
 class Passing:
     """A model whose predictions are its features."""
 
-    def evaluate_batch(self, features):
+    def evaluate_batch(self, features, inputs=None):
         return features, tf.constant(0.0)
 
     def predictions_spec(self):
