@@ -15,6 +15,7 @@ No I/O, no clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from shoal.master.applied import AppliedPush, LastPush, sequence_of
@@ -56,6 +57,8 @@ class Copies:
         # Of servers that were started again: what they had then, and who has met them since.
         self._base: dict[int, dict[WorkerId, LastPush]] = {}
         self._met: dict[int, set[tuple[WorkerId, int]]] = {}
+        # How many checkpoints had been begun when they were started again.
+        self._since: dict[int, int] = {}
         # How many checkpoints were begun, and by number, how many had been with this one.
         self._begun = 0
         self._begun_with: dict[int, int] = {}
@@ -104,7 +107,7 @@ class Copies:
         for server, base in self._base.items():
             if (lease.worker, lease.incarnation) not in self._met[server]:
                 reached = self._reached(lease, base.get(lease.worker), server)
-                lease.lose(server, ((reached, lease.head_at(server)),))
+                lease.lose(server, ((reached, lease.head_at(server)),), self._since[server])
         return self._taken_back([lease])
 
     def fenced(
@@ -157,6 +160,7 @@ class Copies:
         last = {push.worker: push for push in has}
         self._base.pop(server, None)
         self._met.pop(server, None)
+        self._since[server] = self._begun
         if meets:
             self._base[server], self._met[server] = last, set()
         return self.compared(server, last.values())
@@ -166,13 +170,14 @@ class Copies:
         if not self._tracks:
             return 0, []
         last = {push.worker: push for push in has}
+        since = self._since.get(server, 0)
         leases = list(self._all())
         for lease in leases:
             push = last.get(lease.worker)
             reached = self._reached(lease, push, server)
             if lease.ended is not None and lease.heads.get(server, 0) is None:
                 lease.heads = {**lease.heads, server: max(reached, lease.acknowledged)}
-            lease.lose(server, ((reached, lease.head_at(server)),))
+            lease.lose(server, ((reached, lease.head_at(server)),), since)
         lost = []
         for key in self._acknowledged.keys() | self._fenced.keys():
             worker, incarnation = key
@@ -181,7 +186,7 @@ class Copies:
             after = sequence_of(last.get(worker), incarnation)
             if after is not None and upto > after:
                 lost.append(LostPushes(worker, incarnation, after, upto))
-        settled = self._settled.lost(server, self._servers, last, retrain=self._retrain)
+        settled = self._settled.lost(server, self._servers, last, since, retrain=self._retrain)
         return self._note_lost(server, lost), settled + self._taken_back(leases)
 
     def met(self, server: int, told: LastPush) -> tuple[int, list[Piece]]:
@@ -203,7 +208,8 @@ class Copies:
             had = self._reached(lease, told, server)
             if told.task == lease.task and not told.records_done:
                 had = len(lease.span)  # which records the pushes were made of is not known
-            lease.lose(server, ((self._reached(lease, has, server), had),))
+            reached = self._reached(lease, has, server)
+            lease.lose(server, ((reached, had),), self._since[server])
         lost = [LostPushes(told.worker, told.incarnation, after, told.sequence)]
         return self._note_lost(server, lost), self._taken_back(leases)
 
@@ -241,7 +247,7 @@ class Copies:
         if not self._retrain:
             return []
         ended = [lease for lease in leases if lease.ended is not None]
-        return [piece for lease in ended for piece in lease.take_back(self._servers)]
+        return [piece for lease in ended for piece in lease.take_back(self._servers, self._begun)]
 
     # ------------------------------------------------------------ checkpoints
 
@@ -258,8 +264,13 @@ class Copies:
         kept = list(kept)
         self._begun_with = {n: begun for n, begun in self._begun_with.items() if n in kept}
         limit = self._begun_with.get(min(kept), 0)
+        self._settled.forget(limit)
         self._settle(
-            [each for each in self._all() if each.ended is not None and each.begun < limit]
+            [
+                each
+                for each in self._all()
+                if each.ended is not None and each.begun < limit and each.final(limit)
+            ]
         )
 
     def _settle(self, leases: Sequence[Lease]) -> None:
@@ -270,14 +281,15 @@ class Copies:
 
     # ------------------------------------------------------------ resuming
 
-    def in_shares(self, shares: Sequence[Iterable[LastPush]]) -> list[Interval]:
-        """What of the training records is in a checkpoint, as "trained" and "touched".
+    def in_shares(self, number: int, shares: Sequence[Iterable[LastPush]]) -> list[Interval]:
+        """What of the training records is in checkpoint `number`, as "trained" and "touched".
 
         shares: the last push of each worker that each server's share has.
         """
-        found = self._settled.intervals()
+        before = self._begun_with.get(number, math.inf)
+        found = self._settled.at(before).intervals()
         for lease in self._all():
-            there, counted = in_shares(lease, shares, self._reached)
+            there, counted = in_shares(lease, shares, self._reached, before)
             for kind, ranges in (("trained", counted), ("touched", minus(union(*there), counted))):
                 found += [
                     Interval(kind, lease.epoch, part_of(lease.span, start, end))
@@ -288,16 +300,18 @@ class Copies:
     def resumed(
         self,
         servers: int,
+        number: int,
         shares: Sequence[Iterable[LastPush]],
         in_model: Iterable[Interval],
         now: float,
     ) -> None:
         """The job goes on with so many new servers, from the model that these shares are.
 
-        in_model: what is in it. shares: none of a new model, and with --sync, where in_model
-        says all.
+        number: of their checkpoint. in_model: what is in it. shares: none of a new model, and with
+        --sync, where in_model says all.
         """
-        self._base, self._met = {}, {}
+        before = self._begun_with.get(number, math.inf)
+        self._base, self._met, self._since = {}, {}, {}
         self._acknowledged = {}
         if not shares:
             self._servers = servers
@@ -305,17 +319,18 @@ class Copies:
             self._settled.begin(in_model)
             return
         shares = [list(share) for share in shares]
+        self._settled = self._settled.at(before)
         for lease in self._all():
-            there, counted = in_shares(lease, shares, self._reached)
+            there, counted = in_shares(lease, shares, self._reached, before)
             if lease.ended is None:
                 lease.begun = self._begun
-            lease.only(there, counted, now)
+            lease.only(there, counted, before, now)
         last = [{push.worker: push for push in share} for share in shares]
-        for (worker, incarnation), before in self._fenced.items():
+        for (worker, incarnation), pushes in self._fenced.items():
             kept = (sequence_of(has.get(worker), incarnation) for has in last)
             self._fenced[worker, incarnation] = tuple(
                 number if there is None else there
-                for number, there in zip(before, kept, strict=False)
+                for number, there in zip(pushes, kept, strict=False)
             )
         self._open = {}
         if servers != self._servers:

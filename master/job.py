@@ -139,8 +139,8 @@ class Job:
         self.record.note(now, f"the job was resumed from {what}")
         if log:
             self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
-        version = restored.version if restored is not None else 0
-        self.flow.work.copies.resumed(self.config.num_ps, shares, in_model, now)
+        number, version = (restored.number, restored.version) if restored is not None else (0, 0)
+        self.flow.work.copies.resumed(self.config.num_ps, number, shares, in_model, now)
         self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self.servers.start_all(now)
         self._workers.start_all(now)

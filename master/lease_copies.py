@@ -6,16 +6,16 @@ becomes known of leases, and from whom, is copies.py's. No I/O, no clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal.master.applied import AppliedPush, LastPush
 from shoal.master.ids import WorkerId
 from shoal.master.ranges import Ranges, minus, overlap, union
 from shoal.master.work import Span
 
-_NONE: Mapping[int, Any] = {}
+_NONE: Mapping[int, int | None] = {}
 """Of nearly every lease, of which there are very many: one for all of them, never changed."""
 
 
@@ -30,8 +30,9 @@ class Lease:
     acknowledged: head that counts as trained. head: that the servers have, which is more where
         only some records of a push are known; heads: of servers that differ; None where a server
         could not be asked.
-    lost: what servers have no more. taken_back: what does not count any more, as it is trained
-        again.
+    losses: what servers have no more, each with its server and since when. takings: what does not
+        count any more, as it is trained again, each since when. That is so many checkpoints had
+        been begun: one that was begun later lacks it, too, and an earlier one has it.
     """
 
     worker: WorkerId
@@ -48,8 +49,8 @@ class Lease:
     acknowledged: int = 0
     head: int = 0
     heads: Mapping[int, int | None] = field(default_factory=lambda: _NONE)
-    lost: Mapping[int, Ranges] = field(default_factory=lambda: _NONE)
-    taken_back: Ranges = ()
+    losses: tuple[tuple[int, int, Ranges], ...] = ()
+    takings: tuple[tuple[int, Ranges], ...] = ()
 
     def head_at(self, server: int) -> int:
         """The head that a server has had."""
@@ -60,30 +61,46 @@ class Lease:
 
     def there(self, server: int) -> Ranges:
         """What a server has."""
-        return minus(((0, self.head_at(server)),), self.lost.get(server, ()))
+        return minus(((0, self.head_at(server)),), self.lost(server))
+
+    def lost(self, server: int, before: float = math.inf) -> Ranges:
+        """What a server has no more, since so many checkpoints had been begun, or fewer."""
+        if not self.losses:
+            return ()
+        return union(*(gone for since, at, gone in self.losses if at == server and since < before))
 
     @property
     def counted(self) -> Ranges:
         """What counts as trained by this lease."""
-        return minus(((0, self.acknowledged),), self.taken_back)
+        return self.counted_before(math.inf)
+
+    def counted_before(self, before: float) -> Ranges:
+        """What counted when fewer checkpoints had been begun, of what is acknowledged now."""
+        taken = (ranges for since, ranges in self.takings if since < before)
+        return minus(((0, self.acknowledged),), union(*taken))
+
+    def final(self, before: int) -> bool:
+        """Whether all that was lost or taken back was so when fewer checkpoints had been begun."""
+        lost = all(since < before for since, _, _ in self.losses)
+        return lost and all(since < before for since, _ in self.takings)
 
     def lacked(self, servers: int) -> Ranges:
         """What counts and some of so many servers lacks."""
         lacking = (minus(self.counted, self.there(server)) for server in range(servers))
         return union(*lacking)
 
-    def lose(self, server: int, ranges: Iterable[tuple[int, int]]) -> None:
-        """A server has these no more."""
-        lost = union(self.lost.get(server, ()), ranges)
+    def lose(self, server: int, ranges: Iterable[tuple[int, int]], since: int) -> None:
+        """A server has these no more, since so many checkpoints had been begun."""
+        lost = minus(union(ranges), self.lost(server))
         if lost:
-            self.lost = {**self.lost, server: lost}
+            self.losses = (*self.losses, (since, server, lost))
 
-    def take_back(self, servers: int) -> list[Piece]:
+    def take_back(self, servers: int, since: int) -> list[Piece]:
         """Have what counts and some of so many servers lacks count no more."""
         if not (missing := self.lacked(servers)):
             return []
         there = union(*(self.there(server) for server in range(servers)))
-        self.taken_back = union(self.taken_back, missing)
+        self.takings = (*self.takings, (since, missing))
         pieces = []
         for elsewhere, ranges in ((True, overlap(missing, there)), (False, minus(missing, there))):
             for start, end in ranges:
@@ -92,19 +109,24 @@ class Lease:
                 pieces.append(Piece(self.epoch, span, repeated, elsewhere))
         return pieces
 
-    def only(self, there: Sequence[Ranges], counted: Ranges, now: float) -> None:
-        """Each server has just this of it, and this counts; it ends now if it has not ended."""
+    def only(self, there: Sequence[Ranges], counted: Ranges, before: float, now: float) -> None:
+        """Each server has just this of it, and this counts; it ends now if it has not ended.
+
+        before: as in `in_shares`.
+        """
         heads = [ranges[-1][1] if ranges else 0 for ranges in there]
         if self.ended is None:
             self.ended = now
             self.acknowledged = self.head = counted[-1][1] if counted else 0
-        self.taken_back = minus(((0, self.acknowledged),), counted)
+        # An older checkpoint lacks it, too, but for what was lost between the two.
+        self.losses = tuple(each for each in self.losses if each[0] < before)
+        self.takings = tuple(each for each in self.takings if each[0] < before)
+        if taken_back := minus(self.counted, counted):
+            self.takings = (*self.takings, (0, taken_back))
         heads = [max(head, self.acknowledged) for head in heads]
         self.heads = dict(enumerate(heads))
-        self.lost = {
-            server: minus(((0, head),), ranges)
-            for server, (head, ranges) in enumerate(zip(heads, there, strict=True))
-        }
+        for server, (head, ranges) in enumerate(zip(heads, there, strict=True)):
+            self.lose(server, minus(((0, head),), ranges), 0)
 
 
 @dataclass(frozen=True)
@@ -160,21 +182,24 @@ def in_shares(
     lease: Lease,
     shares: Sequence[Iterable[LastPush]],
     reached: Callable[[Lease, LastPush | None, int], int],
+    before: float,
 ) -> tuple[list[Ranges], Ranges]:
     """What of a lease each share of a checkpoint may have, and what counts as trained with them.
 
     shares: the last push of each worker in it. reached: how much of the lease is for certain on a
-    server whose last push of the lease's worker this is.
+    server whose last push of the lease's worker this is. before: how many checkpoints had been
+    begun with this one, which has what servers lost later.
     """
     there: list[Ranges] = []
-    common = lease.counted if lease.ended is not None else ((0, len(lease.span)),)
+    whole = ((0, len(lease.span)),)
+    common = lease.counted_before(before) if lease.ended is not None else whole
     for server, share in enumerate(shares):
         push = next((each for each in share if each.worker == lease.worker), None)
         certain = head = reached(lease, push, server)
         if push is not None and push.incarnation == lease.incarnation and not head:
             last = AppliedPush(push.sequence, push.task, push.records_done)
             head = possible_head(lease, last) or 0
-        lost = lease.lost.get(server, ())
+        lost = lease.lost(server, before)
         there.append(minus(((0, head),), lost))
         common = overlap(common, minus(((0, certain),), lost))
     return there, common
@@ -189,7 +214,7 @@ def differences_of(lease: Lease, servers: int) -> Iterator[Difference]:
     """Where so many servers have records of a lease not as often as they count."""
     counted = lease.counted
     same = lease.ended is None or lease.head == lease.acknowledged
-    if same and not lease.lost and not lease.heads and not lease.taken_back:
+    if same and not lease.losses and not lease.heads and not lease.takings:
         return
     ended = lease.began if lease.ended is None else lease.ended
     for server in range(servers):

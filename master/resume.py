@@ -162,7 +162,7 @@ def resume_job(
     elif checkpoint is not None:
         shares = _shares_of(checkpoint)
         _refuse_unknown(job, shares)
-        in_model = merged(job.flow.work.copies.in_shares(shares))
+        in_model = merged(job.flow.work.copies.in_shares(checkpoint.number, shares))
     changes = {name: getattr(config, name) for name in RESUMABLE}
     job.resumed(token, changes, restored, given_up, in_model, now, log.why, shares)
 

@@ -7,6 +7,7 @@ from that. Which leases these are is copies.py's. No I/O, no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from shoal.master.applied import LastPush
 from shoal.master.ids import WorkerId
@@ -14,6 +15,22 @@ from shoal.master.lease_copies import Difference, Lease, Piece, differences_of
 from shoal.master.packed_ranges import EMPTY, joined, ranges_of
 from shoal.master.spans import Interval
 from shoal.master.work import Span
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What was so before a server lost everything that is settled.
+
+    since: how many checkpoints had been begun then. counted, upto: of that server, as in Settled.
+    gone, come: differences that this has ended and made.
+    """
+
+    since: int
+    server: int
+    counted: dict[tuple[int, str], bytes]
+    upto: dict[WorkerId, tuple[int, int]]
+    gone: tuple[Difference, ...]
+    come: tuple[Difference, ...]
 
 
 class Settled:
@@ -28,6 +45,8 @@ class Settled:
         # By server, the last push of each worker, with its incarnation.
         self._upto: dict[int, dict[WorkerId, tuple[int, int]]] = {}
         self.differences: list[Difference] = []
+        # Of losses that a checkpoint which is kept was before, in their order.
+        self._before: list[_Before] = []
 
     def add(self, leases: Sequence[Lease], servers: int, last: Callable[[Lease, int], int]) -> None:
         """Settle these leases of a job with so many servers.
@@ -54,28 +73,38 @@ class Settled:
             self._counted[key] = joined(self._counted.get(key, EMPTY), ranges)
 
     def lost(
-        self, server: int, servers: int, has: Mapping[WorkerId, LastPush], *, retrain: bool
+        self,
+        server: int,
+        servers: int,
+        has: Mapping[WorkerId, LastPush],
+        since: int,
+        *,
+        retrain: bool,
     ) -> list[Piece]:
         """A server of so many has these pushes: all that is settled, or nothing of it.
 
-        Returns what is to be trained again, with `retrain`.
+        since: how many checkpoints had been begun. Returns what is to be trained again, with
+        `retrain`.
         """
         reached = {worker: (push.incarnation, push.sequence) for worker, push in has.items()}
         upto = self._upto.get(server, {})
         if all(reached.get(each, (0, 0)) >= push for each, push in upto.items()):
             return []
         del self._upto[server]
-        counted = self._spans()
-        self.differences = [
-            each for each in self.differences if (each.server, each.kind) != (server, "repeated")
-        ]
-        if not retrain:
-            self._differ("lost", [server], servers, counted)
-            return []
-        self._counted.clear()
+        before, counted = dict(self._counted), self._spans()
+        # It has nothing once more than counts, and lacks all that counts, once.
+        gone = [each for each in self.differences if each.server == server]
+        self.differences = [each for each in self.differences if each.server != server]
+        kept = len(self.differences)
         others = [each for each in range(servers) if each != server]
-        self._differ("repeated", others, servers, counted)
-        return [Piece(epoch, span, 0, bool(others)) for epoch, span in counted]
+        if retrain:
+            self._counted.clear()
+            self._differ("repeated", others, servers, counted)
+        else:
+            self._differ("lost", [server], servers, counted)
+        come = tuple(self.differences[kept:])
+        self._before.append(_Before(since, server, before, upto, tuple(gone), come))
+        return [Piece(epoch, span, 0, bool(others)) for epoch, span in counted] if retrain else []
 
     def _spans(self) -> list[tuple[int, Span]]:
         return [
@@ -94,6 +123,32 @@ class Settled:
 
     # ------------------------------------------------------------ resuming
 
+    def forget(self, before: int) -> None:
+        """No checkpoint is kept that was begun before, when fewer had been begun."""
+        self._before = [each for each in self._before if each.since >= before]
+
+    def at(self, before: float) -> Settled:
+        """The same without what servers lost when so many checkpoints had been begun, or more."""
+        found = Settled()
+        found._counted, found._upto = dict(self._counted), dict(self._upto)
+        found.differences = list(self.differences)
+        for each in reversed(self._before):
+            if each.since < before:
+                found._before.insert(0, each)
+                continue
+            for key, packed in each.counted.items():
+                found._counted[key] = joined(found._counted.get(key, EMPTY), ranges_of(packed))
+            now = found._upto.get(each.server, {})
+            names = now.keys() | each.upto.keys()
+            none = (0, 0)
+            found._upto[each.server] = {
+                name: max(now.get(name, none), each.upto.get(name, none)) for name in names
+            }
+            for difference in each.come:
+                found.differences.remove(difference)
+            found.differences += each.gone
+        return found
+
     def intervals(self) -> list[Interval]:
         """What of the training records is in every checkpoint, as "trained" and "touched"."""
         found = [Interval("trained", epoch, span) for epoch, span in self._spans()]
@@ -104,7 +159,7 @@ class Settled:
 
     def begin(self, in_model: Iterable[Interval]) -> None:
         """The model is one that has this, and no push of this job."""
-        self._counted, self._upto, self.differences = {}, {}, []
+        self._counted, self._upto, self.differences, self._before = {}, {}, [], []
         added: dict[tuple[int, str], list[tuple[int, int]]] = {}
         for each in in_model:
             if each.kind == "trained":
@@ -114,4 +169,4 @@ class Settled:
 
     def forget_pushes(self) -> None:
         """No push counts as applied by the servers that there are now."""
-        self._upto = {}
+        self._upto, self._before = {}, []

@@ -19,6 +19,8 @@ from shoal.master.events import Event, RecordedJob
 from shoal.master.ids import ServerId, WorkerId
 from shoal.master.instructions import ConfirmServers, FenceWorker, StartProcess
 from shoal.master.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.phases import Phase
+from shoal.master.resume import merged
 from shoal.master.work import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -38,13 +40,14 @@ class Held:
 
 @dataclass
 class Server:
-    """history: after each push. saved: in checkpoints, by number."""
+    """history: after each push. saved: in checkpoints, by number; unreadable: some of these."""
 
     incarnation: int = 0
     up: bool = True
     held: Held = field(default_factory=Held)
     history: list[Held] = field(default_factory=list)
     saved: dict[int, Held] = field(default_factory=dict)
+    unreadable: set[int] = field(default_factory=set)
     fenced: dict[WorkerId, int] = field(default_factory=dict)
     met: set[tuple[WorkerId, int]] = field(default_factory=set)
     registered: Callable[[], None] = lambda: None  # its last call to register
@@ -91,6 +94,7 @@ class PushingWorld:
         self.now = 0.0
         self.number = 0
         self.fixing: dict[ServerId, Held] | None = None
+        self.times_resumed = 0
         self.records = records
         self.job.begin(self.now)
         self.settle()
@@ -232,11 +236,14 @@ class PushingWorld:
                 complete = len(server.saved)
                 while server.saved and not self.draw(8):
                     del server.saved[max(server.saved)]  # it is damaged
-                newest = max(server.saved, default=0)
+                readable = sorted(server.saved.keys() - server.unreadable)
+                while readable and not self.draw(8):
+                    server.unreadable.add(readable.pop())  # a resumed job can read it
+                newest = max(readable, default=0)
                 base = server.saved[newest] if newest else Held()
                 after = [base, *_after(server.history, base)]
                 # The log does not reach back beyond the newest that was complete.
-                log = len(server.saved) == complete
+                log = len(readable) == complete
                 server.held = after[self.draw(len(after)) if log else 0]
                 # What was applied beyond it is gone from its past, too.
                 server.history = server.history[: _position(server.history, server.held)]
@@ -261,6 +268,40 @@ class PushingWorld:
         """A server's call to register comes once more, however late."""
         with contextlib.suppress(WireError):  # its incarnation is over
             self.servers[ServerId(self.draw(len(self.servers)))].registered()
+
+    def resume(self) -> None:
+        """All are killed, and the job goes on from the newest checkpoint that is whole."""
+        kept = {each.number: each for each in self.job.checkpoints.kept}
+        whole = set(kept).intersection(*(server.saved for server in self.servers.values()))
+        if not whole or self.job.flow.phase == Phase.SUCCEEDED:
+            return
+        number, there = max(whole), set().union(*(each.saved for each in self.servers.values()))
+        self.times_resumed += 1
+        self.workers.clear()
+        self.fences.clear()
+        self.fixing = None
+        shares = tuple(
+            tuple(server.saved[number].last.values()) for server in self.servers.values()
+        )
+        self.job.resumed(
+            f"resumed {self.times_resumed}",
+            {},
+            kept[number],
+            tuple(each for each in there if each > number),
+            merged(self.job.flow.work.copies.in_shares(number, shares)),
+            self.now,
+            "",
+            shares,
+        )
+        self.settle()
+        for at, server in self.servers.items():
+            server.held = server.saved[number]
+            server.history = [server.held]
+            server.saved = {n: each for n, each in server.saved.items() if n <= number}
+            server.fenced, server.met, server.up = {}, set(), True
+            server.unreadable = set()
+            self._register(at)
+        self.describe()
 
     def checkpoint(self) -> None:
         """The next part of a checkpoint: begun, a server's share, or all of it."""
@@ -340,3 +381,6 @@ EVERYTHING = (
     *[PushingWorld.server_returns] * 2,
     PushingWorld.server_repeats,
 )
+
+RESUMED = (*EVERYTHING, *EVERYTHING, PushingWorld.resume)
+"""The job is killed whole as well; what it has lost by then may be in an older checkpoint."""
