@@ -3,9 +3,7 @@
 Over HTTP, from an API server that says what a test has it say; tests/kubernetes has the real one.
 """
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from kubernetes import client
@@ -19,6 +17,7 @@ from shoal.errors import UserError
 from shoal.job_folder import JobFolder
 from shoal.remote import follow_job
 from shoal.result import JobFailedError
+from tests.master.api_server import Answers, served
 
 NAME = "job"
 CREATED = "2026-01-01T00:00:00Z"
@@ -103,20 +102,13 @@ class Told(Display):
 def world():
     made = World()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers, BaseHTTPRequestHandler):
         def do_GET(self):
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if made.away and made.away in self.path:
                 self.close_connection = True  # without an answer
                 return
-            answer = made.answer(self.command, self.path.partition("?")[0])
-            body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
-            self.send_response(200)
-            kind = "text/plain" if isinstance(answer, str) else "application/json"
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, made.answer(self.command, self.path.partition("?")[0]))
 
         def do_POST(self):
             self.do_GET()
@@ -127,14 +119,8 @@ def world():
         def do_DELETE(self):
             self.do_GET()
 
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        made.address = f"http://127.0.0.1:{server.server_address[1]}"
+    with served(Handler) as made.address:
         yield made
-        server.shutdown()
 
 
 @pytest.fixture

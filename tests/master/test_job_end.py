@@ -6,12 +6,11 @@ tests/kubernetes has a real one, and what it makes of this.
 import json
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from tests.master.api_server import JsonAnswers
+from tests.master.api_server import Answers, served
 
 ENDS = """
 import sys
@@ -37,7 +36,7 @@ class Cluster:
 def cluster():
     made = Cluster()
 
-    class Handler(JsonAnswers, BaseHTTPRequestHandler):
+    class Handler(Answers, BaseHTTPRequestHandler):
         def do_GET(self):
             status = {"name": "master", "restartCount": made.restarts, "ready": True}
             status |= {"image": "i", "imageID": "i"}
@@ -53,11 +52,8 @@ def cluster():
                 began = {"startTime": "2026-01-01T00:00:00Z"}
                 self.answer(200, {"metadata": {"name": "x"}, "status": began})
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        made.address = f"http://127.0.0.1:{server.server_address[1]}"
+    with served(Handler) as made.address:
         yield made
-        server.shutdown()
 
 
 def end(cluster, code):

@@ -16,7 +16,7 @@ from shoal.errors import UserError
 from shoal.master import job_lease, lease_keeper
 from shoal.master.job_lease import Seen
 from shoal.master.lease_keeper import LeaseApi, LeaseKeeper, is_free
-from tests.master.api_server import JsonAnswers
+from tests.master.api_server import Answers
 
 SECONDS = 60
 
@@ -49,7 +49,7 @@ class Server(ThreadingHTTPServer):
             assert self.changed.wait_for(lambda: condition(self.lease), SECONDS)
 
 
-class Handler(JsonAnswers, BaseHTTPRequestHandler):
+class Handler(Answers, BaseHTTPRequestHandler):
     def handle_verb(self, verb):
         server = self.server
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")

@@ -3,10 +3,8 @@
 Over HTTP, from a server that has no pod and no past; tests/kubernetes has the real one.
 """
 
-import json
 import queue
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from kubernetes import client
@@ -14,6 +12,7 @@ from kubernetes import client
 from shoal.master.ids import Start, WorkerId
 from shoal.master.launcher import Exited
 from shoal.master.pod_launcher import GONE, PodLauncher
+from tests.master.api_server import Answers, served
 
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired"}
 STATUS |= {"code": GONE, "message": "too old resource version: 7 (9)"}
@@ -34,7 +33,7 @@ def forgetful(request):
     }
     asked = queue.SimpleQueue()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers, BaseHTTPRequestHandler):
         def do_GET(self):
             watched = "watch=true" in self.path
             asked.put("watch" if watched else "list")
@@ -43,20 +42,10 @@ def forgetful(request):
                 content = STATUS if refused else events[request.param]
             else:
                 content = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}
-            body = json.dumps(content).encode() + b"\n"
-            self.send_response(GONE if refused else 200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(GONE if refused else 200, content)
 
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-        server.shutdown()
+    with served(Handler) as address:
+        yield address, asked
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 """A server whose neighbour hangs and answers pings: real processes, and a test as the master."""
 
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -11,7 +8,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from shoal.config import JobConfig
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
@@ -20,6 +16,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
 from tests.ps.logged import DIM, SIZE, STATE
+from tests.ps.processes import start_server, write_job
 
 SGD = OptimizerSpec("sgd").to_json()
 SPEC = pb.ModelSpec(
@@ -62,33 +59,16 @@ class Servers:
             "127.0.0.1:0",
             4,
         )
-        job = JobConfig(
-            command="train",
-            job_name="hang",
-            job_dir=str(folder),
-            model_zoo=".",
-            model_def="none.custom_model",
-            training_data="none",
+        write_job(
+            folder,
             num_ps=2,
             durability="log",
             log_place="peer",
             server_timeout_seconds=SERVER_TIMEOUT,
         )
-        (folder / "job.json").write_text(job.to_json())
-        (folder / "faults").mkdir()
-        self.processes = [self._start(index, port) for index in range(2)]
+        self.processes = [start_server(folder, index, port) for index in range(2)]
         assert self.there.wait(PATIENCE)
         self.connections = [rpc.Connection(self.addresses[index]) for index in range(2)]
-
-    def _start(self, index, port):
-        command = [sys.executable, "-m", "shoal.ps", "--config", str(self.folder / "job.json")]
-        command += ["--index", str(index), "--master", f"127.0.0.1:{port}"]
-        named = {
-            faults.VARIABLE: str(self.folder / "faults"),
-            faults.PROCESS_VARIABLE: f"ps-{index}",
-        }
-        with (self.folder / f"ps-{index}.log").open("w") as log:
-            return subprocess.Popen(command, env=os.environ | named, stdout=log, stderr=log)
 
     def _registered(self, request):
         self.addresses[request.server] = request.address

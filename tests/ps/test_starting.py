@@ -4,12 +4,9 @@ Its port is open before anything is restored, so that probes and the master find
 it is asked for it does not have yet, and says so.
 """
 
-import os
 import queue
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import grpc
@@ -18,12 +15,12 @@ import pytest
 
 from shoal.chaos import faulty
 from shoal.chaos.faults import CHECKPOINTS, FAIL
-from shoal.config import JobConfig
 from shoal.proto import faults, frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.comeback import Meetings
+from tests.ps.processes import log_of, start_server, write_job
 from tests.ps.test_checkpoint import IDS, Group, spec
 
 PATIENCE = 120.0
@@ -47,31 +44,11 @@ class Restoring:
             "127.0.0.1:0",
             4,
         )
-        job = JobConfig(
-            command="train",
-            job_name="restoring",
-            job_dir=str(folder),
-            model_zoo=".",
-            model_def="none.custom_model",
-            training_data="none",
-            num_ps=1,
-            durability="checkpoint",
-            storage_patience_seconds=patience,
-        )
-        (folder / "job.json").write_text(job.to_json())
-        (folder / "faults").mkdir(exist_ok=True)
+        fields = {"durability": "checkpoint", "storage_patience_seconds": patience}
+        write_job(folder, num_ps=1, **fields)
         self.gate = faults.hold(folder / "faults", "share-restoring")
-        command = [sys.executable, "-m", "shoal.ps", "--config", str(folder / "job.json")]
-        command += ["--index", "0", "--incarnation", "1", "--master", f"127.0.0.1:{port}"]
-        self.log = folder / "log"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command,
-                env=os.environ
-                | {faults.VARIABLE: str(folder / "faults"), faults.PROCESS_VARIABLE: "ps-0"},
-                stdout=log,
-                stderr=log,
-            )
+        self.log = log_of(folder, 0)
+        self.process = start_server(folder, 0, port, incarnation=1)
         self.address = self._listens()
         self.connection = rpc.Connection(self.address, patience=0.0)
 
