@@ -64,7 +64,8 @@ class Settled:
                 if there:
                     whole = there[-1][1] == lease.head_at(server)
                     upto = self._upto.setdefault(server, {})
-                    reached = lease.incarnation, last(lease, server) if whole else 1
+                    # Of one that ended as the job was resumed the last push is not known.
+                    reached = lease.incarnation, (last(lease, server) if whole else 0) or 1
                     upto[lease.worker] = max(upto.get(lease.worker, (0, 0)), reached)
         self._count(added)
 

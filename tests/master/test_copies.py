@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.master.applied import LastPush
@@ -42,6 +42,7 @@ def test_every_server_has_what_is_told_of_it(servers, seed, steps):
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
+@example(seed=149, steps=348)
 def test_a_resumed_job_has_what_its_checkpoint_had_before_a_server_lost_it(seed, steps):
     world = run(seed, steps, RESUMED)
     world.finish()
