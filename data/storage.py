@@ -95,5 +95,7 @@ def reporting(path: str) -> Iterator[None]:
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UserError(f"{path}: the gzip'd file is damaged: {error}") from error
     except OSError as error:
+        if type(error) is OSError and error.errno is None:
+            raise UserError(f"{path}: the file is damaged: {error}") from error  # Arrow's words
         mistake = isinstance(error, NOT_THERE)
         raise UnreadableError(f"{path}: cannot be read: {error}", may_be_mistake=mistake) from error

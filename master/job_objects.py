@@ -65,8 +65,12 @@ class JobObjects:
         found, again = self._keep_one("config_map", config_map)
         made += ["ConfigMap"] if again else []
         if found.metadata.uid != self._config_map_uid:
-            self._config_map_uid = found.metadata.uid
-            self._own_pods()
+            before, self._config_map_uid = self._config_map_uid, found.metadata.uid
+            try:
+                self._own_pods()
+            except BaseException:
+                self._config_map_uid = before  # the next call tries again
+                raise
         _, again = self._keep_one("service", manifests.service(self._name))
         return made + (["Service"] if again else [])
 

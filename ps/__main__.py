@@ -111,14 +111,14 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
     signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
 
-    def connect(patience: float) -> rpc.Connection:
+    def connect(patience: float, *, until_ready: bool = True) -> rpc.Connection:
         return rpc.Connection(
             master,
             patience=patience,
             cancelled=server.stopped,
             peer=transport.peer_name(job.token, "master"),
             address_now=JobFolder(Path(config).parent).master_address,
-            until_ready=True,
+            until_ready=until_ready,
         )
 
     host = address.rpartition(":")[0]
@@ -157,7 +157,9 @@ def main(
             _serve_until_orphaned(server, job.master_timeout_seconds)
             if server.leaving.is_set():
                 request_to_leave = pb.LeaveRequest(server=index, incarnation=incarnation)
-                hand_over(server, request_to_leave, connect(MASTER_SECONDS), grace)
+                # A master that is not ready for long must not use up the time to end.
+                to_leave = connect(MASTER_SECONDS, until_ready=False)
+                hand_over(server, request_to_leave, to_leave, grace)
         else:
             click.echo(f"{host}:{port}")
             server.stopped.wait()

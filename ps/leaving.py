@@ -31,13 +31,14 @@ def hand_over(
 ) -> None:
     """Return when nothing acknowledged is left to be lost, or nobody can help that.
 
-    connection: to the master; closed here. grace: seconds until the process is killed.
+    connection: to the master, which need not be ready; closed here. grace: seconds until the
+    process is killed.
     """
     give_up = time.monotonic() + grace - SPARE_SECONDS
     server.close()
     logger.info("told to end; asking for a checkpoint")
     try:
-        while (reply := connection.call(methods.LEAVE, request)).wait:
+        while (reply := _answer(connection, request)).wait:
             if time.monotonic() > give_up:
                 logger.warning("leaving: no checkpoint was taken in time")
                 return
@@ -48,3 +49,13 @@ def hand_over(
         logger.warning("leaving without a checkpoint: %s", error)
     finally:
         connection.close()
+
+
+def _answer(connection: rpc.Connection, request: pb.LeaveRequest) -> pb.LeaveReply:
+    """The master's answer; that it cannot answer yet, as its journal is full, is to wait."""
+    try:
+        return connection.call(methods.LEAVE, request)
+    except WireError as error:
+        if error.kind != pb.NOT_READY:
+            raise
+        return pb.LeaveReply(wait=True)

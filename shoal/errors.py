@@ -82,13 +82,15 @@ class UserCodeError(Exception):
 
     message: one line that says which function failed on what.
     traceback: the whole traceback as text; it is shown to the user.
+    reads: whether it was the user's reader of data, whose storage may have failed.
     """
 
-    def __init__(self, message: str, traceback: str) -> None:
+    def __init__(self, message: str, traceback: str, *, reads: bool = False) -> None:
         message, traceback = without_secrets(message), without_secrets(traceback)
         super().__init__(message, traceback)
         self.message = message
         self.traceback = traceback
+        self.reads = reads
 
     def __str__(self) -> str:
         return self.message

@@ -74,7 +74,7 @@ class JobData:
                     data_format=self._config.format_of_data,
                 )
             else:
-                with user_code(self._module.describe("custom_data_reader")):
+                with user_code(self._module.describe("custom_data_reader"), reads=True):
                     self._readers[mode] = open_custom_reader(custom, pattern, flag)
 
     def pipeline(self, mode: str) -> Pipeline:
@@ -106,7 +106,7 @@ class JobData:
 
     def first_range(self, mode: str) -> pb.Range:
         """The first minibatch of the data of a mode."""
-        with user_code(f"listing the sources of {FLAGS[mode]}"):
+        with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
             source = next(each for each in self._reader(mode).sources() if each.records)
         end = min(source.records, self._config.minibatch_size)
         return pb.Range(source=source.name, start=0, end=end)
@@ -120,7 +120,7 @@ class JobData:
             reader = self._reader(mode)
 
             def listed() -> list[Source]:
-                with user_code(f"listing the sources of {FLAGS[mode]}"):
+                with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
                     return reader.sources()
 
             found = self._patiently(listed, reader.reopen)

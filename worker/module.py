@@ -35,10 +35,11 @@ OPTIONAL = (
 
 
 @contextmanager
-def user_code(what: str) -> Iterator[None]:
+def user_code(what: str, *, reads: bool = False) -> Iterator[None]:
     """Turn an exception of the body, which runs the user's code, into UserCodeError.
 
-    what: the function and its circumstance, for the message: "loss() of deepfm.py".
+    what: the function and its circumstance, for the message: "loss() of deepfm.py". reads: whether
+    the body reads data, so that an OSError may be its storage's.
     """
     try:
         yield
@@ -46,7 +47,8 @@ def user_code(what: str) -> Iterator[None]:
         raise
     except BaseException as error:
         # sys.exit() too: it would end a thread, and others would wait for that without end.
-        raise UserCodeError(f"{what} raised {summary(error)}", traceback.format_exc()) from error
+        message = f"{what} raised {summary(error)}"
+        raise UserCodeError(message, traceback.format_exc(), reads=reads) from error
 
 
 def as_exception(error: BaseException) -> Exception:

@@ -319,7 +319,8 @@ class Pipeline:
         """Tells exceptions of the user's own reader as those of the user's code."""
         if self._module.custom_data_reader is None:
             return nullcontext()
-        return user_code(f"{self._module.describe('custom_data_reader')}, reading {what},")
+        reader = self._module.describe("custom_data_reader")
+        return user_code(f"{reader}, reading {what},", reads=True)
 
     def _first_record(self) -> tuple[dict[str, Any], dict[str, UserError]]:
         """The columns of the first record there is, and what is wrong with which."""

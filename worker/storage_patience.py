@@ -118,7 +118,8 @@ def _trouble(error: BaseException) -> UnreadableError | None:
     """The storage's trouble that an exception tells of; None if it tells of none."""
     if isinstance(error, UnreadableError):
         return error
-    if isinstance(error, UserCodeError) and isinstance(error.__cause__, OSError):
+    cause = error.__cause__
+    if isinstance(error, UserCodeError) and error.reads and isinstance(cause, OSError):
         made = UnreadableError(error.message, may_be_mistake=True)
     elif isinstance(error, OSError):
         text = without_secrets(f"{type(error).__name__}: {error}")

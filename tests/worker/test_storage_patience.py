@@ -15,6 +15,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker import storage_patience
 from shoal.worker.heartbeat import Progress
 from shoal.worker.loop import failure_of
+from shoal.worker.module import user_code
 from shoal.worker.pipeline import TRAINING, Pipeline
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from tests.worker.conftest import MODULE
@@ -162,9 +163,25 @@ def test_the_wait_is_told_while_it_lasts_and_ends_with_the_task(quick, monkeypat
     assert not progress.take(0, 0).waits_for
 
 
-def test_errors_of_the_users_code_are_not_the_storages(quick):
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), FileNotFoundError(2, "No such file", "words.txt")]
+)
+def test_errors_of_the_users_feed_are_not_the_storages(quick, error):
     def fail():
-        raise UserCodeError("feed() raised ValueError: no", "")
+        with user_code("feed() of zoo.py"):
+            raise error
 
     with pytest.raises(UserCodeError):
         patience().call(fail)
+
+
+def test_an_oserror_of_the_users_reader_is_its_storages(quick):
+    failures = [OSError(5, "Input/output error", "part-3")]
+
+    def read():
+        with user_code("custom_data_reader() of zoo.py", reads=True):
+            if failures:
+                raise failures.pop()
+        return "read"
+
+    assert patience().call(read) == "read"
