@@ -112,7 +112,7 @@ def test_the_master_dies_when_a_server_has_registered_and_was_not_answered(
 ):
     """The server registers with the next master again, and serves no worker in between."""
     folder = Path(points.environment[faults.VARIABLE])
-    held = faults.hold(folder, "server-started", "ps-0")
+    held = faults.hold(folder, "before-restore-plan", "ps-0")
     with RunningJob(
         "train",
         tmp_path,

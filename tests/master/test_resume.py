@@ -107,14 +107,14 @@ class World:
         if event.method == "checkpoint_begun":
             self.snapshots[len(self.events)] = state.dump(self.job)
 
-    def in_checkpoint(self, shares):
+    def in_checkpoint(self, number, shares):
         """What is in a checkpoint; a job from a snapshot and the events since says the same."""
-        intervals = merged(self.job.flow.work.copies.in_shares(shares))
+        intervals = merged(self.job.flow.work.copies.in_shares(number, shares))
         if self.snapshots:
             first = max(self.snapshots)
             job = state.load(self.snapshots[first], lambda _: None)
             job.replay(self.events[first:])
-            again = job.flow.work.copies.in_shares(shares)
+            again = job.flow.work.copies.in_shares(number, shares)
             assert self.records_in(again) == self.records_in(intervals)
         return intervals
 
@@ -295,7 +295,7 @@ class World:
                 restored = self.job.checkpoints.kept[-1]
                 shares = self.saved[restored.number]
                 pushes = [shares[i].pushes() for i in range(2)]
-                intervals = self.in_checkpoint(pushes)
+                intervals = self.in_checkpoint(restored.number, pushes)
                 self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
             token = f"r{self.resumptions}{len(given_up) * '+'}"
             of = restored, given_up, intervals, self.now
