@@ -278,7 +278,7 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
         "count": found.lines() if found else [],
         "lost": found.lost if found else None,
         "repeated": found.repeated if found else None,
-        "exact": bool(found and not found.doubts and not found.differs),
+        "exact": bool(found and not found.differs),
         "named_stuck": [cause for cause in causes if cause.startswith(NAMED)],
         "updates": outcome.audit.get("updates"),
         "recovered": recovered(outcome),
