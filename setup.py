@@ -65,7 +65,7 @@ def extensions() -> list[Extension]:
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
-            depends=[p.as_posix() for p in Path("native").glob("*.h")],
+            depends=[p.as_posix() for s in ("*.h", "*.pxd") for p in Path("native").glob(s)],
         )
         for source in sorted(Path("native").glob("*.pyx"))
     ]
@@ -90,6 +90,7 @@ setup(
             "embedsignature": True,
             "binding": True,
         },
+        include_path=["native"],  # kernels.pxd
         annotate=enabled("SHOAL_ANNOTATE"),
         # Apart, as Cython compares times only: it would take C code made without
         # checks for a build with them.

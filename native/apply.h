@@ -11,7 +11,14 @@
 #include "mixing.h"
 #include "steps.h"
 
-enum { SHOAL_FLOAT32 = 0, SHOAL_BFLOAT16 = 1, SHOAL_FLOAT16 = 2 };
+/* How a row's values are kept: number and name. */
+#define SHOAL_EACH_FORMAT(of)    \
+    of(SHOAL_FLOAT32, float32)   \
+    of(SHOAL_BFLOAT16, bfloat16) \
+    of(SHOAL_FLOAT16, float16)
+
+enum { SHOAL_EACH_FORMAT(SHOAL_NUMBER) SHOAL_FORMATS };
+static const char *const shoal_format_names[] = {SHOAL_EACH_FORMAT(SHOAL_NAME)};
 
 /* rows records, the values at w[r] and the slots `slots` floats behind them, each `pitch`
  * floats after the one before; gradients: [rows, dim]. */
@@ -41,25 +48,13 @@ SHOAL_INLINE float *shoal_unrelated(float *address) {
         }                                                                                   \
     }
 
-SHOAL_APPLY(sgd)
-SHOAL_APPLY(momentum)
-SHOAL_APPLY(nesterov)
-SHOAL_APPLY(adagrad)
-SHOAL_APPLY(rowwise_adagrad)
-SHOAL_APPLY(rmsprop)
-SHOAL_APPLY(rmsprop_momentum)
-SHOAL_APPLY(rmsprop_centered)
-SHOAL_APPLY(rmsprop_centered_momentum)
-SHOAL_APPLY(adam)
-SHOAL_APPLY(amsgrad)
-SHOAL_APPLY(ftrl)
+#define SHOAL_APPLY_RULE(number, name) SHOAL_APPLY(name)
+SHOAL_EACH_RULE(SHOAL_APPLY_RULE)
 
 static shoal_apply_fn shoal_apply_of(int rule) {
-    static const shoal_apply_fn table[SHOAL_RULES] = {
-        shoal_apply_sgd, shoal_apply_momentum, shoal_apply_nesterov, shoal_apply_adagrad,
-        shoal_apply_rowwise_adagrad, shoal_apply_rmsprop, shoal_apply_rmsprop_momentum,
-        shoal_apply_rmsprop_centered, shoal_apply_rmsprop_centered_momentum, shoal_apply_adam,
-        shoal_apply_amsgrad, shoal_apply_ftrl};
+#define SHOAL_APPLY_ENTRY(number, name) [number] = shoal_apply_##name,
+    static const shoal_apply_fn table[SHOAL_RULES] = {SHOAL_EACH_RULE(SHOAL_APPLY_ENTRY)};
+#undef SHOAL_APPLY_ENTRY
     return table[rule];
 }
 

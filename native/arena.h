@@ -1,7 +1,7 @@
 /* Memory of one store: blocks of two sizes (index segments, row chunks).
  *
  * Blocks never move. They are cut from large mappings that ask for huge pages
- * (design.md measured 1.3x on random rows), so a store has few mappings however
+ * (worth 1.3x on random rows), so a store has few mappings however
  * large it grows. Freed blocks go back to the system at once (their pages are
  * dropped) and to a list for reuse.
  */

@@ -1,4 +1,4 @@
-/* Compiler vocabulary of the kernels: run-time dispatch, inlining, prefetch.
+/* Compiler vocabulary of the kernels: run-time dispatch, inlining, prefetch, named numbers.
  *
  * Owns no kernel. Every hot function is compiled once per instruction set by the
  * compiler (target_clones) and chosen when the extension is loaded, so one wheel
@@ -30,6 +30,11 @@
 
 /* Into the second-level cache: it can have more misses in flight than the first. */
 SHOAL_INLINE void shoal_prefetch(const void *address) { __builtin_prefetch(address, 0, 2); }
+
+/* A list of numbers with the names that they have in Python: as an enumeration, and as names
+ * in its order (kernels.pxd). */
+#define SHOAL_NUMBER(number, name) number,
+#define SHOAL_NAME(number, name) #name,
 
 /* Run `call` with its dimension argument `n` as a compile-time constant for the
  * common widths, so that the loop over a row unrolls to whole vectors. */

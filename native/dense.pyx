@@ -10,20 +10,18 @@ import numpy as np
 
 from shoal.native.arrays import require
 
-cdef extern from "apply.h" nogil:
-    enum: SHOAL_CONSTANTS, SHOAL_ADAGRAD, SHOAL_ROWWISE_ADAGRAD
-    ctypedef struct shoal_step:
-        int rule
-        float decay
-    ctypedef void (*shoal_apply_fn)(float *const *w, size_t slots, const float *gradients,
-                                    int64_t rows, int64_t dim, int64_t pitch,
-                                    const shoal_step *p)
-    shoal_apply_fn shoal_apply_of(int rule)
-    int shoal_is_plain(const shoal_step *)
-    void shoal_prepare_gradient(const float *g, float *out, int64_t n, const shoal_step *)
-    void shoal_decay_weights(float *w, int64_t n, const shoal_step *)
-    shoal_step shoal_step_of(int rule, const double *constants)
-    shoal_step shoal_step_at(const shoal_step *, double rate, double scale, double step)
+from kernels cimport (
+    SHOAL_ADAGRAD,
+    SHOAL_ROWWISE_ADAGRAD,
+    shoal_apply_fn,
+    shoal_apply_of,
+    shoal_decay_weights,
+    shoal_is_plain,
+    shoal_prepare_gradient,
+    shoal_step,
+    shoal_step_at,
+    step_of,
+)
 
 
 cdef class DenseBlock:
@@ -39,7 +37,6 @@ cdef class DenseBlock:
     cdef readonly object optimizer
 
     def __cinit__(self, values, optimizer):
-        cdef double constants[SHOAL_CONSTANTS]
         require("values", values, np.float32, (None,))
         self.optimizer = optimizer
         # one array: the kernels find the slots behind the values
@@ -48,9 +45,7 @@ cdef class DenseBlock:
         self._values[:] = values
         for k, value in enumerate(optimizer.slot_initial_values):
             self._slots[k] = value
-        for k, value in enumerate(optimizer.constants):
-            constants[k] = value
-        self._step = shoal_step_of(optimizer.rule_number, constants)
+        self._step = step_of(optimizer)
         if self._step.rule == SHOAL_ROWWISE_ADAGRAD:
             self._step.rule = SHOAL_ADAGRAD
         self._scratch = None

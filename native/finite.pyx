@@ -6,8 +6,7 @@ import numpy as np
 
 from shoal.native.arrays import require
 
-cdef extern from "finite.h" nogil:
-    int64_t shoal_first_not_finite(const float *, int64_t)
+from kernels cimport shoal_first_not_finite
 
 
 def first_not_finite(values):

@@ -10,18 +10,17 @@ import numpy as np
 
 from shoal.native.arrays import require
 
-cdef extern from "batch.h" nogil:
-    void shoal_sum_rows(const float *, const int32_t *, int64_t, int64_t, float *)
-    void shoal_gather(const float *, const int32_t *, int64_t, int64_t, float *)
-    void shoal_scatter(const float *, const int32_t *, int64_t, int64_t, float *)
-    int shoal_all_below(const int32_t *, int64_t, int64_t)
-    double shoal_square_sum(const float *, int64_t)
-
-cdef extern from "halves.h" nogil:
-    void shoal_encode_bfloat16(const float *, uint16_t *, int64_t)
-    void shoal_decode_bfloat16(const uint16_t *, float *, int64_t)
-    void shoal_encode_float16(const float *, uint16_t *, int64_t)
-    void shoal_decode_float16(const uint16_t *, float *, int64_t)
+from kernels cimport (
+    shoal_all_below,
+    shoal_decode_bfloat16,
+    shoal_decode_float16,
+    shoal_encode_bfloat16,
+    shoal_encode_float16,
+    shoal_gather,
+    shoal_scatter,
+    shoal_square_sum,
+    shoal_sum_rows,
+)
 
 
 cdef check_index(str name, const int32_t[::1] index, int64_t limit):

@@ -11,15 +11,15 @@ import numpy as np
 
 from shoal.native.arrays import require
 
-cdef extern from "batch.h" nogil:
-    void shoal_mix_all(const int64_t *, uint64_t *, int64_t)
-    void shoal_slot_all(const int64_t *, uint16_t *, int64_t)
-    int64_t shoal_unique(const int64_t *, int64_t, uint32_t *, uint64_t, int64_t *, int32_t *,
-                         int32_t *)
-    int shoal_partition(const int64_t *, int64_t, const uint16_t *, int64_t, uint16_t *,
-                        int64_t *, int64_t *)
+from kernels cimport (
+    SHOAL_SLOT_BITS,
+    shoal_mix_all,
+    shoal_partition,
+    shoal_slot_all,
+    shoal_unique,
+)
 
-SLOTS = 16384
+SLOTS = 1 << SHOAL_SLOT_BITS
 MAX_BATCH = 2**30  # an inverse index is an int32, a table word a uint32
 
 

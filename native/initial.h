@@ -1,7 +1,7 @@
 /* Initial row values: a pure function of (seed, id, column).
  *
- * Counter-based, so a row's value does not depend on arrival order, stripes,
- * server count or restarts. Normals come from the inverse distribution function,
+ * Counter-based, so a row's value does not depend on arrival order, the
+ * number of servers or restarts. Normals come from the inverse distribution function,
  * one uniform number per column, with a logarithm of our own: only exactly
  * rounded IEEE operations are used, so every machine computes the same bits.
  */
@@ -11,7 +11,15 @@
 #include "halves.h"
 #include "mixing.h"
 
-enum { SHOAL_CONSTANT = 0, SHOAL_UNIFORM = 1, SHOAL_NORMAL = 2, SHOAL_TRUNCATED_NORMAL = 3 };
+/* Every way to draw values: number, and name in initializers.py. */
+#define SHOAL_EACH_KIND(of)        \
+    of(SHOAL_CONSTANT, constant)   \
+    of(SHOAL_UNIFORM, uniform)     \
+    of(SHOAL_NORMAL, normal)       \
+    of(SHOAL_TRUNCATED_NORMAL, truncated_normal)
+
+enum { SHOAL_EACH_KIND(SHOAL_NUMBER) SHOAL_KINDS };
+static const char *const shoal_kind_names[] = {SHOAL_EACH_KIND(SHOAL_NAME)};
 
 typedef struct {
     int kind;

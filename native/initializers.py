@@ -33,9 +33,6 @@ SCHEMES: Mapping[str, tuple[float, str, str]] = {
 }
 """Scale, mode and distribution of Keras's variance-scaling initializers."""
 
-# As enumerated in initial.h; zeros are a constant there.
-_NUMBERS = {"zeros": 0, "constant": 0, "uniform": 1, "normal": 2, "truncated_normal": 3}
-
 # Standard deviation of a standard normal cut at two, as Keras corrects for it.
 _TRUNCATED_STDDEV = 0.87962566103423978
 
@@ -82,10 +79,10 @@ class InitializerSpec:
         return p.get("value", p.get("mean", 0.0))
 
     @property
-    def kernel(self) -> tuple[int, float, float]:
-        """Kind number and the two parameters that initial.h reads."""
+    def kernel(self) -> tuple[str, float, float]:
+        """The kind as initial.h names it, and the two parameters that it reads."""
         a, b = (*self.parameters.values(), 0.0, 0.0)[:2]
-        return _NUMBERS[self.kind], a, b
+        return "constant" if self.kind == "zeros" else self.kind, a, b
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys."""

@@ -118,21 +118,10 @@ _CHECKS: Mapping[str, Check] = {
     "global_clipnorm": _AT_LEAST_0,
 }
 
-# As enumerated in steps.h.
-_RULES = (
-    "sgd",
-    "momentum",
-    "nesterov",
-    "adagrad",
-    "rowwise_adagrad",
-    "rmsprop",
-    "rmsprop_momentum",
-    "rmsprop_centered",
-    "rmsprop_centered_momentum",
-    "adam",
-    "amsgrad",
-    "ftrl",
+_CONSTANTS = tuple(
+    name for name in _CHECKS if name not in ("initial_accumulator_value", "global_clipnorm")
 )
+"""What a kernel reads: the rest is in the slots' first values, or applied by others."""
 
 _SLOTS: Mapping[str, tuple[str, ...]] = {
     "sgd": (),
@@ -224,11 +213,6 @@ class OptimizerSpec:
         return self.kind
 
     @property
-    def rule_number(self) -> int:
-        """The rule's place in the enumeration of steps.h."""
-        return _RULES.index(self.rule)
-
-    @property
     def slot_names(self) -> tuple[str, ...]:
         """Names of the optimizer's slots, in storage order, as Keras names its variables."""
         return _SLOTS[self.rule]
@@ -244,24 +228,9 @@ class OptimizerSpec:
         return 1 if self.kind == "rowwise_adagrad" else dim
 
     @property
-    def constants(self) -> tuple[float, ...]:
-        """The numbers that ``shoal_step_of`` in steps.h reads, in its order."""
-        order = (
-            "momentum",
-            "rho",
-            "beta_1",
-            "beta_2",
-            "epsilon",
-            "learning_rate_power",
-            "l1_regularization_strength",
-            "l2_regularization_strength",
-            "l2_shrinkage_regularization_strength",
-            "beta",
-            "weight_decay",
-            "clipvalue",
-            "clipnorm",
-        )
-        return tuple(float(self.hyperparameters.get(name, 0.0)) for name in order)
+    def constants(self) -> dict[str, float]:
+        """The numbers that the kernels read, by the names of SHOAL_EACH_CONSTANT in steps.h."""
+        return {name: float(self.hyperparameters.get(name, 0.0)) for name in _CONSTANTS}
 
     def check_learning_rate(self, learning_rate: float) -> None:
         """Raise ValueError for a rate this optimizer cannot use.

@@ -14,63 +14,43 @@ import numpy as np
 
 from shoal.native.arrays import require
 
-cdef extern from "scan.h" nogil:
-    enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_CONSTANTS, SHOAL_ROW_BITS, SHOAL_MANY_USES
-    enum: SHOAL_SLOT_BITS
-    ctypedef struct shoal_store:
-        pass
-    ctypedef struct shoal_initial:
-        int kind
-        float a
-        float b
-        uint64_t key
-    ctypedef struct shoal_step:
-        pass
-    ctypedef struct shoal_batch:
-        int64_t n
-        const int64_t *ids
-        float *out
-        const float *gradients
-        int use_default
-        const shoal_step *step
-        uint32_t version
-        const float *values
-        const float *slots[3]
-        const uint32_t *versions
-        const uint32_t *uses
-    ctypedef struct shoal_rows:
-        int64_t *ids
-        float *values
-        float *slots[3]
-        uint32_t *versions
-        uint32_t *uses
-        int64_t filled
-        int64_t room
-    ctypedef struct shoal_split:
-        shoal_rows **parts
-        const uint16_t *part_of
-    uint64_t shoal_mix64(uint64_t)
-    shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
-                                    const float *slot_initial, shoal_initial initial,
-                                    float default_value, uint64_t noise_key,
-                                    uint64_t place_key)
-    void shoal_store_destroy(shoal_store *)
-    size_t shoal_store_memory(shoal_store *)
-    int64_t shoal_store_count(shoal_store *)
-    int shoal_run(shoal_store *, const shoal_batch *)
-    int64_t shoal_remove(shoal_store *, const int64_t *, int64_t)
-    int shoal_contains(shoal_store *, int64_t)
-    int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)
-    int shoal_compact(shoal_store *)
-    int shoal_snapshot_begin(shoal_store *)
-    void shoal_snapshot_end(shoal_store *)
-    int shoal_snapshot_segment(shoal_store *, uint64_t *, const shoal_split *)
-    int shoal_snapshot_kept(shoal_store *, const shoal_split *)
-    int shoal_snapshot_failed(const shoal_store *)
-    shoal_step shoal_step_of(int rule, const double *constants)
-    shoal_step shoal_step_at(const shoal_step *, double rate, double scale, double step)
+from kernels cimport (
+    SHOAL_FORMATS,
+    SHOAL_KINDS,
+    SHOAL_MANY_USES,
+    SHOAL_MAX_SLOTS,
+    SHOAL_ROW_BITS,
+    SHOAL_SEGMENT_ROWS,
+    SHOAL_SLOT_BITS,
+    number_of,
+    shoal_batch,
+    shoal_compact,
+    shoal_contains,
+    shoal_export_segment,
+    shoal_format_names,
+    shoal_initial,
+    shoal_kind_names,
+    shoal_mix64,
+    shoal_remove,
+    shoal_rows,
+    shoal_run,
+    shoal_snapshot_begin,
+    shoal_snapshot_end,
+    shoal_snapshot_failed,
+    shoal_snapshot_kept,
+    shoal_snapshot_segment,
+    shoal_split,
+    shoal_step,
+    shoal_step_at,
+    shoal_store,
+    shoal_store_count,
+    shoal_store_create,
+    shoal_store_destroy,
+    shoal_store_memory,
+    step_of,
+)
 
-VALUE_DTYPES = ("float32", "bfloat16", "float16")  # as enumerated in apply.h
+VALUE_DTYPES = tuple([shoal_format_names[k].decode() for k in range(SHOAL_FORMATS)])
 MAX_STEP = 2**32 - 1
 MAX_ROWS = 1 << SHOAL_ROW_BITS
 MANY_USES = SHOAL_MANY_USES  # where use counts stop
@@ -167,7 +147,6 @@ cdef class RowStore:
 
     def __cinit__(self, dim, optimizer, initializer, seed, *, value_dtype="float32"):
         cdef float slot_initial[SHOAL_MAX_SLOTS]
-        cdef double constants[SHOAL_CONSTANTS]
         cdef shoal_initial initial
         if not isinstance(dim, int) or isinstance(dim, bool):
             raise TypeError(f"dim must be an int, not {type(dim).__name__}")
@@ -186,10 +165,9 @@ cdef class RowStore:
         self.slot_width = optimizer.slot_width(dim)
         for k, value in enumerate(optimizer.slot_initial_values):
             slot_initial[k] = value
-        for k, value in enumerate(optimizer.constants):
-            constants[k] = value
-        self._step = shoal_step_of(optimizer.rule_number, constants)
-        initial.kind, initial.a, initial.b = initializer.kernel
+        self._step = step_of(optimizer)
+        kind, initial.a, initial.b = initializer.kernel
+        initial.kind = number_of(kind, shoal_kind_names, SHOAL_KINDS)
         initial.key = shoal_mix64(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF))
         self._store = shoal_store_create(
             dim, VALUE_DTYPES.index(value_dtype), len(self.slot_names), self.slot_width,

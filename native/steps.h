@@ -13,21 +13,42 @@
 
 #include "clones.h"
 
-enum {
-    SHOAL_SGD = 0,
-    SHOAL_MOMENTUM,
-    SHOAL_NESTEROV,
-    SHOAL_ADAGRAD,
-    SHOAL_ROWWISE_ADAGRAD,
-    SHOAL_RMSPROP,
-    SHOAL_RMSPROP_MOMENTUM,
-    SHOAL_RMSPROP_CENTERED,
-    SHOAL_RMSPROP_CENTERED_MOMENTUM,
-    SHOAL_ADAM,
-    SHOAL_AMSGRAD,
-    SHOAL_FTRL,
-    SHOAL_RULES
-};
+/* Every rule: its number, and its name in optimizers.py and in the functions below. */
+#define SHOAL_EACH_RULE(of)                                       \
+    of(SHOAL_SGD, sgd)                                            \
+    of(SHOAL_MOMENTUM, momentum)                                  \
+    of(SHOAL_NESTEROV, nesterov)                                  \
+    of(SHOAL_ADAGRAD, adagrad)                                    \
+    of(SHOAL_ROWWISE_ADAGRAD, rowwise_adagrad)                    \
+    of(SHOAL_RMSPROP, rmsprop)                                    \
+    of(SHOAL_RMSPROP_MOMENTUM, rmsprop_momentum)                  \
+    of(SHOAL_RMSPROP_CENTERED, rmsprop_centered)                  \
+    of(SHOAL_RMSPROP_CENTERED_MOMENTUM, rmsprop_centered_momentum) \
+    of(SHOAL_ADAM, adam)                                          \
+    of(SHOAL_AMSGRAD, amsgrad)                                    \
+    of(SHOAL_FTRL, ftrl)
+
+enum { SHOAL_EACH_RULE(SHOAL_NUMBER) SHOAL_RULES };
+static const char *const shoal_rule_names[] = {SHOAL_EACH_RULE(SHOAL_NAME)};
+
+/* Every constant: its place in what shoal_step_of reads, and its name in OptimizerSpec. */
+#define SHOAL_EACH_CONSTANT(of)                               \
+    of(SHOAL_OF_MOMENTUM, momentum)                           \
+    of(SHOAL_OF_RHO, rho)                                     \
+    of(SHOAL_OF_BETA_1, beta_1)                               \
+    of(SHOAL_OF_BETA_2, beta_2)                               \
+    of(SHOAL_OF_EPSILON, epsilon)                             \
+    of(SHOAL_OF_POWER, learning_rate_power)                   \
+    of(SHOAL_OF_L1, l1_regularization_strength)               \
+    of(SHOAL_OF_L2, l2_regularization_strength)               \
+    of(SHOAL_OF_SHRINKAGE, l2_shrinkage_regularization_strength) \
+    of(SHOAL_OF_BETA, beta)                                   \
+    of(SHOAL_OF_DECAY, weight_decay)                          \
+    of(SHOAL_OF_CLIP_VALUE, clipvalue)                        \
+    of(SHOAL_OF_CLIP_NORM, clipnorm)
+
+enum { SHOAL_EACH_CONSTANT(SHOAL_NUMBER) SHOAL_CONSTANTS };
+static const char *const shoal_constant_names[] = {SHOAL_EACH_CONSTANT(SHOAL_NAME)};
 
 /* The constants of an optimizer and of one update. */
 typedef struct {
@@ -50,28 +71,27 @@ typedef struct {
     float scale;       /* multiplies every gradient */
 } shoal_step;
 
-/* Order of the numbers in `c`: OptimizerSpec.constants of optimizers.py. */
-enum { SHOAL_CONSTANTS = 13 };
-
+/* c: SHOAL_CONSTANTS numbers, each in its place. */
 static shoal_step shoal_step_of(int rule, const double *c) {
     shoal_step p;
     memset(&p, 0, sizeof p);
     p.rule = rule;
-    p.momentum = (float)c[0];
-    p.rho = (float)c[1];
-    p.beta_1 = (float)c[2];
-    p.beta_2 = (float)c[3];
-    p.keep_first = (float)(1.0 - (rule == SHOAL_ADAM || rule == SHOAL_AMSGRAD ? c[2] : c[1]));
-    p.keep_second = (float)(1.0 - c[3]);
-    p.epsilon = (float)c[4];
-    p.power = (float)-c[5];
-    p.l1 = (float)c[6];
-    p.l2 = (float)c[7];
-    p.shrinkage = (float)c[8];
-    p.beta = (float)c[9];
-    p.decay = (float)c[10];
-    p.clip_value = (float)c[11];
-    p.clip_norm = (float)c[12];
+    p.momentum = (float)c[SHOAL_OF_MOMENTUM];
+    p.rho = (float)c[SHOAL_OF_RHO];
+    p.beta_1 = (float)c[SHOAL_OF_BETA_1];
+    p.beta_2 = (float)c[SHOAL_OF_BETA_2];
+    const int is_adam = rule == SHOAL_ADAM || rule == SHOAL_AMSGRAD;
+    p.keep_first = (float)(1.0 - c[is_adam ? SHOAL_OF_BETA_1 : SHOAL_OF_RHO]);
+    p.keep_second = (float)(1.0 - c[SHOAL_OF_BETA_2]);
+    p.epsilon = (float)c[SHOAL_OF_EPSILON];
+    p.power = (float)-c[SHOAL_OF_POWER];
+    p.l1 = (float)c[SHOAL_OF_L1];
+    p.l2 = (float)c[SHOAL_OF_L2];
+    p.shrinkage = (float)c[SHOAL_OF_SHRINKAGE];
+    p.beta = (float)c[SHOAL_OF_BETA];
+    p.decay = (float)c[SHOAL_OF_DECAY];
+    p.clip_value = (float)c[SHOAL_OF_CLIP_VALUE];
+    p.clip_norm = (float)c[SHOAL_OF_CLIP_NORM];
     p.scale = 1.0f;
     return p;
 }

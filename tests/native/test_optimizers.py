@@ -311,3 +311,25 @@ def test_slot_names_are_those_of_keras():
     assert OptimizerSpec("adam", {"amsgrad": True}).slot_names[-1] == "velocity_hat"
     centered = OptimizerSpec("rmsprop", {"momentum": 0.9, "centered": True})
     assert centered.slot_names == ("velocity", "momentum", "average_gradient")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("rule", "newton", "the kernels know no 'newton'"),
+        ("constants", {"momentum": 0.9}, "the kernels read 13 constants"),
+        (
+            "constants",
+            {**dict.fromkeys(list(OptimizerSpec("sgd").constants)[1:], 0.0), "inertia": 0.9},
+            "the kernels know no 'inertia'",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "make", [lambda spec: store(4, spec), lambda spec: DenseBlock(np.zeros(4, np.float32), spec)]
+)
+def test_kernels_take_only_what_their_headers_list(attribute, value, message, make):
+    """Rules and constants go to C by name: another name, or one too few, is no silent zero."""
+    other = type("Other", (OptimizerSpec,), {attribute: value})
+    with pytest.raises(ValueError, match=message):
+        make(other("sgd"))

@@ -1,0 +1,130 @@
+"""The C headers as Cython sees them: each struct and function is declared here, once.
+
+Numbers that C and Python must agree on travel by name: the headers list rules, constants,
+formats and kinds of initializer with their names, and `number_of` finds a name's number.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from "finite.h" nogil:
+    int64_t shoal_first_not_finite(const float *, int64_t)
+
+cdef extern from "halves.h" nogil:
+    void shoal_encode_bfloat16(const float *, uint16_t *, int64_t)
+    void shoal_decode_bfloat16(const uint16_t *, float *, int64_t)
+    void shoal_encode_float16(const float *, uint16_t *, int64_t)
+    void shoal_decode_float16(const uint16_t *, float *, int64_t)
+
+cdef extern from "mixing.h" nogil:
+    enum: SHOAL_SLOT_BITS
+    uint64_t shoal_mix64(uint64_t)
+
+cdef extern from "batch.h" nogil:
+    void shoal_mix_all(const int64_t *, uint64_t *, int64_t)
+    void shoal_slot_all(const int64_t *, uint16_t *, int64_t)
+    int64_t shoal_unique(const int64_t *, int64_t, uint32_t *, uint64_t, int64_t *, int32_t *,
+                         int32_t *)
+    int shoal_partition(const int64_t *, int64_t, const uint16_t *, int64_t, uint16_t *,
+                        int64_t *, int64_t *)
+    void shoal_sum_rows(const float *, const int32_t *, int64_t, int64_t, float *)
+    void shoal_gather(const float *, const int32_t *, int64_t, int64_t, float *)
+    void shoal_scatter(const float *, const int32_t *, int64_t, int64_t, float *)
+    int shoal_all_below(const int32_t *, int64_t, int64_t)
+    double shoal_square_sum(const float *, int64_t)
+
+cdef extern from "steps.h" nogil:
+    enum: SHOAL_RULES, SHOAL_CONSTANTS, SHOAL_ADAGRAD, SHOAL_ROWWISE_ADAGRAD
+    const char *const *shoal_rule_names
+    const char *const *shoal_constant_names
+    ctypedef struct shoal_step:
+        int rule
+        float decay
+    shoal_step shoal_step_of(int rule, const double *constants)
+    shoal_step shoal_step_at(const shoal_step *, double rate, double scale, double step)
+
+cdef extern from "apply.h" nogil:
+    enum: SHOAL_FORMATS
+    const char *const *shoal_format_names
+    ctypedef void (*shoal_apply_fn)(float *const *w, size_t slots, const float *gradients,
+                                    int64_t rows, int64_t dim, int64_t pitch,
+                                    const shoal_step *p)
+    shoal_apply_fn shoal_apply_of(int rule)
+    int shoal_is_plain(const shoal_step *)
+    void shoal_prepare_gradient(const float *g, float *out, int64_t n, const shoal_step *)
+    void shoal_decay_weights(float *w, int64_t n, const shoal_step *)
+
+cdef extern from "initial.h" nogil:
+    enum: SHOAL_KINDS
+    const char *const *shoal_kind_names
+    ctypedef struct shoal_initial:
+        int kind
+        float a
+        float b
+        uint64_t key
+
+cdef extern from "scan.h" nogil:
+    enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_ROW_BITS, SHOAL_MANY_USES
+    ctypedef struct shoal_store:
+        pass
+    ctypedef struct shoal_batch:
+        int64_t n
+        const int64_t *ids
+        float *out
+        const float *gradients
+        int use_default
+        const shoal_step *step
+        uint32_t version
+        const float *values
+        const float *slots[SHOAL_MAX_SLOTS]
+        const uint32_t *versions
+        const uint32_t *uses
+    ctypedef struct shoal_rows:
+        int64_t *ids
+        float *values
+        float *slots[SHOAL_MAX_SLOTS]
+        uint32_t *versions
+        uint32_t *uses
+        int64_t filled
+        int64_t room
+    ctypedef struct shoal_split:
+        shoal_rows **parts
+        const uint16_t *part_of
+    shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
+                                    const float *slot_initial, shoal_initial initial,
+                                    float default_value, uint64_t noise_key,
+                                    uint64_t place_key)
+    void shoal_store_destroy(shoal_store *)
+    size_t shoal_store_memory(shoal_store *)
+    int64_t shoal_store_count(shoal_store *)
+    int shoal_run(shoal_store *, const shoal_batch *)
+    int64_t shoal_remove(shoal_store *, const int64_t *, int64_t)
+    int shoal_contains(shoal_store *, int64_t)
+    int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)
+    int shoal_compact(shoal_store *)
+    int shoal_snapshot_begin(shoal_store *)
+    void shoal_snapshot_end(shoal_store *)
+    int shoal_snapshot_segment(shoal_store *, uint64_t *, const shoal_split *)
+    int shoal_snapshot_kept(shoal_store *, const shoal_split *)
+    int shoal_snapshot_failed(const shoal_store *)
+
+
+cdef inline int number_of(str name, const char *const *names, int count) except -1:
+    """The place of a name in a header's list; ValueError if it is not there."""
+    for k in range(count):
+        if names[k].decode() == name:
+            return k
+    raise ValueError(f"the kernels know no {name!r}")
+
+
+cdef inline shoal_step step_of(object optimizer) except *:
+    """An OptimizerSpec as the kernels read it.
+
+    Raises ValueError unless its rule and its constants are the ones that steps.h lists.
+    """
+    cdef double constants[SHOAL_CONSTANTS]
+    cdef dict given = optimizer.constants
+    if len(given) != SHOAL_CONSTANTS:
+        raise ValueError(f"the kernels read {SHOAL_CONSTANTS} constants, given {sorted(given)}")
+    for name, value in given.items():
+        constants[number_of(name, shoal_constant_names, SHOAL_CONSTANTS)] = value
+    return shoal_step_of(number_of(optimizer.rule, shoal_rule_names, SHOAL_RULES), constants)
