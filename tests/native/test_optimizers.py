@@ -330,6 +330,6 @@ def test_slot_names_are_those_of_keras():
 )
 def test_kernels_take_only_what_their_headers_list(attribute, value, message, make):
     """Rules and constants go to C by name: another name, or one too few, is no silent zero."""
-    other = type("Other", (OptimizerSpec,), {attribute: value})
+    other = type("Other", (OptimizerSpec,), {"slot_names": (), attribute: value})
     with pytest.raises(ValueError, match=message):
         make(other("sgd"))
