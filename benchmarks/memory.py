@@ -37,9 +37,9 @@ from shoal.processes import kill_job, process_of
 from shoal.proto import methods, rpc, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.heartbeat import Heartbeat, Progress
-from shoal.worker.pulling import Pulled
-from shoal.worker.pushing import Push
-from shoal.worker.servers import ServerGroup
+from shoal.worker.servers.group import ServerGroup
+from shoal.worker.servers.pulling import Pulled
+from shoal.worker.servers.pushing import Push
 
 GROWTH = 0.05
 """Since the first tenth, that is not called a leak."""

@@ -2,7 +2,7 @@
 
 Owns cutting and joining; which calls do it is rpc.py's and serving.py's. The first part
 begins with the length of the whole. Answers are not cut here: who asks for many rows asks
-in several calls (worker/requests.py), so that one is gathered while another one travels.
+in several calls (worker/servers/requests.py), so that one is gathered while another one travels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The servers' check that a push holds no NaN and no infinity: the last line of defence.
 
-Workers look before they send (worker/finite.py), so that what is left out is left out on all
+Workers look before they send (worker/model/finite.py), so that what is left out is left out on all
 servers. What comes here all the same would ruin rows for good, and is refused whole.
 """
 

@@ -2,7 +2,7 @@
 
 Each acts the same however many workers there are. The numbers here are handed to the
 master, which has the count of steps and the evaluations; a schedule is called by the workers
-with a number that all of them agree on. worker/callbacks.py reads these.
+with a number that all of them agree on. worker/model/callbacks.py reads these.
 """
 
 from __future__ import annotations

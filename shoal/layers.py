@@ -1,7 +1,7 @@
 """Keras layers whose weights live on the parameter servers.
 
 `Embedding` looks rows up through the `Lookup` in force: the worker puts one in
-place around each trace of the model (worker/lookups.py). The layer itself holds no
+place around each trace of the model (worker/model/lookups.py). The layer itself holds no
 weights and knows no servers. How ids become bags is bags.py's.
 """
 

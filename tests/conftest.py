@@ -119,7 +119,7 @@ def connect():
 @pytest.fixture
 def server_group(cluster, connect):
     """Join a cluster as a worker."""
-    from shoal.worker.servers import ServerGroup
+    from shoal.worker.servers.group import ServerGroup
 
     groups = []
 

@@ -80,8 +80,8 @@ def _work(
         return
     from shoal.worker.loop import Worker, failure_of
     from shoal.worker.module import as_exception, load_module
-    from shoal.worker.requests import VALUE_TYPES
-    from shoal.worker.servers import ServerGroup
+    from shoal.worker.servers.group import ServerGroup
+    from shoal.worker.servers.requests import VALUE_TYPES
 
     servers = None
     heartbeat = Heartbeat(

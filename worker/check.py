@@ -3,7 +3,7 @@
     python -m shoal.worker.check --config job.json
 
 Owns the inspection and its report. No server runs: rows and dense values are held in this
-process (local_servers.py) by the code that servers run. The same classes as in a job do the
+process (servers/local.py) by the code that servers run. The same classes as in a job do the
 rest, so what passes here passes there.
 """
 
@@ -28,7 +28,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.tracebacks import own_lines
-from shoal.worker.local_servers import LocalServers, store_of
+from shoal.worker.servers.local import LocalServers, store_of
 
 INDEX_BYTES = 32
 """Of memory beside values and slots, a row of a table with millions of them: 16 are its entry in
@@ -86,15 +86,15 @@ def inspect(config: JobConfig) -> Report:
 def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     import keras
 
-    from shoal.worker import specs
-    from shoal.worker.data import JobData
-    from shoal.worker.export import check
-    from shoal.worker.export_check import try_export
     from shoal.worker.heartbeat import Progress
-    from shoal.worker.model import ServedModel
+    from shoal.worker.input.data import JobData
+    from shoal.worker.model.model import ServedModel
+    from shoal.worker.model.optimizer import ServedOptimizer
+    from shoal.worker.model.supported import rounded_features
     from shoal.worker.module import user_code
-    from shoal.worker.prediction import check_processor
-    from shoal.worker.supported import rounded_features
+    from shoal.worker.outputs.export import check
+    from shoal.worker.outputs.export_check import try_export
+    from shoal.worker.outputs.prediction import check_processor
 
     pipeline = None
     if config.training_data:
@@ -104,7 +104,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     with report.noting():
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()
-        specs.ServedOptimizer(optimizer, module.describe("optimizer"))
+        ServedOptimizer(optimizer, module.describe("optimizer"))
     if report.faults:
         # The model is looked at nevertheless: all faults at once.
         module = dataclasses.replace(module, optimizer=keras.optimizers.SGD)
@@ -188,7 +188,7 @@ def _bytes(count: float) -> str:
 
 def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Report) -> Any:
     """One training step and the metrics of one batch of the user's data; returns the batch."""
-    from shoal.worker.evaluation import Evaluator
+    from shoal.worker.model.evaluation import Evaluator
 
     batch = None
 

@@ -2,8 +2,8 @@
 
     python -m shoal.worker.export_saved --config job.json --root FOLDER --number N
 
-Owns the process. The model is built as a worker builds it, and the export is export.py's, so
-that it is the one that a job would make of the same values.
+Owns the process. The model is built as a worker builds it, and the export is
+outputs/export.py's, so that it is the one that a job would make of the same values.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
     from shoal.checkpoints.folders import Checkpoint
     from shoal.checkpoints.manifests import CheckpointError
     from shoal.checkpoints.storage import open_storage
-    from shoal.worker.data import JobData
-    from shoal.worker.export import export
     from shoal.worker.heartbeat import Progress
-    from shoal.worker.local_servers import CheckpointServers
-    from shoal.worker.model import ServedModel
+    from shoal.worker.input.data import JobData
+    from shoal.worker.model.model import ServedModel
     from shoal.worker.module import load_module
+    from shoal.worker.outputs.export import export
+    from shoal.worker.servers.local import CheckpointServers
 
     module = load_module(config.model_zoo, config.model_def)
     try:

@@ -19,26 +19,27 @@ from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError, WireError
 from shoal.proto.rpc import Connection
-from shoal.worker import export, pipeline
-from shoal.worker.blame import blamed, blaming
-from shoal.worker.data import FLAGS, JobData
-from shoal.worker.evaluation import Evaluator
+from shoal.worker.attribution import blamed, blaming
 from shoal.worker.heartbeat import Heartbeat, Progress
-from shoal.worker.lookahead import pulled_ahead
-from shoal.worker.model import ServedModel
+from shoal.worker.input import feed
+from shoal.worker.input.data import FLAGS, JobData
+from shoal.worker.input.feed import Batch
+from shoal.worker.model.evaluation import Evaluator
+from shoal.worker.model.lookahead import pulled_ahead
+from shoal.worker.model.model import ServedModel
+from shoal.worker.model.steps import StepInputs
 from shoal.worker.module import UserModule, summary
-from shoal.worker.output_patience import written
-from shoal.worker.pace import Pace
-from shoal.worker.pipeline import Batch
-from shoal.worker.prediction import PredictionWriter
-from shoal.worker.prediction_output import begin_output, finish_output
+from shoal.worker.outputs import export
+from shoal.worker.outputs.patience import written
+from shoal.worker.outputs.prediction import PredictionWriter
+from shoal.worker.outputs.prediction_output import begin_output, finish_output
 from shoal.worker.restore import load_tables
-from shoal.worker.servers import ServerGroup
-from shoal.worker.stages import TaskError, TrainingPipeline
-from shoal.worker.steps import StepInputs
+from shoal.worker.servers.group import ServerGroup
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
-from shoal.worker.synchronous import SynchronousTraining
 from shoal.worker.tasks import TrainingTasks
+from shoal.worker.training.pipeline import TaskError, TrainingPipeline
+from shoal.worker.training.staleness import Pace
+from shoal.worker.training.synchronous import SynchronousTraining
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +47,9 @@ _TO_MEND = (pb.NOT_FINITE, pb.CHECKPOINT_FAILED)
 """Refusals of a server that no other worker would be spared."""
 
 _MODES = {
-    pb.TRAIN: pipeline.TRAINING,
-    pb.EVALUATE: pipeline.EVALUATION,
-    pb.PREDICT: pipeline.PREDICTION,
+    pb.TRAIN: feed.TRAINING,
+    pb.EVALUATE: feed.EVALUATION,
+    pb.PREDICT: feed.PREDICTION,
 }
 """Kind of task -> the mode of the data whose records it is about."""
 
@@ -222,10 +223,10 @@ class Worker:
         if config.command == "train":
             self._model.callbacks.check(config)
         if config.command == "train" and config.validation_data:
-            evaluated = self._data.pipeline(pipeline.EVALUATION)
+            evaluated = self._data.pipeline(feed.EVALUATION)
             self._model.check_features(
                 evaluated.features_spec,
-                f"{FLAGS[pipeline.EVALUATION]}, {evaluated.first_source}: "
+                f"{FLAGS[feed.EVALUATION]}, {evaluated.first_source}: "
                 f"{self._module.describe(self._module.feed_name)}",
             )
             self._evaluator_ready()
@@ -242,7 +243,7 @@ class Worker:
     def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         evaluator = self._evaluator_ready()
         evaluator.reset()
-        with closing(self._pulled(pipeline.EVALUATION, task)) as batches:
+        with closing(self._pulled(feed.EVALUATION, task)) as batches:
             for batch, inputs in batches:
                 doing = self._progress.watch.doing("the evaluation", batch.records)
                 with doing, blaming(batch.records):
@@ -267,7 +268,7 @@ class Worker:
     def _evaluator_ready(self) -> Evaluator:
         if self._evaluator is None:
             self._evaluator = Evaluator(self._model, self._module)
-            self._evaluator.build(self._data.pipeline(pipeline.EVALUATION).labels_spec)
+            self._evaluator.build(self._data.pipeline(feed.EVALUATION).labels_spec)
         return self._evaluator
 
     def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
@@ -276,7 +277,7 @@ class Worker:
                 self._config, self._module, self._identity[0], self._patience
             )
         outputs = []
-        with closing(self._pulled(pipeline.PREDICTION, task)) as batches:
+        with closing(self._pulled(feed.PREDICTION, task)) as batches:
             for batch, inputs in batches:
                 doing = self._progress.watch.doing("the prediction", batch.records)
                 with doing, blaming(batch.records):

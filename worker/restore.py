@@ -6,8 +6,8 @@ What `--restore-from` names, and reading it, is shoal.checkpoints.saved's.
 from __future__ import annotations
 
 from shoal.checkpoints.saved import Export, SavedCheckpoint
-from shoal.worker.model import ServedModel
-from shoal.worker.servers import ServerGroup
+from shoal.worker.model.model import ServedModel
+from shoal.worker.servers.group import ServerGroup
 
 
 def load_tables(saved: Export | SavedCheckpoint, model: ServedModel, servers: ServerGroup) -> None:

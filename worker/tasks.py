@@ -1,7 +1,7 @@
 """The training tasks of a worker: their batches, the one leased ahead, their reports.
 
 Owns what the worker and the master say of them while training goes on. What is done with
-the batches is stages.py's and synchronous.py's.
+the batches is training/pipeline.py's and training/synchronous.py's.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.rpc import Connection
-from shoal.worker import pipeline
-from shoal.worker.data import JobData
 from shoal.worker.heartbeat import Heartbeat, Progress
-from shoal.worker.model import ServedModel
-from shoal.worker.pipeline import Batch
+from shoal.worker.input import feed
+from shoal.worker.input.data import JobData
+from shoal.worker.input.feed import Batch
+from shoal.worker.model.model import ServedModel
 
 
 class TrainingTasks:
@@ -41,7 +41,7 @@ class TrainingTasks:
 
     def batches(self, task: pb.Task) -> Iterator[Batch]:
         """The batches of a task."""
-        return self._data.pipeline(pipeline.TRAINING).batches(task.range)
+        return self._data.pipeline(feed.TRAINING).batches(task.range)
 
     def begin(self, task: pb.Task) -> None:
         """The first step of a task is about to be computed."""

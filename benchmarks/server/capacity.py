@@ -37,8 +37,8 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
-from shoal.worker.pushing import Push
-from shoal.worker.servers import ServerGroup
+from shoal.worker.servers.group import ServerGroup
+from shoal.worker.servers.pushing import Push
 
 BATCH = 4096
 BATCHES = 32

@@ -28,9 +28,9 @@ from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
-from shoal.worker.ids import TableIds
-from shoal.worker.pushing import Push
-from shoal.worker.servers import ServerGroup
+from shoal.worker.servers.group import ServerGroup
+from shoal.worker.servers.ids import TableIds
+from shoal.worker.servers.pushing import Push
 
 ROWS = 1_000_000
 IDS = 65_536

@@ -1,7 +1,7 @@
 """Where a job puts its result: a folder of this machine, or behind a URL.
 
 Owns what may be replaced, and that the new result is whole before the old one goes. What
-is in a result is written by worker/export.py and worker/prediction_output.py.
+is in a result is written by worker/outputs/export.py and worker/outputs/prediction_output.py.
 
 Beside a local folder NAME stands `.NAME.shoal-partial` while the result is written; it is
 renamed when it is whole. Behind a URL, where nothing can be renamed, the files wait in

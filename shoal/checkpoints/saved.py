@@ -1,7 +1,7 @@
 """What `--restore-from` names, opened for reading: an export, or a checkpoint.
 
 Owns finding out which it is, and the form of both as plain arrays. Values only: optimizer
-slots begin anew. An export is written by worker/export.py; what is in a checkpoint is
+slots begin anew. An export is written by worker/outputs/export.py; what is in a checkpoint is
 ps/checkpoint.py's.
 """
 

@@ -141,7 +141,7 @@ PROOFS = {
         "test_storage_that_fails_before_the_data_is_known_ends_the_job_and_later_costs_a_start",
     ],
     "a gradient is NaN or infinite": [
-        "worker/test_finite.py::test_a_minibatch_is_left_out_on_all_servers",
+        "worker/model/test_finite.py::test_a_minibatch_is_left_out_on_all_servers",
         "ps/test_service.py::test_a_push_that_is_not_finite_changes_nothing_and_is_named",
     ],
     "everything dies at once, as when the machine does": [

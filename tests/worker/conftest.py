@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.worker.heartbeat import Progress
-from shoal.worker.model import ServedModel
+from shoal.worker.model.model import ServedModel
 from shoal.worker.module import load_module
 from tests.worker.exported import Exports
 from tests.worker.networks import CONFIG, LABELS_SPEC, SPEC, network, served_embedding

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from shoal.worker.export import check, export
+from shoal.worker.outputs.export import check, export
 from tests.worker.networks import CONFIG
 
 

@@ -1,7 +1,7 @@
 """Training tasks whose batches a test gives, in place of the master and the data."""
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.stages import TrainingPipeline
+from shoal.worker.training.pipeline import TrainingPipeline
 
 
 def task_of(number):

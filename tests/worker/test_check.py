@@ -12,7 +12,8 @@ from shoal.config import JobConfig
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker import check, local_servers
+from shoal.worker import check
+from shoal.worker.servers import local
 
 GOOD = """
 import keras
@@ -226,7 +227,7 @@ def test_what_a_row_takes_is_that_of_a_large_table(kind, dim):
         optimizer=OptimizerSpec.from_keras(kind, {}).to_json(),
         initializer=InitializerSpec("zeros").to_json(),
     )
-    store = local_servers.store_of(table)
+    store = local.store_of(table)
     rows = 3_000_000
     store.insert(np.arange(rows))
     assert check.row_bytes(table) == pytest.approx(store.memory_bytes() / rows, rel=0.15)

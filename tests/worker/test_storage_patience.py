@@ -14,9 +14,9 @@ from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker import storage_patience
 from shoal.worker.heartbeat import Progress
+from shoal.worker.input.feed import TRAINING, Pipeline
 from shoal.worker.loop import failure_of
 from shoal.worker.module import user_code
-from shoal.worker.pipeline import TRAINING, Pipeline
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from tests.worker.conftest import MODULE
 

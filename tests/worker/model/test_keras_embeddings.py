@@ -1,0 +1,275 @@
+"""A plain keras.layers.Embedding that the servers hold, against the same model in Keras."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import shoal.layers
+from shoal.errors import UserError
+from shoal.native.initializers import variance_scaling
+from shoal.preprocessing import SparseEmbedding
+from shoal.worker.input.feed import Batch
+from shoal.worker.model.initial_rows import initializer_spec
+from tests.worker.exported import export_to, tried
+from tests.worker.networks import CONFIG
+
+SPEC = {"ids": tf.TensorSpec([None, 3], tf.int64)}
+COUNT, DIM = 10, 4
+SERVED = dataclasses.replace(CONFIG, embedding_threshold=COUNT * DIM * 4 - 1)
+FEATURES = [
+    {"ids": tf.constant([[0, 1, 1], [2, 9, 4], [5, 2, 0]], tf.int64)},
+    {"ids": tf.constant([[4, 4, 4], [1, 2, 3], [3, 5, 0]], tf.int64)},
+]
+LABELS = tf.constant([[1.0], [0.0], [1.0]])
+
+
+def functional(**arguments):
+    ids = keras.Input([3], dtype="int64", name="ids")
+    rows = keras.layers.Embedding(COUNT, DIM, name="items", **arguments)(ids)
+    hidden = keras.layers.GlobalAveragePooling1D(name="pool")(rows)
+    return keras.Model({"ids": ids}, keras.layers.Dense(1, name="out")(hidden))
+
+
+class Subclassed(keras.Model):
+    def __init__(self, **arguments):
+        super().__init__()
+        self.items = keras.layers.Embedding(COUNT, DIM, name="items", **arguments)
+        self.out = keras.layers.Dense(1, name="out")
+
+    def call(self, features):
+        return self.out(tf.reduce_sum(self.items(features["ids"]), axis=1))
+
+
+def combined(**arguments):
+    ids = keras.Input([3], dtype="int64", name="ids")
+    rows = SparseEmbedding(COUNT, DIM, "sqrtn", name="items", **arguments)(ids)
+    return keras.Model({"ids": ids}, keras.layers.Dense(1, name="out")(rows))
+
+
+def matrix_of(model):
+    everything = np.arange(COUNT)
+    pulled = model.group.pull([[everything]], training=False)
+    return pulled.rows[0][pulled.ids[0].inverses[0]]
+
+
+def embedding_of(model):
+    return next(e for e in model._flatten_layers() if isinstance(e, keras.layers.Embedding))
+
+
+@pytest.mark.parametrize(
+    ("build", "arguments"),
+    [
+        (functional, {"mask_zero": True}),
+        (functional, {"trainable": False}),
+        (combined, {"mask_zero": True}),
+        (Subclassed, {}),
+    ],
+)
+def test_it_trains_and_exports_as_in_keras(served, tmp_path, build, arguments):
+    model = served(build=lambda: build(**arguments), spec=SPEC, config=SERVED)
+    assert list(model.tables) == ["items"]
+    assert [v.path.split("/")[-2] for v in model.trainable.variables] == ["out", "out"]
+    initial = matrix_of(model)
+    assert (np.abs(initial) <= 0.05).all()
+    assert initial.std() > 0.01  # evaluation reads it as Keras would: not the default row
+    twin = build(**arguments)
+    twin(FEATURES[0])
+    embedding_of(twin).embeddings.assign(initial)
+    for ours, theirs in zip(
+        model.trainable.variables, twin.get_layer("out").trainable_variables, strict=True
+    ):
+        theirs.assign(ours)
+    rule = keras.optimizers.SGD(0.5)
+    for features in FEATURES:
+        loss = model.train_batch(Batch(features, LABELS, 3, 0, 0), 1)
+        with tf.GradientTape() as tape:
+            outputs = twin(features, training=True)
+            expected = tf.reduce_mean(keras.losses.binary_crossentropy(LABELS, outputs))
+        variables = twin.trainable_variables
+        rule.apply(tape.gradient(expected, [v.value for v in variables]), variables)
+        assert loss == pytest.approx(float(expected), rel=1e-5)
+    trained = matrix_of(model)
+    np.testing.assert_allclose(trained, embedding_of(twin).embeddings, rtol=1e-5, atol=1e-7)
+    tried(model)
+    folder = tmp_path / "export"
+    export_to(folder, model)
+    loaded = tf.saved_model.load(str(folder / "saved_model"))
+    wanted = twin(FEATURES[0])
+    np.testing.assert_allclose(loaded.serve(FEATURES[0]), wanted, rtol=1e-5, atol=1e-6)
+    if build is not Subclassed:
+        plain = keras.models.load_model(folder / "model.keras")
+        assert type(plain.get_layer("items")) is type(twin.get_layer("items"))
+        np.testing.assert_array_equal(plain.get_layer("items").embeddings, trained)
+        np.testing.assert_allclose(plain(FEATURES[0]), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_one_below_the_threshold_stays_a_dense_variable(served):
+    config = dataclasses.replace(SERVED, embedding_threshold=COUNT * DIM * 4)
+    model = served(build=functional, spec=SPEC, config=config)
+    assert not model.tables
+    assert any(v.path == "items/embeddings" for v in model.trainable.variables)
+
+
+def counted(shape, dtype):
+    return keras.ops.reshape(keras.ops.arange(shape[0] * shape[1], dtype=dtype), shape)
+
+
+class Doubled(keras.initializers.RandomUniform):
+    """One of the user's own, which must not be taken for the one that it derives from."""
+
+    def __call__(self, shape, dtype=None):
+        return 2 + super().__call__(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.initializers.Orthogonal(seed=3),
+        lambda: keras.initializers.Identity(),
+        lambda: counted,
+        lambda: Doubled(seed=4),
+    ],
+)
+def test_an_initializer_of_the_whole_matrix_gives_the_rows_that_keras_has(served, make):
+    build = lambda: functional(embeddings_initializer=make())  # noqa: E731
+    expected = embedding_of(build()).embeddings
+    model = served(build=build, spec=SPEC, config=SERVED)
+    assert model.assign_given_rows()
+    np.testing.assert_array_equal(matrix_of(model), expected)
+
+
+def test_a_seed_of_the_initializer_gives_the_same_rows_in_every_layer_and_job(served):
+    def rows_of(name, seed, job_seed=5):
+        def build():
+            ids = keras.Input([3], dtype="int64", name="ids")
+            initializer = keras.initializers.RandomNormal(seed=seed)
+            layer = keras.layers.Embedding(COUNT, DIM, initializer, name=name)
+            return keras.Model({"ids": ids}, keras.layers.Flatten()(layer(ids)))
+
+        config = dataclasses.replace(SERVED, seed=job_seed)
+        model = served(build=build, spec=SPEC, config=config)
+        assert not model.assign_given_rows()
+        return matrix_of(model)
+
+    np.testing.assert_array_equal(rows_of("a", 7), rows_of("b", 7, job_seed=6))
+    assert (rows_of("a", 7) != rows_of("a", 8)).all()
+    assert (rows_of("a", None) != rows_of("b", None)).all()
+
+
+@pytest.mark.parametrize("given", ["weights", "constant"])
+def test_rows_that_the_module_gives_are_the_initial_ones(served, given):
+    matrix = np.random.default_rng(1).normal(size=(COUNT, DIM)).astype(np.float32)
+    arguments = (
+        {"weights": [matrix]}
+        if given == "weights"
+        else {"embeddings_initializer": keras.initializers.Constant(matrix)}
+    )
+    model = served(build=lambda: functional(**arguments), spec=SPEC, config=SERVED)
+    model.assign_given_rows()
+    np.testing.assert_array_equal(matrix_of(model), matrix)
+
+
+def test_variance_scaling_takes_the_fans_that_keras_takes(served):
+    build = lambda: functional(embeddings_initializer="glorot_uniform")  # noqa: E731
+    model = served(build=build, spec=SPEC, config=SERVED)
+    spec = initializer_spec(model.tables["items"])
+    assert spec == variance_scaling(COUNT, DIM, mode="fan_avg", distribution="uniform")
+
+
+@pytest.mark.parametrize("wrong", [-1, COUNT])
+def test_an_id_out_of_range_is_named(served, wrong):
+    model = served(build=functional, spec=SPEC, config=SERVED)
+    features = {"ids": tf.constant([[1, 2, wrong]], tf.int64)}
+    with pytest.raises(UserError, match=rf"'items' was given the id {wrong}: .*from 0 to 9"):
+        model.train_batch(Batch(features, LABELS[:1], 1, 0, 0), 1)
+
+
+def tied():
+    ids = keras.Input([3], dtype="int64", name="ids")
+    layer = keras.layers.Embedding(COUNT, DIM, name="items")
+    rows = keras.ops.mean(layer(ids), axis=1)
+    return keras.Model({"ids": ids}, keras.ops.matmul(rows, keras.ops.transpose(layer.embeddings)))
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (
+            lambda: functional(embeddings_regularizer="l2"),
+            r"'items'.*embeddings_regularizer \(L2\)",
+        ),
+        (
+            lambda: functional(embeddings_constraint="non_neg"),
+            r"'items'.*embeddings_constraint \(NonNeg\)",
+        ),
+        (
+            lambda: functional(embeddings_initializer=lambda shape, dtype: np.zeros(3)),
+            r"'items': initializer <lambda> gave shape \(3,\), not \(10, 4\)",
+        ),
+        (tied, r"'items' .*uses its weight itself"),
+    ],
+)
+def test_what_needs_the_whole_matrix_is_refused_by_name(served, build, words):
+    with pytest.raises(UserError, match=words):
+        served(build=build, spec=SPEC, config=SERVED).assign_given_rows()
+
+
+class Computed(keras.Model):
+    """Ids of the table `second` that do not follow from the features alone."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.first = shoal.layers.Embedding(DIM, "normal", name="first")
+        self.second = shoal.layers.Embedding(DIM, "normal", name="second")
+        self.out = keras.layers.Dense(1, name="out")
+        self.how = how
+
+    def call(self, features, training=False):
+        ids = features["ids"]
+        rows = self.first(ids)
+        hidden = tf.reduce_sum(rows, axis=1)
+        out = self.out(hidden)
+        if self.how == "rows":
+            more = tf.argmax(hidden, axis=1)
+        elif self.how == "random":
+            more = ids[:, 0] + tf.random.uniform([], 0, 5, tf.int64)
+        elif self.how == "random in training":
+            more = tf.where(tf.random.uniform([]) < 0.5, ids[:, 0], ids[:, 1])
+            more = more if training else ids[:, 0]
+        elif self.how == "random in a condition":
+            more = tf.cond(
+                tf.shape(ids)[0] > 2,
+                lambda: ids[:, 0] + tf.random.uniform([], 0, 5, tf.int64),
+                lambda: ids[:, 0],
+            )
+        elif self.how == "weight":
+            more = tf.cast(tf.reduce_sum(self.out.kernel) * 0 + 1, tf.int64) + ids[:, 0]
+        else:
+            # Of the rows only their shape: known beforehand.
+            more = ids[:, 0] + tf.shape(rows, tf.int64)[2]
+        return out + tf.reduce_sum(self.second(more), axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("rows", "'second' are computed from the rows of table 'first'"),
+        ("random", "'second' are computed from random numbers"),
+        ("random in training", "'second' are computed from random numbers"),
+        ("random in a condition", "'second' are computed from random numbers"),
+        ("weight", r"'second' are computed from the variable .*out/kernel"),
+    ],
+)
+def test_ids_that_cannot_be_known_before_the_step_are_refused(served, how, words):
+    with pytest.raises(UserError, match=words):
+        served(build=lambda: Computed(how), spec=SPEC).train_batch(
+            Batch(FEATURES[0], LABELS, 3, 0, 0), 1
+        )
+
+
+def test_ids_may_be_computed_from_the_shape_of_rows(served):
+    model = served(build=lambda: Computed("shape"), spec=SPEC)
+    assert model.train_batch(Batch(FEATURES[0], LABELS, 3, 0, 0), 1) > 0

@@ -1,0 +1,301 @@
+"""A model on servers trains as the same model in plain Keras does."""
+
+import random
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import shoal.layers
+from shoal.errors import UserError
+from shoal.worker.input.feed import Batch
+from tests.worker.networks import (
+    CONFIG,
+    IDS,
+    SPEC,
+    as_batch,
+    batches,
+    network,
+    plain_embedding,
+    served_embedding,
+)
+
+
+def rows_of(model, name):
+    """Every row of a table, in the order of IDS."""
+    position = list(model.tables).index(name)
+    found = {}
+    for ids, rows in model.group.read_table(position):
+        found |= dict(zip(ids.tolist(), rows, strict=True))
+    return np.stack([found[int(i)] for i in IDS])
+
+
+def initial_rows(model, name):
+    position = list(model.tables).index(name)
+    calls = [[np.zeros(0, np.int64)] for _ in model.tables]
+    calls[position] = [IDS]
+    pulled = model.group.pull(calls, training=True)
+    return pulled.rows[position][pulled.ids[position].inverses[0]]
+
+
+def constant_rate():
+    return 0.3
+
+
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.5),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.5),
+    "adam": lambda: keras.optimizers.Adam(0.05),
+    "clipped": lambda: keras.optimizers.SGD(0.5, clipnorm=0.05),
+    "clipped over all": lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.1),
+    "schedule": lambda: keras.optimizers.SGD(
+        keras.optimizers.schedules.InverseTimeDecay(0.5, 1, 1.0)
+    ),
+    "rate of a function": lambda: keras.optimizers.SGD(constant_rate),
+}
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_training_equals_plain_keras(served, servers, optimizer):
+    model = served(optimizer=optimizer, servers=servers)
+    twin = network(plain_embedding)
+    for name in ("wide", "deep"):
+        twin.get_layer(name).embeddings.assign(initial_rows(model, name))
+    dense = [v for v in twin.trainable_variables if "embeddings" not in v.path]
+    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
+        theirs.assign(ours)
+    rule = optimizer()
+    for positions, x, labels in batches():
+        loss = model.train_batch(as_batch(positions, x, labels), task=1)
+        with tf.GradientTape() as tape:
+            outputs = twin({"ids": positions, "x": x}, training=True)
+            expected = tf.reduce_mean(keras.losses.binary_crossentropy(labels, outputs))
+        gradients = tape.gradient(expected, [v.value for v in twin.trainable_variables])
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        rule.apply(gradients, twin.trainable_variables)
+        assert loss == pytest.approx(float(expected), rel=1e-5)
+    model.pull_dense()
+    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    for name in ("wide", "deep"):
+        np.testing.assert_allclose(
+            rows_of(model, name), twin.get_layer(name).embeddings, rtol=1e-4, atol=1e-6
+        )
+
+
+def test_labels_may_differ_in_shape_from_those_of_the_first_batch(served):
+    """As the dataset's spec allows it, batches may be padded to lengths of their own."""
+    model = served(labels_spec=tf.TensorSpec([None, None]))
+    for width, (positions, x, labels) in zip((1, 3, 2), batches(3), strict=True):
+        padded = np.repeat(labels, width, axis=1)
+        assert np.isfinite(model.train_batch(as_batch(positions, x, padded), 1))
+
+
+def losses(model):
+    return [model.train_batch(as_batch(*batch), task=1) for batch in batches()]
+
+
+def test_the_loss_curve_does_not_depend_on_the_number_of_servers(served):
+    curves = [losses(served(servers=servers)) for servers in (1, 2, 3)]
+    assert curves[0] == curves[1] == curves[2]
+
+
+def test_batch_statistics_follow_every_batch_of_one_worker(served):
+    model = served(build=lambda: network(served_embedding, statistics=True))
+    twin = network(plain_embedding, statistics=True)
+    for name in ("wide", "deep"):
+        twin.get_layer(name).embeddings.assign(initial_rows(model, name))
+    for ours, theirs in zip(
+        model.trainable.variables,
+        [v for v in twin.trainable_variables if "embeddings" not in v.path],
+        strict=True,
+    ):
+        theirs.assign(ours)
+    rule = keras.optimizers.SGD(0.5)
+    for positions, x, labels in batches():
+        model.train_batch(as_batch(positions, x, labels), task=1)
+        with tf.GradientTape() as tape:
+            outputs = twin({"ids": positions, "x": x}, training=True)
+            loss = tf.reduce_mean(keras.losses.binary_crossentropy(labels, outputs))
+        gradients = tape.gradient(loss, [v.value for v in twin.trainable_variables])
+        rule.apply([tf.convert_to_tensor(each) for each in gradients], twin.trainable_variables)
+    model.pull_dense()
+    assert len(model.state.variables) == 2
+    for ours, theirs in zip(model.state.variables, twin.non_trainable_variables, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_subclassed_model_is_served(served):
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = shoal.layers.Embedding(4, name="items")
+            self.dropout = keras.layers.Dropout(0.1)
+            self.out = keras.layers.Dense(1, activation="sigmoid")
+
+        def call(self, features, training=None):
+            rows = keras.ops.sum(self.embedding(features["ids"]), axis=1)
+            return self.out(self.dropout(rows, training=training))
+
+    model = served(build=Net)
+    assert list(model.tables) == ["items"]
+    assert model.trainable.size == 5
+    assert all(np.isfinite(losses(model)))
+
+
+def test_a_sequential_model_is_served(served):
+    spec = tf.TensorSpec([None, 3], tf.int64)
+
+    def build():
+        return keras.Sequential(
+            [
+                keras.Input((3,), dtype="int64"),
+                shoal.layers.Embedding(4, name="items"),
+                keras.layers.Flatten(),
+                keras.layers.Dense(1, activation="sigmoid"),
+            ]
+        )
+
+    model = served(build=build, spec=spec)
+    positions, _, labels = next(iter(batches()))
+    batch = Batch(tf.constant(IDS[positions]), tf.constant(labels), 4, 0, 0)
+    first = model.train_batch(batch, 1)
+    for _ in range(20):
+        last = model.train_batch(batch, 1)
+    assert last < first
+
+
+def test_two_workers_train_one_model(served, cluster, server_group):
+    made = cluster(2)
+    first = served(group=server_group(made, worker=0))
+    second = served(group=server_group(made, worker=1), worker=1)
+    for batch in batches():
+        first.train_batch(as_batch(*batch), 1)
+        second.train_batch(as_batch(*batch), 2)
+    for model in (first, second):
+        model.pull_dense()
+    for ours, theirs in zip(first.trainable.variables, second.trainable.variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert [server.model.version for server in made.servers] == [12, 12]
+
+
+@pytest.mark.parametrize(
+    ("modulated", "others", "divisor"), [(False, True, 1), (True, True, 2), (True, False, 1)]
+)
+def test_the_flag_divides_the_rate_of_a_stale_push(
+    served, cluster, server_group, modulated, others, divisor
+):
+    """Two pushes of another worker come in between, or of its own: only the former count."""
+    made = cluster(2)
+    config = replace(CONFIG, lr_staleness_modulation=modulated)
+    other = served(group=server_group(made, worker=1), worker=1)
+    model = served(group=server_group(made), config=config)
+    first, *_ = (as_batch(*batch) for batch in batches())
+    prepared = model.prepare(first)
+    _, stale = model.compute(prepared, task=1)
+    for _ in range(2):
+        (other if others else model).train_batch(first, task=1)
+    before = model.prepare(first).pulled.trainable
+    model.push(stale)
+    moved = model.prepare(first).pulled.trainable - before
+    expected = -0.5 * stale.dense[0] / divisor
+    np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_two_layers_of_one_name_are_refused(served):
+    def build():
+        ids = keras.Input((3,), dtype="int64", name="ids")
+        inner = keras.Sequential(
+            [keras.Input((3,), dtype="int64"), shoal.layers.Embedding(2, name="same")]
+        )
+        both = inner(ids) + shoal.layers.Embedding(2, name="same")(ids)
+        return keras.Model({"ids": ids}, keras.layers.Flatten()(both))
+
+    with pytest.raises(UserError, match="two embedding layers are named 'same'"):
+        served(build=build, spec={"ids": SPEC["ids"]})
+
+
+def test_ids_that_are_no_integers_are_refused(served):
+    def build():
+        x = keras.Input((2,), name="x")
+        return keras.Model({"x": x}, shoal.layers.Embedding(2, name="items")(x))
+
+    with pytest.raises(UserError, match="'items' was called with float32 ids"):
+        served(build=build, spec={"x": SPEC["x"]})
+
+
+def test_a_loss_that_is_not_finite_is_told_and_not_pushed(served):
+    model = served()
+    positions, x, labels = next(iter(batches()))
+    with pytest.raises(UserError, match="the loss is nan"):
+        model.train_batch(as_batch(positions, x * np.nan, labels), 1)
+    assert model.group.pull([[IDS], [IDS]], training=True).versions == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        (lambda: keras.optimizers.Lion(), "Lion"),
+        (lambda: keras.optimizers.Adam(use_ema=True), "use_ema"),
+        (lambda: "adam", "returned str"),
+    ],
+)
+def test_an_optimizer_that_servers_do_not_have_is_refused_by_name(served, optimizer, words):
+    with pytest.raises(UserError, match=words):
+        served(optimizer=optimizer)
+
+
+def test_an_initializer_that_servers_do_not_have_is_refused_by_name(served):
+    def build():
+        return network(lambda dim, name: shoal.layers.Embedding(dim, "orthogonal", name=name))
+
+    with pytest.raises(UserError, match="initializer Orthogonal is not supported"):
+        served(build=build)
+
+
+def test_the_layer_says_where_it_can_be_called():
+    layer = shoal.layers.Embedding(3, name="items")
+    with pytest.raises(RuntimeError, match="run the model with shoal train"):
+        layer(tf.constant([1, 2]))
+
+
+def test_the_layer_is_rebuilt_from_its_configuration():
+    layer = shoal.layers.Embedding(3, keras.initializers.Constant(2.0), name="items")
+    again = shoal.layers.Embedding.from_config(layer.get_config())
+    assert again.output_dim == 3
+    assert again.embeddings_initializer.value == 2.0
+    with pytest.raises(ValueError, match="output_dim must be a positive integer"):
+        shoal.layers.Embedding(0)
+
+
+def test_text_for_an_input_of_numbers_is_refused_by_name(served):
+    spec = {"ids": tf.TensorSpec([None, 3], tf.string), "x": SPEC["x"]}
+    with pytest.raises(UserError, match=r"gives text as feature 'ids', but .* takes int64"):
+        served(spec=spec)
+
+
+def test_each_start_of_each_worker_draws_random_numbers_of_its_own(served):
+    """In dropout masks and in the user's code; the same start draws the same ones."""
+
+    def build():
+        ids = keras.Input((3,), dtype="int64", name="ids")
+        rows = keras.layers.Dropout(0.5)(shoal.layers.Embedding(2, name="items")(ids))
+        return keras.Model({"ids": ids}, keras.ops.sum(rows, axis=1))
+
+    def draws(worker, incarnation):
+        spec = {"ids": SPEC["ids"]}
+        model = served(build=build, spec=spec, worker=worker, incarnation=incarnation)
+        (dropout,) = [each for each in model.model.layers if hasattr(each, "seed_generator")]
+        state = tuple(dropout.seed_generator.state.numpy().tolist())
+        return state, random.random(), np.random.random(), float(tf.random.uniform([]))
+
+    starts = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    drawn = [draws(*start) for start in starts]
+    for kind in zip(*drawn, strict=True):
+        assert len(set(kind)) == len(starts)
+    assert draws(0, 0) == drawn[0]
+    assert draws(1, 1) == drawn[-1]

@@ -1,0 +1,371 @@
+"""Pull and push over several servers, and following a routing table that changes."""
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import UserError
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import frames, parts
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from shoal.ps.comeback import Meetings
+from shoal.ps.service import ParameterServer
+from shoal.worker.servers import calls
+from shoal.worker.servers.ids import group_ids, group_tables
+from shoal.worker.servers.pushing import Push
+from shoal.worker.servers.requests import PullPlan
+
+SGD = OptimizerSpec("sgd").to_json()
+IDS = np.arange(-50, 50)
+
+
+def spec(dim=2):
+    table = pb.TableSpec(
+        name="items",
+        dim=dim,
+        initializer=InitializerSpec("zeros").to_json(),
+        optimizer=SGD,
+    )
+    return pb.ModelSpec(
+        tables=[table],
+        trainable=[pb.VariableSpec(name="w", shape=[7])],
+        dense_optimizer=SGD,
+    )
+
+
+@pytest.fixture
+def registered(cluster, server_group):
+    """A cluster of three servers and a worker that has registered `spec`."""
+    made = cluster(3)
+    group = server_group(made)
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    return made, group
+
+
+def push_of(pulled, value, dense=0.0):
+    ids = pulled.ids[0].unique
+    gradients = np.full((ids.size, 2), value, np.float32)
+    return Push(
+        tables={0: (ids, gradients)},
+        dense=(np.full(7, dense, np.float32), np.zeros(0, np.float32)),
+        learning_rate=1.0,
+        versions=pulled.versions,
+        times=pulled.times,
+        applied=pulled.applied,
+        task=1,
+        records_done=0,
+    )
+
+
+@given(
+    st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), min_size=1, max_size=4),
+    st.integers(1, 5),
+)
+def test_grouped_ids_are_unique_and_every_call_finds_its_own(calls, servers):
+    arrays = [np.array(call, np.int64) for call in calls]
+    routing = Routing.even(servers)
+    grouped = group_ids(arrays, routing)
+    assert np.unique(grouped.unique).size == grouped.unique.size
+    assert grouped.offsets[-1] == grouped.unique.size
+    for call, inverse in zip(arrays, grouped.inverses, strict=True):
+        np.testing.assert_array_equal(grouped.unique[inverse], call)
+
+
+def test_every_id_gets_its_own_gradient(registered):
+    _, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    ids = pulled.ids[0].unique
+    gradients = np.stack([ids, 2 * ids], axis=1).astype(np.float32)
+    push = push_of(pulled, 0.0)
+    group.push(replace(push, tables={0: (ids, gradients)}))
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(
+        pulled.rows[0][pulled.ids[0].inverses[0]], np.stack([-IDS, -2 * IDS], axis=1)
+    )
+
+
+def test_a_worker_follows_a_new_routing_table_when_it_pulls(registered):
+    made, group = registered
+    group.pull([[IDS]], training=True)
+    made.reroute(Routing(2, 3, Routing.even(3).owners[::-1].copy()))
+    pulled = group.pull([[IDS]], training=True)
+    assert group.routing.epoch == 2
+    assert pulled.rows[0].shape == (100, 2)
+
+
+def test_a_push_routed_by_an_old_table_arrives_once_by_the_new_one(registered):
+    """1. pull by epoch 1; 2. slots move; 3. the push is refused everywhere and goes out
+    again by epoch 2: each row gets its gradient from one server only, once."""
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    made.reroute(Routing(2, 3, Routing.even(3).owners[::-1].copy()))
+    group.push(push_of(pulled, 1.0, dense=1.0))
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
+    np.testing.assert_array_equal(pulled.trainable, -np.ones(7))
+
+
+def test_only_what_was_refused_goes_out_again(registered):
+    """1. only server 2 has the new table; 2. it alone refuses the push; 3. the worker
+    fetches the table, and 0 and 1 get it later than the worker; 4. what server 2 refused
+    is applied there, and no other server applies anything twice."""
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    made.routing = Routing.even(3, epoch=2)
+    made.servers[2].ownership.set_routing(made.routing.to_message())
+    group.push(push_of(pulled, 1.0, dense=1.0))
+    assert [server.model.version for server in made.servers] == [1, 1, 1]
+    late = threading.Thread(target=made.reroute, args=(made.routing,))
+    late.start()
+    pulled = group.pull([[IDS]], training=True)  # waits for the servers that lag
+    late.join(30)
+    np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
+    np.testing.assert_array_equal(pulled.trainable, -np.ones(7))
+
+
+def test_assigned_rows_are_read_back(registered):
+    _, group = registered
+    rows = np.stack([IDS, IDS + 1000], axis=1).astype(np.float32)
+    group.assign_rows(0, IDS, rows)
+    found = {}
+    for ids, values in group.read_table(0):
+        found |= dict(zip(ids.tolist(), values.tolist(), strict=True))
+    assert found == dict(zip(IDS.tolist(), rows.tolist(), strict=True))
+
+
+def test_a_refusal_that_is_not_about_routing_is_raised(registered):
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    for server in made.servers:
+        server.fence(pb.FenceRequest(worker=0, incarnation=0))
+    with pytest.raises(WireError, match="FENCED"):
+        group.push(push_of(pulled, 1.0))
+
+
+def test_a_push_waits_for_a_server_that_comes_back_at_another_address(registered):
+    """1. pull; 2. server 1 goes away; 3. the push has reached the others and waits;
+    4. it comes back at another port; 5. each server has applied the push once."""
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    made.stop(1)
+    pusher = threading.Thread(target=lambda: group.push(push_of(pulled, 1.0, dense=1.0)))
+    pusher.start()
+    made.start(1)
+    pusher.join(60)
+    assert [server.model.version for server in made.servers] == [1, 1, 1]
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 200),
+    st.sampled_from([pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16]),
+)
+def test_a_split_pull_gives_every_row_once_and_no_answer_beyond_the_limit(
+    tables, servers, limit, value_type
+):
+    """Rows that tell their table and id; answers made as a server would."""
+    dims = [1 + i % 3 for i in range(len(tables))]
+    calls = [[np.array(ids, np.int64)] for ids in tables]
+    ids = group_tables(calls, Routing.even(servers))
+    plan = PullPlan(ids, dims, servers, value_type, limit)
+    assert sum(part.first for part in plan.parts) == servers
+    widest = 0
+    for part in plan.parts:
+        request, arrays = frames.decode(plan.request(part, 1, 7, True), pb.PullRequest)
+        assert request.dense_version == (7 if part.first else -2)
+        rows = [
+            np.repeat(arrays[place][:, None] + 100 * table, dims[table], axis=1)
+            for table, place in zip(request.tables, request.ids_of, strict=True)
+        ]
+        answer = [each.astype(np.float32) for each in rows]
+        for each in answer:
+            each.setflags(write=False)  # as views of a frame are
+        plan.take(part, answer)
+        width = frames.DTYPES[value_type].itemsize
+        row = sum(dims[table] for table in request.tables) * width
+        widest = max(widest, sum(each.size for each in rows) * width)
+        assert sum(each.size for each in rows) * width <= max(limit, row)
+    for table, (grouped, rows) in enumerate(zip(ids, plan.rows(), strict=True)):
+        np.testing.assert_array_equal(rows[:, 0], grouped.unique + 100 * table)
+        assert rows.shape == (grouped.unique.size, dims[table])
+
+
+def test_tables_with_the_same_ids_share_them():
+    routing = Routing.even(2)
+    ids, others = np.arange(100), np.arange(100)
+    other = np.arange(100)
+    other[99] = 5
+    grouped = group_tables([[ids], [others], [other], [ids[:50], ids[50:]]], routing)
+    assert grouped[0] is grouped[1]
+    assert len({id(each) for each in grouped}) == 3
+
+
+@pytest.mark.parametrize("value_type", [pb.BFLOAT16, pb.FLOAT16])
+def test_16_bit_rows_are_the_nearest_and_gradients_are_rounded_once(cluster, connect, value_type):
+    """1. rows are assigned as float32; 2. pulled, they are the nearest 16-bit values;
+    3. a gradient arrives as its nearest 16-bit value; 4. the servers' rows stay float32."""
+    from shoal.worker.servers.group import ServerGroup
+
+    made = cluster(2)
+    group = ServerGroup(connect(made.master), 0, 0, threading.Event(), value_type=value_type)
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    rows = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    rows[0] = [1e30, -70000.0]
+
+    def nearest(values):
+        if value_type == pb.FLOAT16:
+            return np.clip(values, -65504, 65504).astype(np.float16).astype(np.float32)
+        bits = values.view(np.uint32).astype(np.uint64)
+        bits += 0x7FFF + ((bits >> 16) & 1)  # to nearest, ties to even
+        return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+    group.assign_rows(0, IDS, rows)
+    pulled = group.pull([[IDS]], training=True)
+    found = pulled.rows[0][pulled.ids[0].inverses[0]]
+    np.testing.assert_array_equal(found, nearest(rows))
+    exact = group.pull([[IDS]], training=False, exact=True)
+    np.testing.assert_array_equal(exact.rows[0][exact.ids[0].inverses[0]], rows)
+    gradients = np.random.default_rng(1).normal(size=(100, 2)).astype(np.float32)
+    group.push(replace(push_of(pulled, 0.0), tables={0: (pulled.ids[0].unique, gradients)}))
+    after = {}
+    for ids, values in group.read_table(0):
+        after |= dict(zip(ids.tolist(), values, strict=True))
+    expected = dict(zip(IDS.tolist(), rows, strict=True))
+    for i, gradient in zip(pulled.ids[0].unique.tolist(), nearest(gradients), strict=True):
+        np.testing.assert_array_equal(after[i], expected[i] - gradient)
+    group.close()
+
+
+@pytest.mark.parametrize("value_type", [pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16])
+def test_rows_converge_whatever_type_travels(cluster, connect, value_type):
+    """Rows that follow the gradient of a squared distance come to their aims, as near as
+    the type can tell."""
+    from shoal.worker.servers.group import ServerGroup
+
+    made = cluster(1)
+    group = ServerGroup(connect(made.master), 0, 0, threading.Event(), value_type=value_type)
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    aims = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    for _ in range(40):
+        pulled = group.pull([[IDS]], training=True)
+        gradients = 0.5 * (pulled.rows[0] - aims)
+        group.push(replace(push_of(pulled, 0.0), tables={0: (pulled.ids[0].unique, gradients)}))
+    unit = {pb.FLOAT32: 2**-20, pb.BFLOAT16: 2**-7, pb.FLOAT16: 2**-10}[value_type]
+    rows = group.pull([[IDS]], training=True).rows[0]
+    np.testing.assert_allclose(rows, aims, rtol=unit, atol=unit / 10)
+    group.close()
+
+
+def test_a_push_above_the_limit_travels_in_parts(registered, monkeypatch):
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    monkeypatch.setattr(parts, "WHOLE_BYTES", 300)
+    monkeypatch.setattr(parts, "PART_BYTES", 128)
+    group.push(push_of(pulled, 1.0, dense=1.0))
+    assert [server.model.version for server in made.servers] == [1, 1, 1]
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
+
+
+def test_a_large_pull_has_two_parts_at_a_server_at_a_time(cluster, server_group, monkeypatch):
+    """M3: their answers wait in the server's memory. All rows come all the same."""
+    lock, inside, most = threading.Lock(), [0, 0], [0, 0]
+    more = threading.Event()
+    pull = ParameterServer.pull
+
+    def counted(self, frame):
+        with lock:
+            inside[self.server] += 1
+            most[self.server] = max(most[self.server], inside[self.server])
+            if inside[self.server] > 2:
+                more.set()
+        more.wait(0.02)  # for a third one, which must not come
+        try:
+            return pull(self, frame)
+        finally:
+            with lock:
+                inside[self.server] -= 1
+
+    monkeypatch.setattr(ParameterServer, "pull", counted)
+    monkeypatch.setattr(PullPlan.__init__, "__defaults__", (pb.FLOAT32, 64))
+    group = server_group(cluster(2))
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    rows = np.stack([IDS, IDS + 1000], axis=1).astype(np.float32)
+    group.assign_rows(0, IDS, rows)
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(pulled.rows[0][pulled.ids[0].inverses[0]], rows)
+    assert most == [2, 2]
+
+
+def test_float16_gradients_do_not_vanish(cluster, connect):
+    """L15: of a large minibatch's mean they are below the least that float16 has, 6e-8."""
+    from shoal.worker.servers.group import ServerGroup
+
+    made = cluster(2)
+    group = ServerGroup(connect(made.master), 0, 0, threading.Event(), value_type=pb.FLOAT16)
+    group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))
+    pulled = group.pull([[IDS]], training=True)
+    ids = pulled.ids[0].unique
+    size = np.float32(10.0) ** np.linspace(-12, -4, ids.size, dtype=np.float32)
+    for factor in (1.0, 1e12, 0.0, 1e-36):  # with the second, above the largest that it has
+        gradients = np.stack([size, -size], axis=1) * np.float32(factor)
+        group.push(replace(push_of(pulled, 0.0), tables={0: (ids, gradients)}))
+        if factor == 1.0:
+            for some, rows in group.read_table(0):
+                for i, row in zip(some.tolist(), rows, strict=True):
+                    given = gradients[ids.tolist().index(i)]
+                    np.testing.assert_allclose(row, -given, rtol=2**-10)
+        assert all(np.isfinite(rows).all() for _, rows in group.read_table(0))
+    group.close()
+
+
+def test_what_a_server_answered_is_told_when_it_is_met_again_while_another_is_waited_for(
+    registered,
+):
+    """L5: or the master counts one push less as lost than was acknowledged."""
+    made, group = registered
+    pulled = group.pull([[IDS]], training=True)
+    first, second = made.servers[0].registration.meetings, Meetings()
+    go_on, told = threading.Event(), []
+    require = first.require
+
+    def slow(caller):
+        if caller.sequence:
+            assert go_on.wait(120)
+        require(caller)
+
+    first.require = slow
+    push = threading.Thread(target=group.push, args=(push_of(pulled, 1.0),))
+    push.start()
+    try:
+        while made.servers[1].model.version < 1:
+            time.sleep(0.01)
+        # As if it was another one, that was started again.
+        second.again, second.tell = True, told.append
+        made.servers[1].registration.meetings = second
+        group.pull([[IDS]], training=True)
+    finally:
+        go_on.set()
+        push.join()
+    assert [each.identity.sequence for each in told] == [1]
+    assert [each.task for each in told] == [1]
+
+
+def test_dense_variables_too_large_for_a_message_are_refused_with_what_to_do(
+    registered, monkeypatch
+):
+    _, group = registered
+    monkeypatch.setattr(calls, "LARGEST_SLICE_BYTES", 8)
+    with pytest.raises(UserError, match=r"7 elements.*--num-ps 4 or more"):
+        group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))

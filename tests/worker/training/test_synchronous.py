@@ -1,0 +1,299 @@
+"""--sync: k gradients are one serial step on their average; late ones do as they are told."""
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from shoal.master.job import Job
+from shoal.master.outcomes import DataDescribed
+from shoal.master.runner import Runner
+from shoal.master.service import MasterService
+from shoal.master.updates import Gradient
+from shoal.master.work import Source
+from shoal.proto import methods, serving
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
+from shoal.worker.heartbeat import Progress
+from shoal.worker.training.synchronous import SynchronousTraining
+from tests.jobs.running import until
+from tests.master.strategies import begun, take, w
+from tests.worker.given import GivenTasks
+from tests.worker.model.test_model import initial_rows, rows_of
+from tests.worker.networks import as_batch, batches, network, plain_embedding, served_embedding
+
+PATIENCE = 120
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.5),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.5),
+    "adam": lambda: keras.optimizers.Adam(0.05),
+}
+
+
+def apply(connect, made, number, gradients):
+    """Have the servers apply an update of these (worker, number)."""
+    named = [pb.GradientId(worker=worker, number=each) for worker, each in gradients]
+    request = pb.ApplyUpdateRequest(update=number, gradients=named)
+    for address in made.addresses:
+        connect(address).call(methods.APPLY_UPDATE, request)
+
+
+def twin_of(model, statistics=False):
+    """The same model in plain Keras, and its dense variables."""
+    twin = network(plain_embedding, statistics)
+    for name in ("wide", "deep"):
+        twin.get_layer(name).embeddings.assign(initial_rows(model, name))
+    dense = [v for v in twin.trainable_variables if "embeddings" not in v.path]
+    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
+        theirs.assign(ours)
+    return twin, dense
+
+
+def serial_step(twin, rule, parts):
+    """One step of plain Keras on the average of the gradients of several minibatches."""
+    variables = twin.trainable_variables
+    total = [np.zeros(v.shape, np.float32) for v in variables]
+    for positions, x, labels in parts:
+        with tf.GradientTape() as tape:
+            outputs = twin({"ids": positions, "x": x}, training=True)
+            loss = tf.reduce_mean(keras.losses.binary_crossentropy(labels, outputs))
+        for each, gradient in zip(
+            total, tape.gradient(loss, [v.value for v in variables]), strict=True
+        ):
+            each += tf.convert_to_tensor(gradient).numpy()
+    rule.apply([tf.constant(each / len(parts)) for each in total], variables)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_an_update_is_one_serial_step_on_the_average(
+    served, cluster, server_group, connect, servers, optimizer
+):
+    made = cluster(servers, synchronous=True)
+    workers = [
+        served(group=server_group(made, worker=i), worker=i, optimizer=optimizer) for i in range(2)
+    ]
+    twin, dense = twin_of(workers[0])
+    rule = optimizer()
+    steps = list(batches(8))
+    for number, parts in enumerate(zip(steps[::2], steps[1::2], strict=True), 1):
+        gradients = []
+        for index, (model, part) in enumerate(zip(workers, parts, strict=True)):
+            _, push = model.compute(model.prepare(as_batch(*part)), task=1)
+            gradients.append((index, model.hold(push)))
+        apply(connect, made, number, gradients)
+        serial_step(twin, rule, parts)
+    model = workers[0]
+    model.pull_dense()
+    assert [server.model.version for server in made.servers] == [4] * servers
+    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=2e-6)
+    for name in ("wide", "deep"):
+        np.testing.assert_allclose(
+            rows_of(model, name), twin.get_layer(name).embeddings, rtol=1e-6, atol=2e-6
+        )
+
+
+def test_statistics_move_by_the_average_of_the_changes(served, cluster, server_group, connect):
+    made = cluster(2, synchronous=True)
+    first, second = (
+        served(
+            build=lambda: network(served_embedding, statistics=True),
+            group=server_group(made, worker=i),
+            worker=i,
+        )
+        for i in range(2)
+    )
+    pushes = [
+        model.compute(model.prepare(as_batch(*batch)), task=1)[1]
+        for model, batch in zip((first, second), batches(2), strict=True)
+    ]
+    before = first.state.read().numpy()
+    gradients = [
+        (i, model.hold(push))
+        for i, (model, push) in enumerate(zip((first, second), pushes, strict=True))
+    ]
+    start = np.concatenate([np.zeros_like(before[: before.size // 2]), np.ones(before.size // 2)])
+    apply(connect, made, 1, gradients)
+    first.pull_dense()
+    expected = start + (pushes[0].dense[1] + pushes[1].dense[1]) / 2
+    np.testing.assert_allclose(first.state.read(), expected, rtol=1e-6)
+
+
+def test_a_pull_is_never_of_two_updates(server_group, served, cluster, connect):
+    """One server has applied an update and the other not yet: the pull waits for it."""
+    made = cluster(2, synchronous=True)
+    group = server_group(made, whole_updates=True)
+    model = served(group=group)
+    _, push = model.compute(model.prepare(as_batch(*next(iter(batches())))), task=1)
+    number = model.hold(push)
+    request = pb.ApplyUpdateRequest(update=1, gradients=[pb.GradientId(number=number)])
+    connect(made.addresses[0]).call(methods.APPLY_UPDATE, request)
+    none = [[np.zeros(0, np.int64)]] * 2
+    pulled = []
+    thread = threading.Thread(target=lambda: pulled.append(group.pull(none, training=True)))
+    asked = made.servers[1]._pulls
+    thread.start()
+    while made.servers[1]._pulls < asked + 2:
+        assert thread.is_alive()
+        thread.join(0.001)  # it asks again and again
+    assert not pulled
+    connect(made.addresses[1]).call(methods.APPLY_UPDATE, request)
+    thread.join(PATIENCE)
+    assert pulled[0].updates == [1, 1]
+
+
+# ---------------------------------------------------------------- with a master
+
+
+class Slow(SynchronousTraining):
+    """A worker that stands still between pull and push until it is let go on."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.computing, self.go_on = threading.Event(), threading.Event()
+        compute = self._model.compute
+
+        def slowly(*arguments):
+            self.computing.set()
+            assert self.go_on.wait(PATIENCE)
+            return compute(*arguments)
+
+        self._model.compute = slowly
+
+
+@pytest.fixture
+def race(connect, cluster, server_group, served):
+    """A slow worker and a fast one, a real master's service, and its decisions applied."""
+    running = []
+
+    def make(**changes):
+        made = cluster(2, synchronous=True)
+        job: Job = begun(
+            DataDescribed((Source("t", 40),)),
+            num_workers=2,
+            sync=True,
+            minibatch_size=4,
+            num_minibatches_per_task=5,
+            **changes,
+        )
+        tasks = [take(job, w(index)).to_message() for index in range(2)]
+        runner = Runner(job)
+        service = MasterService(runner, Routing.even(2))
+        server, port = serving.serve(service.handlers(), "127.0.0.1:0", 4)
+        running.append(server)
+        ending = threading.Event()
+        connections = [connect(address) for address in made.addresses]
+
+        def servers():
+            while not ending.wait(0.001):
+                for instruction in runner.apply(lambda job, _: job.take_instructions()):
+                    update = instruction.update
+                    request = pb.ApplyUpdateRequest(
+                        update=update.number,
+                        gradients=map(identity, update.gradients),
+                        dropped=map(identity, update.dropped),
+                    )
+                    for connection in connections:
+                        connection.call(methods.APPLY_UPDATE, request)
+                    runner.apply(lambda job, now, n=update.number: job.update_applied(n, n, now))
+
+        thread = threading.Thread(target=servers)
+        thread.start()
+        running.append((ending, thread))
+        master = connect(f"127.0.0.1:{port}")
+        workers = [
+            kind(
+                *(served(group=server_group(made, worker=i), worker=i), master, i, 0),
+                *(Progress(), GivenTasks()),
+            )
+            for i, kind in enumerate((Slow, SynchronousTraining))
+        ]
+        return job, made, workers, tasks
+
+    yield make
+    for each in running:
+        if isinstance(each, tuple):
+            each[0].set()
+            each[1].join()
+        else:
+            each.stop(None).wait()
+
+
+def identity(gradient: Gradient) -> pb.GradientId:
+    return pb.GradientId(
+        worker=gradient.worker.index, incarnation=gradient.incarnation, number=gradient.number
+    )
+
+
+def batched(steps):
+    return [as_batch(*each, done=4 * (i + 1)) for i, each in enumerate(steps)]
+
+
+def in_thread(worker, task, count):
+    worker._tasks = GivenTasks()
+    worker._tasks.batches = lambda _: iter(batched(batches(count)))
+    thread = threading.Thread(target=worker.run, args=(task,))
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("late", "folded", "dropped"), [("drop", 0, 1), ("fold", 1, 0)])
+def test_with_a_backup_worker_nobody_waits_for_a_slow_one(race, late, folded, dropped):
+    job, made, (slow, fast), tasks = race(grads_to_wait=1, sync_late=late)
+    slower = in_thread(slow, tasks[0], 1)
+    assert slow.computing.wait(PATIENCE)
+    in_thread(fast, tasks[1], 3).join(PATIENCE)
+    counts = job.flow.updates.counts
+    assert (counts.updates, counts.gradients) == (3, 3)
+    slow.go_on.set()
+    slower.join(PATIENCE)
+    assert (counts.updates, counts.folded, counts.dropped) == (4, folded, dropped)
+    until("the last update", lambda: job.flow.updates.idle)
+    # Every minibatch was trained, the late one too, and once.
+    assert job.flow.work.ledger.trained_once == 16
+    assert [server.model.version for server in made.servers] == [4, 4]
+    assert [
+        server.status(pb.ServerStatusRequest()).staleness.maximum for server in made.servers
+    ] == [3 * folded] * 2
+
+
+def test_without_one_an_update_waits_for_the_slow_worker(race):
+    job, made, (slow, fast), tasks = race(grads_to_wait=2)
+    slower = in_thread(slow, tasks[0], 2)
+    assert slow.computing.wait(PATIENCE)
+    faster = in_thread(fast, tasks[1], 2)
+    until("the fast one's gradient", lambda: job.flow.work.ledger.trained_once == 4)
+    until("its wait", lambda: fast._progress.take(1, 0).stage_seconds["wait for update"] > 0.02)
+    assert faster.is_alive()
+    assert [server.model.version for server in made.servers] == [0, 0]
+    slow.go_on.set()
+    for thread in (slower, faster):
+        thread.join(PATIENCE)
+    counts = job.flow.updates.counts
+    assert (counts.updates, counts.gradients, counts.dropped) == (2, 4, 0)
+
+
+def test_a_worker_that_waits_leaves_when_the_job_ends(race):
+    _, _, (slow, fast), tasks = race(grads_to_wait=2)
+    slower = in_thread(slow, tasks[0], 1)
+    assert slow.computing.wait(PATIENCE)
+    faster = in_thread(fast, tasks[1], 3)
+    fast._progress.stopped.set()
+    faster.join(PATIENCE)
+    assert not faster.is_alive()
+    slow.go_on.set()
+    slower.join(PATIENCE)
+
+
+def test_with_accumulation_a_gradient_is_of_several_minibatches(race):
+    job, made, (_, fast), tasks = race(grads_to_wait=1)
+    fast._model.accumulated = 2
+    in_thread(fast, tasks[1], 5).join(PATIENCE)
+    until("the updates", lambda: job.flow.updates.idle)
+    counts = job.flow.updates.counts
+    assert (counts.updates, counts.gradients, counts.dropped) == (3, 3, 0)  # of 2, 2 and 1
+    assert job.flow.work.ledger.trained_once == 20
+    assert [server.model.version for server in made.servers] == [3, 3]

@@ -1,0 +1,72 @@
+"""Chunks of columns as tensors, and a function of the user's applied to each.
+
+Knows neither ranges of records nor modes: those are feed.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from shoal.data.columns import ListColumn
+
+
+def tensors_of(columns: dict[str, Any]) -> dict[str, Any]:
+    """Columns as tensors; a list column becomes a ragged one."""
+    return {
+        name: (
+            tf.RaggedTensor.from_row_lengths(column.values, column.row_lengths, validate=False)
+            if isinstance(column, ListColumn)
+            else tf.constant(column)
+        )
+        for name, column in columns.items()
+    }
+
+
+def spec_of(tensors: dict[str, Any]) -> dict[str, Any]:
+    """The spec of chunks like this one, of any number of records."""
+    return {
+        name: (
+            tf.RaggedTensorSpec([None, None], tensor.dtype, 1, tensor.row_splits.dtype)
+            if isinstance(tensor, tf.RaggedTensor)
+            else tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+        )
+        for name, tensor in tensors.items()
+    }
+
+
+class MappedChunks:
+    """What a function gives for each chunk, from the first one on whenever it is iterated.
+
+    As Dataset.from_generator(chunks).map(function) does, but from_generator converts every
+    column twice more in Python: 6.0 ms of CPU a minibatch of 4,096 records and 40 columns,
+    reading and a feed_batch included, against 4.9 so.
+    """
+
+    def __init__(
+        self,
+        chunks: Callable[[], Iterator[dict[str, Any]]],
+        function: Callable[[Any], Any],
+        spec: Any,
+    ) -> None:
+        """spec: of what `chunks` gives. Raises what `function` does when it is traced."""
+        self._chunks = chunks
+        # The one trace there is: finding it by the columns, at each call, took 1.1 ms for 39.
+        self._mapped = tf.function(
+            lambda columns: _element(function(columns)), input_signature=[spec]
+        ).get_concrete_function()
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._mapped, self._chunks())
+
+
+def _element(given: Any) -> Any:
+    """What is given as a dataset would have it: lists and numbers become tensors."""
+    if isinstance(given, dict):
+        return type(given)((name, _element(each)) for name, each in given.items())
+    if isinstance(given, tuple):
+        each = map(_element, given)
+        return type(given)(*each) if hasattr(given, "_fields") else tuple(each)
+    return given if given is None or tf.is_tensor(given) else tf.convert_to_tensor(given)

@@ -1,0 +1,365 @@
+"""From ranges of records to batches of tensors, through the user's feed.
+
+Owns the tf.data pipeline and the position of each batch in its range. Which formats
+there are is data/'s; what is done with a batch is model/model.py's.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from shoal.data.columns import minibatches, read_columns, records_in
+from shoal.data.reader import DataReader, Metadata, check_columns
+from shoal.data.samples import blank, sample_columns
+from shoal.errors import UnreadableError, UserCodeError, UserError
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.attribution import blame, part
+from shoal.worker.input.chunks import MappedChunks, spec_of, tensors_of
+from shoal.worker.input.transformations import makes_batches, one_to_one, reordering, used_columns
+from shoal.worker.module import UserModule, user_code
+from shoal.worker.storage_patience import StoragePatience
+
+TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"
+
+PREFETCHED_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """features and labels as feed gave them, batched; labels None in prediction.
+
+    size: elements in the batch. first: elements of the range before it.
+    records_done: records of the range used up with this batch; 0 while that is not
+        known because feed changes the order or number of records.
+    records: those that it was made of; where that is not known, the whole range.
+    """
+
+    features: Any
+    labels: Any
+    size: int
+    first: int
+    records_done: int
+    records: pb.Range = field(default_factory=pb.Range)
+
+
+class Pipeline:
+    """Batches of one kind of data (training, evaluation or prediction).
+
+    Built once, so that feed is traced once; `batches` then runs it on any range.
+    """
+
+    def __init__(
+        self,
+        reader: DataReader,
+        module: UserModule,
+        mode: str,
+        flag: str,
+        minibatch_size: int,
+        spent: Callable[[str, float], None] = lambda *_: None,
+        patience: StoragePatience | None = None,
+    ) -> None:
+        """flag: the command-line flag that names the data; stands in errors.
+
+        spent: told of training's seconds of "read" and "feed", as batches are taken.
+        patience: with storage that fails while a range is read; None for none.
+
+        Raises UserError or UserCodeError if feed cannot be applied.
+        """
+        self._reader = reader
+        self._patience = patience
+        self._module = module
+        self._mode = mode
+        self._run = _Run(pb.Range())
+        self._feed = module.describe(module.feed_name)
+        self._minibatch_size = minibatch_size
+        # Records in one element of what _chunks gives; None: as the reader's chunks are.
+        self._cut = None if module.feed_batch is None else minibatch_size
+        self._used: frozenset[str] | None = None
+        self._sample, faults = self._first_record()
+        signature = spec_of(tensors_of(self._sample))
+        chunks = tf.data.Dataset.from_generator(self._chunks, output_signature=signature)
+        with self._reading("the columns"):
+            metadata = reader.metadata
+        try:
+            with user_code(self._feed):
+                batched = self._fed(chunks, metadata)
+        except UserCodeError as error:
+            # The commonest mistake deserves better than a traceback through tf.data.
+            missing = re.search(r"KeyError: ['\"](.+?)['\"]", error.traceback)
+            if missing and missing[1] not in metadata.column_names:
+                what = f"{self._feed}: {flag}"
+                self._refuse_column(missing[1], what)
+            for name, fault in faults.items():
+                if re.search(rf"(['\"]){re.escape(name)}\1", error.traceback):
+                    # What it got is a stand-in.
+                    raise fault from error
+            raise
+        self._use(faults)
+        self._spent = spent
+        self._read_seconds = 0.0
+        # Training reads ahead in a thread of its own (channel.py), which sees what takes long.
+        self._batched: Iterable[Any] = batched
+        if mode != TRAINING:
+            self._batched = batched.prefetch(PREFETCHED_BATCHES)
+        elif (feed_batch := module.feed_batch) is not None:
+            self._batched = MappedChunks(
+                self._chunks,
+                lambda columns: feed_batch(columns, mode, metadata),
+                chunks.element_spec,
+            )
+        self.features_spec, self.labels_spec = self._split(batched.element_spec)
+
+    def _refuse_column(self, name: str, what: str) -> None:
+        """Raises UserError for a column that is not there, with what may be the reason."""
+        try:
+            check_columns(self._reader.schema(), [name], what, self.first_source)
+        except UserError as error:
+            raise UserError("; ".join((str(error), *self._reader.name_doubts()))) from error
+
+    @property
+    def first_source(self) -> str:
+        """The first source that holds a record, by name."""
+        return next(each.name for each in self._reader.sources() if each.records)
+
+    def _fed(self, chunks: Any, metadata: Metadata) -> Any:
+        """The dataset of batches that the user's function makes of chunks of columns.
+
+        Sets `_given`, what the function gets, `_elements`, of which `_raise_at_record` takes one
+        a record, and `aligned`.
+        """
+        feed_batch = self._module.feed_batch
+        if feed_batch is not None:
+            self.aligned = True
+            self._given = chunks
+            self._elements = chunks.map(lambda columns: feed_batch(columns, self._mode, metadata))
+            return self._elements
+        assert self._module.feed is not None
+        records = self._given = chunks.unbatch()
+        self._elements = self._module.feed(records, self._mode, metadata)
+        if not isinstance(self._elements, tf.data.Dataset):
+            raise UserError(
+                f"{self._feed} returned {type(self._elements).__name__}, not a tf.data.Dataset"
+            )
+        if makes_batches(self._elements, records):
+            raise UserError(
+                f"{self._feed} makes batches in mode {self._mode!r}: leave that out, shoal makes "
+                "them, by --minibatch-size; what is to work on whole batches goes into "
+                "feed_batch(columns, mode, metadata)"
+            )
+        self.aligned = one_to_one(self._elements, records)
+        if self._mode == PREDICTION and (name := reordering(self._elements, records)):
+            raise UserError(
+                f"{self._feed} {name} in mode 'prediction': a prediction would belong to no "
+                "record; do so in other modes only"
+            )
+        with user_code(f"batching what {self._feed} gave"):
+            return self._elements.batch(self._minibatch_size)
+
+    def _split(self, element: Any) -> tuple[Any, Any]:
+        """Features and labels of an element, a batch or a spec."""
+        if self._mode == PREDICTION:
+            return element, None  # a pair, too, is features: there are no labels
+        if isinstance(element, tuple) and len(element) == 2:
+            return element
+        raise UserError(
+            f"{self._feed} must give (features, labels) pairs in mode "
+            f"{self._mode!r}, not {type(element).__name__}"
+        )
+
+    def batches(self, records: pb.Range) -> Iterator[Batch]:
+        """The batches of a range, in order.
+
+        Raises UserError for data that cannot be read, UserCodeError naming the
+        record for an exception in feed.
+        """
+        done = 0
+        try:
+            for batch in self._batches(records):
+                done = batch.first + batch.size
+                yield batch
+        except Exception as error:
+            # The prefetch reads ahead: any of the rest may be at fault.
+            rest = records.end - records.start - done
+            blame(error, part(records, done, rest) if self.aligned else records)
+            raise
+
+    def _batches(self, records: pb.Range) -> Iterator[Batch]:
+        self._run = run = _Run(records)
+        done = 0
+        iterator = iter(self._batched)
+        while True:
+            began, read = time.perf_counter(), self._read_seconds
+            first = records.start + done if self.aligned else records.start
+            last = min(first + self._minibatch_size, records.end) if self.aligned else records.end
+            try:
+                with self._doing(f"{self._feed}, for a minibatch", records.source, first, last):
+                    element = next(iterator)
+            except StopIteration:
+                return
+            except Exception:
+                if run.error is not None:
+                    raise run.error from None
+                self._raise_at_record(records, done)
+                raise
+            if self._mode == TRAINING:
+                read = self._read_seconds - read
+                self._spent("read", read)
+                # Not below 0, where feed itself reads ahead.
+                self._spent("feed", max(0.0, time.perf_counter() - began - read))
+            features, labels = self._split(element)
+            size = int(tf.nest.flatten(features)[0].shape[0])
+            if self._module.feed_batch is not None:
+                self._check_size(records, done, size)
+            done += size
+            first = done - size
+            made_of = part(records, first, size) if self.aligned else records
+            yield Batch(features, labels, size, first, done if self.aligned else 0, made_of)
+
+    def _check_size(self, records: pb.Range, done: int, size: int) -> None:
+        """Raises UserError if feed_batch gave more or fewer elements than it got records."""
+        first = records.start + done
+        given = min(self._minibatch_size, records.end - first)
+        if size != given:
+            raise UserError(
+                f"{self._feed} gave {size} elements for the {given} records from {first} on of "
+                f"{records.source}: it must give one a record; use feed() to drop or add records"
+            )
+
+    def _raise_at_record(self, records: pb.Range, done: int) -> None:
+        """Run feed again record by record to name the one that made it raise."""
+        what = f"{self._feed} on {records.source}"
+        if not self.aligned:
+            what += f", records {records.start} to {records.end - 1}"
+            with user_code(what):
+                for _ in self._batched:
+                    pass
+            return
+        if self._cut is not None:
+            self._cut = 1
+        iterator = iter(self._elements)
+        for position in range(records.start, records.end):
+            try:
+                with user_code(f"{what}, record {position}"):
+                    next(iterator)
+            except UserCodeError as error:
+                blame(error, part(records, position - records.start, 1))
+                raise
+        # Every record passes alone: they do not fit together.
+        if self._cut is not None:
+            self._cut = self._minibatch_size
+        first = records.start + done
+        with user_code(f"batching what {what} gave from record {first} on"):
+            for _ in self._batched:
+                pass
+
+    def _chunks(self) -> Iterator[Any]:
+        # Runs in a thread of TensorFlow, which would wrap an exception beyond
+        # recognition: it is kept here for `batches` to raise.
+        run = self._run
+        records = run.records
+        try:
+            with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
+                chunks = self._read(records)
+                pieces = iter(chunks if self._cut is None else minibatches(chunks, self._cut))
+                while True:
+                    began = time.perf_counter()
+                    if (columns := next(pieces, None)) is None:
+                        break
+                    tensors = tensors_of(self._completed(columns))
+                    self._read_seconds += time.perf_counter() - began
+                    yield tensors
+        except Exception as error:
+            run.error = error
+            raise
+
+    def _read(self, records: pb.Range) -> Iterator[dict[str, Any]]:
+        """The columns of a range; where the storage fails, from there on again."""
+        start = records.start
+        while True:
+            try:
+                chunks = read_columns(self._reader, records.source, start, records.end, self._used)
+                while (columns := self._next(chunks, records, start)) is not None:
+                    if self._patience is not None:
+                        self._patience.worked()
+                    start += records_in(columns)
+                    yield columns
+                return
+            except (OSError, UnreadableError) as error:
+                if self._patience is None:
+                    raise
+                self._patience.failed(error)
+            self._reader.reopen()
+
+    def _next(
+        self, chunks: Iterator[dict[str, Any]], records: pb.Range, start: int
+    ) -> dict[str, Any] | None:
+        """The next chunk, which begins at record `start`; None after the last one."""
+        # The user's own reader is the user's code, whose standing still is held against records.
+        storage = self._module.custom_data_reader is None
+        with self._doing("reading", records.source, start, records.end, storage=storage):
+            return next(chunks, None)
+
+    def _doing(
+        self, what: str, source: str, start: int, end: int, *, storage: bool = False
+    ) -> AbstractContextManager[None]:
+        """Has the worker's watch know what the thread is at, if there is one."""
+        if self._patience is None:
+            return nullcontext()
+        records = pb.Range(source=source, start=start, end=end)
+        return self._patience.progress.watch.doing(what, records, storage=storage)
+
+    def _reading(self, what: str) -> AbstractContextManager[None]:
+        """Tells exceptions of the user's own reader as those of the user's code."""
+        if self._module.custom_data_reader is None:
+            return nullcontext()
+        reader = self._module.describe("custom_data_reader")
+        return user_code(f"{reader}, reading {what},", reads=True)
+
+    def _first_record(self) -> tuple[dict[str, Any], dict[str, UserError]]:
+        """The columns of the first record there is, and what is wrong with which."""
+        with self._reading("the first record"):
+            for source in self._reader.sources():
+                if source.records:
+                    return sample_columns(self._reader, source.name, 1)
+        raise UserError(f"there is no record in the {self._mode} data")
+
+    def _use(self, faults: Mapping[str, UserError]) -> None:
+        """Read from now on what the user's function takes, and nothing else.
+
+        faults: what is wrong with which column. Raises that of one that is taken.
+        """
+        used = used_columns(self._elements, self._given)
+        names = self._sample.keys() if used is None else used
+        for name in faults:
+            if name in names:
+                raise faults[name]
+        # A chunk without any column would not tell how many records it has.
+        if used and len(used) < len(self._sample):
+            self._used = used
+            if self._module.custom_data_reader is None:
+                self._reader.narrow(used)
+
+    def _completed(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """A chunk with something in the columns that were not read."""
+        if self._used is None:
+            return columns
+        records = records_in(columns)
+        return {
+            name: columns[name] if name in columns else blank(column, records)
+            for name, column in self._sample.items()
+        }
+
+
+@dataclass
+class _Run:
+    """One reading of a range. error: what reading raised."""
+
+    records: pb.Range
+    error: Exception | None = None

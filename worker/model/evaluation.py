@@ -1,0 +1,255 @@
+"""Evaluation: the user's metrics as additive states that merge exactly.
+
+Owns metric objects and their states on this worker. The master adds the states of
+all tasks (float64) and has one worker turn the sum into numbers: so AUC is that of
+the whole validation set, not a mean over batches or workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from shoal.errors import UserError
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.attribution import blaming
+from shoal.worker.input.feed import Batch
+from shoal.worker.model.broadcasting import pairs_all
+from shoal.worker.model.losses import output_name, part_of
+from shoal.worker.model.model import ServedModel
+from shoal.worker.model.steps import StepInputs
+from shoal.worker.module import UserModule, user_code
+
+LOSS = "loss"
+
+
+class FunctionMetric(keras.metrics.Mean):
+    """The mean over records of a function of labels and predictions.
+
+    The function gives one value a record, or one for the whole batch, which then
+    weighs as many records as the batch has.
+    """
+
+    def __init__(self, function: Any, name: str) -> None:
+        super().__init__(name=name)
+        self.function = function
+
+    def update_state(self, labels: Any, predictions: Any) -> Any:
+        """Add a batch."""
+        values = tf.cast(self.function(labels, predictions), tf.float32)
+        size = tf.shape(tf.nest.flatten(predictions)[0])[0]
+        if values.shape.rank == 0:
+            return super().update_state(values, sample_weight=tf.cast(size, tf.float32))
+        # One value a record: further axes are averaged within the record.
+        return super().update_state(tf.reduce_mean(tf.reshape(values, [size, -1]), axis=1))
+
+    def add_to_each(self, value: Any, predictions: Any) -> None:
+        """Add a number to that of each record of a batch that was added."""
+        size = tf.shape(tf.nest.flatten(predictions)[0])[0]
+        self.total.assign_add(value * tf.cast(size, tf.float32))
+
+
+def _is_known(metric: Any) -> bool:
+    # Ours have additive states too, but may look at a batch as a whole.
+    return type(metric).__module__.startswith(("keras.", "shoal."))
+
+
+def _name(metric: Any) -> str:
+    return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
+
+
+class Evaluator:
+    """The metrics of one worker."""
+
+    def __init__(self, model: ServedModel, module: UserModule) -> None:
+        """Raises UserError if eval_metrics_fn() gives no metrics."""
+        self._model = model
+        self._module = module
+        self._loss = FunctionMetric(model.loss, LOSS)
+        self._metrics: list[Any] = [self._loss]
+        # The output that a metric is about, by the metric's name; none: all of them.
+        self._outputs: dict[str, Any] = {}
+        self._metrics += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
+        self._what = module.describe("eval_metrics_fn")
+        if module.eval_metrics_fn is not None:
+            with user_code(self._what):
+                metrics = module.eval_metrics_fn()
+            self._add_all(metrics)
+        self._update = tf.function(self._update_all, reduce_retracing=True)
+        self._traced = False
+        # Keras's own have additive states. Of the user's it is seen at the first batch.
+        self._unproven = [each for each in self._metrics if not _is_known(each)]
+
+    def _add_all(self, metrics: Any) -> None:
+        """Take the metrics of a dict; within it, a dict or list is of one output."""
+        if not isinstance(metrics, Mapping):
+            raise UserError(
+                f"{self._what} returned {type(metrics).__name__}, not a dict of metrics"
+            )
+        for name, metric in metrics.items():
+            if name == LOSS:
+                raise UserError(f"{self._what}: {LOSS!r} is the loss, which is always reported")
+            if isinstance(metric, Mapping):
+                of_output = list(metric.items())
+            elif isinstance(metric, list | tuple):
+                of_output = [(_name(each), each) for each in metric]
+            else:
+                self._metrics.append(self._checked(name, metric))
+                continue
+            for inner, each in of_output:
+                full = f"{output_name(name)}_{inner}"
+                self._metrics.append(self._checked(full, each))
+                self._outputs[full] = name
+
+    def _checked(self, name: str, metric: Any) -> Any:
+        if any(each.name == name for each in self._metrics):
+            raise UserError(f"{self._what}: there are two metrics of the name {name!r}")
+        if isinstance(metric, keras.metrics.Metric):
+            metric.name = name
+            return metric
+        if callable(metric):
+            return FunctionMetric(metric, name)
+        raise UserError(
+            f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be a "
+            "keras.metrics.Metric or a function of labels and predictions"
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the metrics; one of several numbers has them numbered in a report."""
+        return [metric.name for metric in self._metrics]
+
+    def _update_all(self, labels: Any, predictions: Any, of_layers: Any) -> None:
+        for metric in self._metrics:
+            self._update_one(metric, labels, predictions)
+        self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
+
+    def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
+        key = self._outputs.get(metric.name)
+        if key is None:
+            metric.update_state(labels, predictions)
+            return
+        metric.update_state(part_of(labels, key), part_of(predictions, key))
+
+    def _check_outputs(self, predictions: Any) -> None:
+        """Raises UserError for a metric of an output that the model does not give."""
+        known: list[Any] = []
+        if isinstance(predictions, Mapping):
+            known = list(predictions)
+        elif isinstance(predictions, list | tuple):
+            known = list(range(len(predictions)))
+        for key in self._outputs.values():
+            if key not in known:
+                raise UserError(
+                    f"{self._what}: there are metrics of output {key!r}, but the model gives "
+                    + (f"outputs {', '.join(map(repr, known))}" if known else "a single output")
+                )
+
+    def _check_functions(self, labels: Any, predictions: Any) -> None:
+        """Raises UserError for a function that pairs each label with each prediction."""
+        for metric in self._metrics:
+            if not isinstance(metric, FunctionMetric) or metric.function is self._model.loss:
+                continue
+            key = self._outputs.get(metric.name)
+            given = [each if key is None else part_of(each, key) for each in (labels, predictions)]
+            if fault := pairs_all(metric.function, *given):
+                raise UserError(f"{self._what}: metric {metric.name!r} {fault}")
+
+    def _prove_additive(self, labels: Any, predictions: Any) -> None:
+        """Raises UserError for a metric whose states cannot be added up.
+
+        Its state after two halves of a batch must be the sum of its states after each.
+        """
+        size = int(tf.nest.flatten(predictions)[0].shape[0])
+        if size < 2 or not self._unproven:
+            return
+        halves = [
+            tf.nest.map_structure(lambda each, part=part: each[part], (labels, predictions))
+            for part in (slice(0, size // 2), slice(size // 2, size))
+        ]
+        for metric in self._unproven:
+            before = [np.asarray(each) for each in metric.variables]
+            after = []
+            for parts in (halves[:1], halves[1:], halves):
+                metric.reset_state()
+                for part in parts:
+                    self._update_one(metric, *part)
+                after.append([np.asarray(each, np.float64) for each in metric.variables])
+            for variable, value in zip(metric.variables, before, strict=False):
+                variable.assign(value)
+            for first, second, both in zip(*after, strict=True):
+                if not np.allclose(first + second, both, rtol=1e-4, atol=1e-5):
+                    raise UserError(
+                        f"{self._what}: the states of metric {metric.name!r} "
+                        f"({type(metric).__name__}) do not add up over batches, so workers could "
+                        "not be merged exactly: keep sums and counts in its variables"
+                    )
+        self._unproven = []
+
+    def build(self, labels_spec: Any) -> None:
+        """Make the states of metrics that would wait for a batch to know their shapes.
+
+        This worker may be the one to finish a round of which it has evaluated nothing.
+        """
+        if all(metric.variables for metric in self._metrics):
+            return
+        predictions_spec = self._model.predictions_spec()
+        with user_code(f"the metrics of {self._module.path.name}"):
+            self._update.get_concrete_function(labels_spec, predictions_spec, tf.TensorSpec([]))
+
+    def reset(self) -> None:
+        """Begin a task."""
+        for metric in self._metrics:
+            metric.reset_state()
+
+    def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
+        """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
+        predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
+        with user_code(f"the metrics of {self._module.path.name}"):
+            with blaming(None):
+                self._check_outputs(predictions)
+                if not self._traced:
+                    self._check_functions(batch.labels, predictions)
+                    self._update.get_concrete_function(batch.labels, predictions, of_layers)
+                    self._traced = True
+            self._prove_additive(batch.labels, predictions)
+            self._update(batch.labels, predictions, of_layers)
+
+    def states(self) -> pb.MetricStates:
+        """The states since `reset`."""
+        return pb.MetricStates(
+            metrics=[
+                pb.MetricState(
+                    name=metric.name,
+                    variables=[
+                        pb.DoubleArray(
+                            shape=variable.shape,
+                            values=np.asarray(variable, np.float64).ravel(),
+                        )
+                        for variable in metric.variables
+                    ],
+                )
+                for metric in self._metrics
+            ]
+        )
+
+    def finish(self, merged: pb.MetricStates) -> dict[str, float]:
+        """The metrics that belong to merged states."""
+        results: dict[str, float] = {}
+        for metric, state in zip(self._metrics, merged.metrics, strict=True):
+            for variable, array in zip(metric.variables, state.variables, strict=True):
+                variable.assign(np.array(array.values).reshape(tuple(array.shape)))
+            value = metric.result()
+            for name, each in value.items() if isinstance(value, dict) else [(metric.name, value)]:
+                numbers = np.asarray(each, np.float64)
+                if numbers.ndim == 0:
+                    results[name] = float(numbers)
+                else:
+                    results.update(
+                        {f"{name}_{i}": float(item) for i, item in enumerate(numbers.ravel())}
+                    )
+        return results

@@ -1,0 +1,187 @@
+"""Plain keras.layers.Embedding as a table of the servers, with no edit of the model.
+
+Owns which layers become tables and what they give instead of their weight; with which rows
+they begin is initial_rows.py's. Keras has no
+hook before a layer makes its weight, which for a large table must not happen, so methods
+of the class are replaced here once; they act as before on every other layer.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from shoal.bags import look_up
+from shoal.errors import UserError
+from shoal.layers import rows
+
+if TYPE_CHECKING:
+    from shoal.worker.servers.group import ServerGroup
+
+_threshold: contextvars.ContextVar[float] = contextvars.ContextVar("threshold", default=math.inf)
+
+BYTES_PER_VALUE = 4
+
+ROWS_PER_CALL = 65_536
+"""Rows that are set, or read for a weight matrix, in one call to the servers."""
+
+
+@contextmanager
+def tables_above(threshold: float) -> Iterator[None]:
+    """Let keras.layers.Embedding layers built in the body become tables.
+
+    threshold: bytes of float32 values above which a layer does.
+    """
+    token = _threshold.set(threshold)
+    try:
+        yield
+    finally:
+        _threshold.reset(token)
+
+
+def is_served(layer: Any) -> bool:
+    """Whether a layer is a plain Embedding that became a table."""
+    return isinstance(layer, keras.layers.Embedding) and hasattr(layer, "served")
+
+
+def vocabulary(layer: Any) -> int:
+    """How many ids the table of an embedding layer has, from 0 on; 0 for any int64 id."""
+    return int(layer.input_dim) if is_served(layer) else 0
+
+
+def plain_copy(layer: Any, values: npt.NDArray[np.float32]) -> Any:
+    """The layer as Keras's own again, with its weight; not built if `values` has no row."""
+    copy = type(layer).from_config(layer.get_config())
+    if values.shape[0]:
+        copy.build()
+        copy.embeddings.assign(values)
+    return copy
+
+
+def matrix_pieces(
+    servers: ServerGroup, position: int, layers: Sequence[Any]
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    """Ids and rows of the table at `position`, in order, those never trained too.
+
+    layers: one a table.
+    """
+    size = vocabulary(layers[position])
+    for start in range(0, size, ROWS_PER_CALL):
+        ids = np.arange(start, min(start + ROWS_PER_CALL, size))
+        wanted = [[ids if i == position else ids[:0]] for i in range(len(layers))]
+        pulled = servers.pull(wanted, training=False, exact=True)
+        yield ids, pulled.rows[position][pulled.ids[position].inverses[0]]
+
+
+def out_of_range(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:
+    """Why `ids` are not all the layer's; None if they are."""
+    count = vocabulary(layer)
+    if not count or not ids.size or (ids.min() >= 0 and ids.max() < count):
+        return None
+    wrong = ids[(ids < 0) | (ids >= count)][0]
+    return (
+        f"embedding {layer.name!r} was given the id {wrong}: its ids go from 0 to {count - 1} "
+        f"(input_dim={count}); map the ids in feed, or use shoal.layers.Embedding, which takes "
+        "any int64"
+    )
+
+
+def _becomes_table(layer: Any) -> bool:
+    # A quantized or LoRA layer keeps its weights in a form of its own.
+    own_form = layer.quantization_mode is not None or layer.lora_rank
+    values = layer.input_dim * layer.output_dim
+    return (
+        values * BYTES_PER_VALUE > _threshold.get()
+        and not own_form
+        and layer.variable_dtype == "float32"
+    )
+
+
+def _check(layer: Any) -> None:
+    """Raises UserError for what needs all rows at each step."""
+    for what, why, instead in (
+        (
+            "regularizer",
+            "adds every row to the loss at every step",
+            "take activity_regularizer, which counts the rows that a batch looks up",
+        ),
+        (
+            "constraint",
+            "is applied to every row at every step",
+            "constrain the looked-up rows in the model",
+        ),
+    ):
+        given = getattr(layer, f"embeddings_{what}")
+        if given is not None:
+            raise UserError(
+                f"embedding {layer.name!r} ({layer.input_dim} x {layer.output_dim}) is above "
+                f"--embedding-threshold, so the servers hold it, but its embeddings_{what} "
+                f"({type(given).__name__}) {why}, which they do not do: {instead}, or give "
+                "--embedding-threshold "
+                f"{layer.input_dim * layer.output_dim * BYTES_PER_VALUE} to keep the layer in "
+                "the workers"
+            )
+
+
+def _install() -> None:
+    kind = keras.layers.Embedding
+    build, call = kind.build, kind.call
+    set_weights, embeddings = kind.set_weights, kind.embeddings
+
+    @functools.wraps(build)
+    def _build(self: Any, input_shape: Any = None) -> None:
+        if self.built or not _becomes_table(self):
+            build(self, input_shape)
+            return
+        _check(self)
+        # A dict, which Keras would track and lock, hides its content from it as an object.
+        object.__setattr__(self, "served", {"rows": None})
+        object.__setattr__(self, "table", self.name)
+        object.__setattr__(self, "shares_table", False)
+        self.built = True
+
+    @functools.wraps(call)
+    def _call(self: Any, inputs: Any) -> Any:
+        if not is_served(self):
+            return call(self, inputs)
+        if inputs.dtype not in ("int32", "int64"):
+            inputs = keras.ops.cast(inputs, "int32")  # as the layer itself does
+        return look_up(lambda ids: rows(self, ids), inputs, None, None, mask_zero=False)
+
+    @functools.wraps(set_weights)
+    def _set_weights(self: Any, weights: Any) -> None:
+        if not is_served(self):
+            set_weights(self, weights)
+            return
+        shape = (self.input_dim, self.output_dim)
+        if len(weights) != 1 or np.shape(weights[0]) != shape:
+            raise ValueError(
+                f"embedding {self.name!r} takes one weight of shape {shape}, not "
+                f"{[np.shape(each) for each in weights]}"
+            )
+        self.served["rows"] = np.asarray(weights[0], np.float32)
+
+    def _embeddings(self: Any) -> Any:
+        if is_served(self):
+            raise UserError(
+                f"embedding {self.name!r} is above --embedding-threshold, so the servers hold it, "
+                "but the model uses its weight itself (layer.embeddings): give "
+                "--embedding-threshold "
+                f"{self.input_dim * self.output_dim * BYTES_PER_VALUE} to keep the layer in the "
+                "workers"
+            )
+        return embeddings.fget(self)
+
+    kind.build, kind.call, kind.set_weights = _build, _call, _set_weights
+    kind.embeddings = property(_embeddings)
+
+
+_install()

@@ -1,0 +1,191 @@
+"""The user's loss, or a loss for each output, as one scalar.
+
+Owns how `loss`, `loss_weights` and the model's outputs belong together. Metrics are
+evaluation.py's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import keras
+import tensorflow as tf
+
+from shoal.errors import UserError
+from shoal.worker.model.broadcasting import pairs_all
+from shoal.worker.module import summary
+
+
+def part_of(structure: Any, key: Any) -> Any:
+    """The entry of labels or predictions for one output; the whole if it has no entries."""
+    if isinstance(structure, Mapping | list | tuple):
+        return structure[key]
+    return structure
+
+
+def output_name(key: Any) -> str:
+    """An output as reports name it: its key in a dict, or output_0 and so on in a list."""
+    return key if isinstance(key, str) else f"output_{key}"
+
+
+class Losses:
+    """What a module's `loss` and `loss_weights` say.
+
+    loss: a function of labels and predictions, a keras.losses.Loss or its name; or a dict or
+        list of these, one for each output of the model. Those of Keras get labels and
+        predictions of one rank, as in Keras.
+    weights: None, or a number for each output, in the same form.
+    refuse: raises UserError with a message, so that it comes out of a traced function whole.
+    """
+
+    def __init__(
+        self, loss: Any, weights: Any, file: str, refuse: Callable[[str], NoReturn]
+    ) -> None:
+        """Raises UserError if they are no losses or weights."""
+        self._file = file
+        self._refuse = refuse
+        several = isinstance(loss, Mapping | list | tuple)
+        given = loss.items() if isinstance(loss, Mapping) else enumerate(loss) if several else ()
+        self.parts = {key: self._function(each, f"loss of output {key!r}") for key, each in given}
+        self._whole = None if several else self._function(loss, "loss")
+        self._weights = self._checked(weights)
+
+    def _function(self, loss: Any, what: str) -> Callable[[Any, Any], Any]:
+        if isinstance(loss, str):
+            try:
+                loss = keras.losses.get(loss)
+            except ValueError as error:
+                raise UserError(f"{self._file}: {what}: {error}") from error
+        if not callable(loss):
+            raise UserError(
+                f"{self._file}: {what} is a {type(loss).__name__}; it must be a function of labels "
+                "and predictions, a keras.losses.Loss, or the name of one"
+            )
+        function: Callable[[Any, Any], Any] = loss
+        if getattr(loss, "__module__", "").startswith("keras."):
+            # Some of them take tensors of one rank only; Keras sees to that when it compiles.
+            return lambda labels, predictions: function(*_of_one_rank(labels, predictions))
+
+        seen: set[tuple[Any, ...]] = set()
+
+        def with_shapes(labels: Any, predictions: Any) -> Any:
+            ranks = tuple(
+                getattr(each.shape, "rank", None) for each in tf.nest.flatten([labels, predictions])
+            )
+            # Once, as the step is traced; eagerly, this is called for each batch.
+            if ranks not in seen and (fault := pairs_all(function, labels, predictions)):
+                self._refuse(f"{self._file}: {what} {fault}")
+            seen.add(ranks)
+            try:
+                return function(labels, predictions)
+            except (ValueError, tf.errors.InvalidArgumentError) as error:
+                if (hint := _of_shapes(labels, predictions, str(error))) is None:
+                    raise
+                self._refuse(f"{self._file}: {what} raised {summary(error)}. {hint}")
+
+        # As Keras has it, whose training step is not converted either.
+        as_it_is: Callable[[Any, Any], Any] = tf.autograph.experimental.do_not_convert(with_shapes)
+        return as_it_is
+
+    def _checked(self, weights: Any) -> dict[Any, float]:
+        if weights is None:
+            return dict.fromkeys(self.parts, 1.0)
+        if not self.parts:
+            raise UserError(
+                f"{self._file}: loss_weights needs a loss for each output: make loss a dict or list"
+            )
+        given = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
+        if unknown := [key for key in given if key not in self.parts]:
+            raise UserError(
+                f"{self._file}: loss_weights names {unknown[0]!r}, which has no loss; there are "
+                f"{', '.join(map(repr, self.parts))}"
+            )
+        return {key: float(given.get(key, 1.0)) for key in self.parts}
+
+    def __call__(self, labels: Any, predictions: Any) -> tf.Tensor:
+        """The scalar: each loss averaged over its records, weighed and added up."""
+        if self._whole is not None:
+            return _mean(self._whole(labels, predictions))
+        self.check(labels, predictions)
+        return tf.add_n(
+            [
+                self._weights[key] * _mean(loss(part_of(labels, key), part_of(predictions, key)))
+                for key, loss in self.parts.items()
+            ]
+        )
+
+    def named(self) -> dict[str, Callable[[Any, Any], Any]]:
+        """The loss of each output, unweighed, by the name under which it is reported."""
+
+        def of(key: Any) -> Callable[[Any, Any], Any]:
+            loss = self.parts[key]
+            return lambda labels, predictions: loss(part_of(labels, key), part_of(predictions, key))
+
+        return {f"{output_name(key)}_loss": of(key) for key in self.parts}
+
+    def check(self, labels: Any, predictions: Any) -> None:
+        """Raises UserError unless each loss has its output and its labels."""
+        self._has_keys(predictions, "the model gives outputs")
+        if isinstance(labels, Mapping | list | tuple):
+            self._has_keys(labels, "feed gives labels")
+
+    def _has_keys(self, structure: Any, what: str) -> None:
+        if isinstance(structure, Mapping):
+            known = list(structure)
+        elif isinstance(structure, list | tuple):
+            known = list(range(len(structure)))
+        else:
+            self._refuse(
+                f"{self._file}: loss has {len(self.parts)} entries, but the model gives a single "
+                "output"
+            )
+        for key in self.parts:
+            if key not in known:
+                near = difflib.get_close_matches(str(key), [str(each) for each in known], n=1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                self._refuse(
+                    f"{self._file}: there is a loss for {key!r}{hint}, but {what} "
+                    f"{', '.join(map(repr, known))}"
+                )
+
+
+def _of_shapes(labels: Any, predictions: Any, error: str) -> str | None:
+    """What to do about an error of shapes, where one of the two has a last axis of 1 more.
+
+    None where that is not the case, or the error is about something else.
+    """
+    if not re.search(r"shape|rank|dimension|broadcast|incompatible", error, re.IGNORECASE):
+        return None
+    ours, theirs = _of_one_rank(labels, predictions)
+    if ours is labels and theirs is predictions:
+        return None
+    of_labels, of_predictions = (
+        "[" + ", ".join(["batch", *(str(size) for size in each.shape[1:])]) + "]"
+        for each in (labels, predictions)
+    )
+    longer = "predictions" if ours is not labels else "labels"
+    shorter = "labels" if ours is not labels else "predictions"
+    return (
+        f"The labels have the shape {of_labels}, the predictions {of_predictions}: give both the "
+        f"same in loss, with tf.squeeze({longer}, -1) or {shorter}[..., None]"
+    )
+
+
+def _of_one_rank(labels: Any, predictions: Any) -> tuple[Any, Any]:
+    """Both, the one that lacks a last axis of one element with that axis."""
+    of_labels, given = getattr(labels, "shape", None), getattr(predictions, "shape", None)
+    if of_labels is None or given is None or of_labels.rank is None or given.rank is None:
+        return labels, predictions
+    if given.rank == of_labels.rank + 1 and given[-1] == 1:
+        labels = labels[..., None]
+    elif of_labels.rank == given.rank + 1 and of_labels[-1] == 1:
+        predictions = predictions[..., None]
+    return labels, predictions
+
+
+def _mean(loss: Any) -> tf.Tensor:
+    """A loss per record, averaged; a scalar as it is."""
+    return tf.reduce_mean(tf.cast(loss, tf.float32))

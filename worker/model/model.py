@@ -1,0 +1,371 @@
+"""The user's model, registered with the servers, and the sequence of a step.
+
+Owns one step's sequence: ids, pull, compute, push. Which ids is id_trace.py's, what is
+computed steps.py's, which batches to run loop.py's affair.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from shoal.config import JobConfig
+from shoal.errors import UserCodeError, UserError
+from shoal.layers import lookup_with
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.heartbeat import Progress
+from shoal.worker.input.feed import Batch
+from shoal.worker.model import accumulation
+from shoal.worker.model.callbacks import Callbacks
+from shoal.worker.model.finite import FiniteCheck
+from shoal.worker.model.flat import FlatVariables
+from shoal.worker.model.id_trace import IdTrace
+from shoal.worker.model.initial_rows import assign_given_rows, initializer_spec, table_seed
+from shoal.worker.model.keras_embeddings import tables_above, vocabulary
+from shoal.worker.model.lookups import RecordLookup, Refusals
+from shoal.worker.model.losses import Losses
+from shoal.worker.model.optimizer import ServedOptimizer
+from shoal.worker.model.steps import CompiledSteps, StepInputs
+from shoal.worker.model.supported import (
+    check_features,
+    check_model,
+    check_variables,
+    spec_of_inputs,
+    with_named_input,
+)
+from shoal.worker.module import UserModule, user_code
+from shoal.worker.servers.group import ServerGroup
+from shoal.worker.servers.in_flight import NOTHING, UnderWay
+from shoal.worker.servers.pulling import Pulled
+from shoal.worker.servers.pushing import Push
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch with all that its training step takes."""
+
+    batch: Batch
+    pulled: Pulled
+    inputs: StepInputs
+
+
+class ServedModel:
+    """A built Keras model whose values are held by the servers.
+
+    tables: the first embedding layer of each table by the table's name, in the order of
+        the tables on the servers.
+    file: name of the user's file, for messages.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        module: UserModule,
+        servers: ServerGroup,
+        features_spec: Any,
+        labels_spec: Any,
+        worker: int,
+        progress: Progress,
+        incarnation: int = 0,
+    ) -> None:
+        """Build the model and trace which ids it looks up.
+
+        worker, incarnation: whose random numbers are drawn.
+        features_spec, labels_spec: of a batch of what feed gives; labels_spec is None
+            in prediction. features_spec may be None for a functional model, which tells.
+        progress: counts the seconds of each stage of a step.
+        Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
+        """
+        self._module = module
+        self.file = module.path.name
+        self._servers = servers
+        self._stage = progress.stage
+        self._modulate_rate = config.lr_staleness_modulation
+        self.embedding_threshold = config.embedding_threshold
+        self._refusals = Refusals()
+        keras.utils.set_random_seed(config.seed)
+        # A functional model runs layers of the user's own to learn the shape of their outputs.
+        with tables_above(config.embedding_threshold), lookup_with(RecordLookup(self._refusals)):
+            self.model = module.build_model()
+        check_model(self.model, self.file)
+        if features_spec is None:
+            features_spec = spec_of_inputs(self.model, self.file)
+        self.features_spec = features_spec
+        self.model = with_named_input(self.model, features_spec)
+        check_features(self.model, features_spec, module.describe(module.feed_name))
+        with user_code(module.describe("optimizer")):
+            optimizer = module.optimizer()
+        self.optimizer = ServedOptimizer(optimizer, module.describe("optimizer"))
+        self.accumulated = accumulation.minibatches_to_push(config, self.optimizer.accumulated)
+        self.loss = Losses(module.loss, module.loss_weights, self.file, self._refusals.refuse)
+        self.callbacks = Callbacks(module, self.optimizer)
+        self._ids = IdTrace(self.model, features_spec, self._refusals, self.file)
+        with (
+            tables_above(config.embedding_threshold),
+            self._calling(f"calling the model of {module.path.name}"),
+        ):
+            self._ids.trace()
+        self.tables = self._ids.tables
+        check_variables(self.model, self.file)
+        self._ids.check()
+        self._reseed(config.seed, worker, incarnation)
+        self.trainable = FlatVariables(self.model.trainable_variables)
+        self.state = FlatVariables(
+            [
+                variable
+                for variable in self.model.non_trainable_variables
+                if keras.backend.is_float_dtype(variable.dtype)
+            ]
+        )
+        self.spec = self._model_spec(config)
+        self._finite = FiniteCheck(config.nonfinite_gradients, self.spec, worker)
+        self._steps = CompiledSteps(
+            self.model,
+            self.loss,
+            self.optimizer,
+            self.trainable,
+            self.state,
+            {name: layer.output_dim for name, layer in self.tables.items()},
+            self._ids.calls,
+            self._refusals,
+            features_spec,
+            labels_spec,
+            clip_at_once=self.accumulated == 1,
+        )
+
+    @contextmanager
+    def _calling(self, what: str) -> Iterator[None]:
+        """As `user_code`; an error of our own lookups comes out as it was raised."""
+        try:
+            with user_code(what):
+                yield
+        except (UserError, UserCodeError):
+            if self._refusals.last is not None:
+                raise self._refusals.last from None
+            raise
+
+    # ------------------------------------------------------------ set-up
+
+    def check_features(self, features_spec: Any, feed: str) -> None:
+        """Other data give the features that the model takes.
+
+        features_spec: of a batch of them. feed: the function that gives them, and of which data.
+        Raises UserError, or UserCodeError where only calling the model tells.
+        """
+        check_features(self.model, features_spec, feed)
+        if isinstance(features_spec, dict) and features_spec.keys() != self.features_spec.keys():
+            with self._calling(f"{feed} gives other features than for training: calling the model"):
+                self._steps.trace_prediction(features_spec)
+
+    def _reseed(self, seed: int, worker: int, incarnation: int) -> None:
+        """Give each start of each worker random numbers of its own, now that weights are made.
+
+        Those of dropout masks, and those that the user's code draws of Python, NumPy and
+        TensorFlow. The first start of worker 0 keeps the seed's.
+        """
+        if not (worker or incarnation):
+            return
+        stream = np.random.SeedSequence([seed, worker, incarnation]).generate_state(1)[0]
+        for layer in self.model._flatten_layers():
+            generator = getattr(layer, "seed_generator", None)
+            if generator is not None:
+                state = generator.state.numpy()
+                generator.state.assign(state + np.array([stream, 0]).astype(state.dtype))
+        # Not keras.utils.set_random_seed: it takes away a generator that the model may hold.
+        random.seed(int(stream))
+        np.random.seed(stream)
+        tf.random.set_seed(int(stream))
+
+    def _model_spec(self, config: JobConfig) -> pb.ModelSpec:
+        optimizer = self.optimizer.spec.to_json()
+        return pb.ModelSpec(
+            tables=[
+                pb.TableSpec(
+                    name=name,
+                    dim=layer.output_dim,
+                    initializer=initializer_spec(layer).to_json(),
+                    optimizer=optimizer,
+                    seed=table_seed(layer, config.seed),
+                    frozen=name in self._ids.frozen,
+                    vocabulary=vocabulary(layer),
+                )
+                for name, layer in self.tables.items()
+            ],
+            trainable=self.trainable.manifest,
+            non_trainable=self.state.manifest,
+            dense_optimizer=optimizer,
+        )
+
+    def register(self, dense: dict[str, npt.NDArray[np.float32]] | None = None) -> None:
+        """Register with the servers; the first worker's dense values are the model's.
+
+        dense: values by variable name to start from instead of the initial ones.
+        Raises UserError if a name or shape does not fit.
+        """
+        if dense is not None:
+            for variable in (*self.trainable.variables, *self.state.variables):
+                value = dense.get(variable.path)
+                if value is None or value.shape != tuple(variable.shape):
+                    raise UserError(
+                        f"--restore-from: variable {variable.path} has shape "
+                        f"{tuple(variable.shape)} in the model, but "
+                        f"{'is missing' if value is None else value.shape} in the export"
+                    )
+                variable.assign(value)
+        self._servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
+
+    def assign_given_rows(self) -> bool:
+        """Fill the tables whose initial rows the user's code gives; one worker does so.
+
+        Returns whether there are any. Raises UserError or UserCodeError as their code does.
+        """
+        if self._servers.version:  # training has begun, and was resumed
+            return False
+        return assign_given_rows(self.tables.values(), self._servers)
+
+    # ------------------------------------------------------------ ids and pull
+
+    def pull(self, features: Any, *, training: bool) -> Pulled:
+        """The rows that `features` need, and newer dense values."""
+        what = f"reading the ids from what {self._module.describe(self._module.feed_name)} gave"
+        with self._stage("ids"), self._calling(what):
+            calls = self._ids.by_table(features)
+        with self._stage("pull"):
+            return self._servers.pull(calls, training=training)
+
+    def _inputs(self, pulled: Pulled) -> StepInputs:
+        """Dense vectors, rows of each table, inverse of each call, for a step."""
+        return (
+            tf.constant(pulled.trainable),
+            tf.constant(pulled.state),
+            [tf.constant(each) for each in pulled.rows],
+            self._ids.inverses(pulled.ids),
+        )
+
+    # ------------------------------------------------------------ training
+
+    def train_batch(self, batch: Batch, task: int) -> float:
+        """One step on `batch`, start to end. Returns the loss; raises as `compute`."""
+        loss, push = self.compute(self.prepare(batch), task)
+        self.push(push)
+        return loss
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Pull what `batch` needs, and make the tensors of its step."""
+        pulled = self.pull(batch.features, training=True)
+        return Prepared(batch, pulled, self._inputs(pulled))
+
+    def compute(
+        self, prepared: Prepared, task: int, under_way: UnderWay = NOTHING
+    ) -> tuple[float, Push]:
+        """The loss of a prepared batch and the push of its gradients.
+
+        under_way: the own pushes before it that the values pulled do not have. With more
+        than one batch to a push, the gradients are not clipped yet.
+        Raises UserError if loss or gradients are not finite and are not to be left out,
+        UserCodeError if the model raises.
+        """
+        batch, pulled = prepared.batch, prepared.pulled
+        trainable, state, *rows = prepared.inputs
+        if under_way.moves is not None:
+            state = state + under_way.moves
+        with (
+            self._stage("step"),
+            self._calling(f"the training step of {self._module.path.name}"),
+        ):
+            loss, dense, change, tables = self._steps.train(
+                batch.features, batch.labels, trainable, state, *rows
+            )
+            value = float(loss)
+        push = Push(
+            tables={
+                table: (pulled.ids[table].unique, gradient.numpy())
+                for table, (name, gradient) in enumerate(zip(self.tables, tables, strict=True))
+                if pulled.ids[table].unique.size and name not in self._ids.frozen
+            },
+            dense=(dense.numpy(), change.numpy()),
+            learning_rate=self.callbacks.learning_rate(
+                under_way.version(pulled.versions), self.accumulated
+            ),
+            versions=pulled.versions,
+            times=pulled.times,
+            applied=pulled.applied,
+            task=task,
+            records_done=batch.records_done,
+            modulate_rate=self._modulate_rate,
+        )
+        push = self._finite.checked(value, push)
+        if not push.left_out:
+            self.callbacks.step(value)
+        return value, push
+
+    def average(self, pushes: Sequence[Push]) -> Push:
+        """One push of `accumulated` minibatches' gradients, or of the last few of a task."""
+        dims = [layer.output_dim for layer in self.tables.values()]
+        return accumulation.average(pushes, dims, self._steps.clip)
+
+    def push(self, push: Push) -> None:
+        """Send gradients to all servers, unless left out; returns when each has its part."""
+        if push.left_out:
+            return
+        with self._stage("push"):
+            self._servers.push(push)
+
+    def hold(self, push: Push) -> int:
+        """Send gradients to all servers, to be held (--sync); returns the gradient's number."""
+        with self._stage("push"):
+            return self._servers.hold(push)
+
+    @property
+    def version(self) -> int:
+        """The highest server version seen."""
+        return self._servers.version
+
+    @property
+    def acknowledged(self) -> int:
+        """The last push that all servers have acknowledged, by sequence; 0 for none."""
+        return self._servers.acknowledged
+
+    # ------------------------------------------------------------ evaluation, prediction
+
+    def pull_inputs(self, features: Any) -> StepInputs:
+        """What the model's outputs for `features` take of the servers' present values."""
+        return self._inputs(self.pull(features, training=False))
+
+    def predict_batch(self, features: Any, inputs: StepInputs | None = None) -> Any:
+        """The model's outputs for `features`.
+
+        inputs: as `pull_inputs` gave them for these; None: they are pulled now.
+        """
+        return self.evaluate_batch(features, inputs)[0]
+
+    def evaluate_batch(
+        self, features: Any, inputs: StepInputs | None = None
+    ) -> tuple[Any, tf.Tensor]:
+        """As `predict_batch`, and what the model's layers add to the loss, a float32 number."""
+        if inputs is None:
+            inputs = self.pull_inputs(features)
+        with self._calling(f"calling the model of {self._module.path.name}"):
+            return self._steps.predict(features, *inputs)
+
+    def predictions_spec(self) -> Any:
+        """The spec of what `predict_batch` gives."""
+        return self._steps.predictions_spec()
+
+    def pull_dense(self) -> None:
+        """Set the model's own dense variables from the servers' present values."""
+        none = [[np.zeros(0, np.int64)] for _ in self.tables]
+        pulled = self._servers.pull(none, training=False)
+        self.trainable.assign(tf.constant(pulled.trainable))
+        self.state.assign(tf.constant(pulled.state))

@@ -1,0 +1,160 @@
+"""What a user's Keras model may not have, refused by name before anything is trained.
+
+Owns the model's own training step, constraints of weights and features that do not fit.
+Optimizers and initializers are optimizer.py's, lookups lookups.py's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from shoal.errors import UserError
+
+_UNNAMED = re.compile(r"keras_tensor(_\d+)?")
+"""The names that Keras gives to inputs by itself."""
+
+OWN_STEPS = ("train_step", "compute_loss")
+
+
+def check_model(model: Any, file: str) -> None:
+    """Raises UserError for a step of the model's own, or layers that compute in float16.
+
+    file: name of the user's file, for the message.
+    """
+    for name in OWN_STEPS:
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise UserError(
+                f"{type(model).__name__} in {file} defines {name}(), which shoal would not call: "
+                "workers compute gradients and servers apply them. Compute the loss in "
+                "loss(labels, predictions), what needs the layers' insides with add_loss(), and "
+                f"remove {name}"
+            )
+    # Gradients of float16 vanish unless the loss is scaled, which Keras does by itself.
+    for layer in model._flatten_layers():
+        if layer.compute_dtype == "float16":
+            raise UserError(
+                f"layer {layer.name!r} of the model in {file} computes in float16 "
+                "(mixed_float16), which needs a scaled loss: shoal has none; use "
+                "mixed_bfloat16, which needs none"
+            )
+
+
+def with_named_input(model: Any, features_spec: Any) -> Any:
+    """The model with its only input called as the only feature, if it was given no name.
+
+    Keras 2, and ElasticDL with it, took features by order; Keras 3 wants names that fit.
+    """
+    if (
+        not isinstance(features_spec, dict)
+        or len(features_spec) != 1
+        or not type(model).__module__.startswith("keras.")
+        or len(getattr(model, "inputs", None) or ()) != 1
+        or isinstance(getattr(model, "_inputs_struct", None), dict)
+        or not _UNNAMED.fullmatch(model.inputs[0].name)
+    ):
+        return model
+    (feature,) = features_spec
+    outputs = getattr(model, "_outputs_struct", None)
+    if outputs is None:
+        (outputs,) = model.outputs
+    model.inputs[0].name = feature
+    return keras.Model({feature: model.inputs[0]}, outputs, name=model.name)
+
+
+def check_variables(model: Any, file: str) -> None:
+    """Raises UserError for a constraint, which servers do not apply.
+
+    model: built.
+    """
+    for variable in model.trainable_variables:
+        if variable.constraint is not None:
+            raise UserError(
+                f"variable {variable.path} of the model in {file} has the constraint "
+                f"{type(variable.constraint).__name__}, which the servers do not apply: remove "
+                "it, or compute the constrained weight in the layer's call"
+            )
+
+
+def spec_of_inputs(model: Any, file: str) -> Any:
+    """The specs of a functional model's inputs, of any number of records.
+
+    Raises UserError for a model that does not say what its inputs are.
+    """
+    inputs = getattr(model, "_inputs_struct", None)
+    if inputs is None:
+        raise UserError(
+            f"the model of {file} does not say what its inputs are, as a functional model does: "
+            "give --training-data"
+        )
+
+    def spec(tensor: Any) -> Any:
+        if getattr(tensor, "ragged", False):
+            return tf.RaggedTensorSpec(tensor.shape, tensor.dtype)
+        if getattr(tensor, "sparse", False):
+            return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
+        return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+    return tf.nest.map_structure(spec, inputs)
+
+
+def check_features(model: Any, features_spec: Any, feed: str) -> None:
+    """Raises UserError if feed lacks a feature, or gives text where the model takes numbers.
+
+    Keras would fail at the first batch, with an error of a cast that names nothing, or
+    behind a long traceback.
+    """
+    if not isinstance(features_spec, dict):
+        return
+    inputs = getattr(model, "inputs", None) or ()
+    struct = getattr(model, "_inputs_struct", None)
+    # Keras takes the names of the dictionary that the model was made with.
+    wanted = struct if isinstance(struct, dict) else {tensor.name: tensor for tensor in inputs}
+    missing = [
+        name
+        for name in wanted
+        if name not in features_spec and not getattr(wanted[name], "optional", False)
+    ]
+    if missing and inputs and all(_UNNAMED.fullmatch(tensor.name) for tensor in inputs):
+        raise UserError(
+            f"{feed} gives the features {', '.join(map(str, features_spec))}, and the model has "
+            f"{len(inputs)} inputs without names: call them as the features, with "
+            "keras.Input(..., name=...)"
+        )
+    if missing and inputs:
+        given = [str(name) for name in features_spec]
+        near = difflib.get_close_matches(str(missing[0]), given, n=1)
+        raise UserError(
+            f"{feed} gives no feature {missing[0]!r}"
+            + (f" (did you mean {near[0]!r}?)" if near else "")
+            + f", which the model takes; it gives {', '.join(given)}"
+        )
+    for tensor in inputs:
+        spec = features_spec.get(tensor.name)
+        # Of features within others, only the outer ones are here.
+        if getattr(spec, "dtype", None) == tf.string and tensor.dtype != "string":
+            raise UserError(
+                f"{feed} gives text as feature {tensor.name!r}, but the model's input takes "
+                f"{tensor.dtype}: convert it in feed; if the column was to hold numbers, look "
+                "for a value that is none"
+            )
+
+
+def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
+    """Features that Keras casts to integers, in words: they may lose digits unseen."""
+    if not isinstance(features_spec, dict):
+        return []
+    return [
+        f"{feed} gives {spec.dtype.name} as feature {tensor.name!r}, and the model's input takes "
+        f"{tensor.dtype}: Keras casts it: a fraction or NaN is refused at its "
+        "record, and large ids may have lost digits"
+        for tensor in getattr(model, "inputs", None) or ()
+        if (spec := features_spec.get(tensor.name)) is not None
+        and hasattr(spec, "dtype")
+        and spec.dtype.is_floating
+        and "int" in tensor.dtype
+    ]

@@ -1,0 +1,14 @@
+"""What a job leaves: exports and predictions.
+
+    export.py             the export, file by file
+    export_tables.py      tables as Parquet files
+    keras_model.py        the user's model rebuilt of Keras's own layers
+    saved_model.py        the SavedModel
+    signature_names.py    names of a signature's inputs
+    export_check.py       an export tried before a job
+    prediction.py         predictions to files
+    prediction_output.py  the folder of predictions, begun and finished
+    patience.py           writing again while the storage fails
+
+The layout of an output folder is shoal/checkpoints/outputs.py's.
+"""

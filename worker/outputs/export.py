@@ -1,0 +1,254 @@
+"""The export: the trained model as files that need no shoal.
+
+    model.keras        an ordinary Keras model (functional and sequential models)
+    saved_model/       a SavedModel, for TensorFlow Serving and any tf.saved_model.load
+    tables/NAME.parquet  id and vector of every row
+    dense.parquet      name, shape and values of every dense variable
+    manifest.json      what is here, with size and checksum of every file, written last
+
+In both models a table is a lookup from the real ids to rows, with a default row for
+ids that were never trained; evaluation uses the same default, so that both give the
+job's own predictions. The Parquet files are what `--restore-from` reads. A table above
+`--export-max-table-mb` is in its Parquet file only, and the SavedModel takes its vectors.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+
+from shoal.checkpoints import manifests
+from shoal.checkpoints.manifests import MANIFEST
+from shoal.checkpoints.outputs import Place, replacing_output
+from shoal.checkpoints.saved import DENSE_COLUMNS
+from shoal.checkpoints.schema import EXPORT_FORMAT
+from shoal.checkpoints.storage import LocalStorage
+from shoal.config import JobConfig
+from shoal.errors import DISK_FAILS, UserCodeError
+from shoal.worker.model.keras_embeddings import tables_above
+from shoal.worker.model.model import ServedModel
+from shoal.worker.module import user_code
+from shoal.worker.outputs import saved_model
+from shoal.worker.outputs.export_tables import (
+    ExportedTable,
+    ServedTables,
+    TableSource,
+    file_names,
+    write_parquet,
+    write_tables,
+)
+from shoal.worker.outputs.keras_model import obstacle, plain_model
+from shoal.worker.outputs.patience import written
+from shoal.worker.servers.group import ServerGroup
+from shoal.worker.storage_patience import StoragePatience
+
+logger = logging.getLogger(__name__)
+
+KERAS, SAVED_MODEL = "keras", "savedmodel"
+KERAS_FILE = "model.keras"
+
+
+def export(
+    model: ServedModel,
+    servers: ServerGroup,
+    config: JobConfig,
+    source: TableSource | None = None,
+    patience: StoragePatience | None = None,
+) -> None:
+    """Write the export to --output, whole or not at all.
+
+    source: where the tables are read; by default from the servers.
+    patience: with the storage of --output; all of it is written again. None: none.
+    config: says where, which models beside tables and dense values (`export_kinds`), and
+        the bytes of ids and rows of a table that is put into the models.
+
+    If the models cannot be written, and nothing is there that it would replace, tables and
+    dense values stay, with the reason in the manifest.
+
+    Raises StorageError if --output cannot be written, as on a full disk; UserError if it must
+    not be replaced, or is not a place to write to; UserCodeError if Keras cannot save the model.
+    """
+    source = source or ServedTables(servers, list(model.tables.values()))
+    left: list[str] = []
+
+    def whole() -> Exception | None:
+        with replacing_output(config, MANIFEST) as place:
+            failed = _write(model, servers.version, source, config, place)
+        if isinstance(failed, OSError):
+            left.append("it has tables and dense values only")
+            raise failed
+        return failed
+
+    failed = written(patience, config.output, whole, lambda: "".join(left[-1:]))
+    if failed is not None:
+        raise failed
+
+
+def _write(
+    model: ServedModel, version: int, source: TableSource, config: JobConfig, place: Place
+) -> Exception | None:
+    """Write all of an export. Returns why the models lack in one that is to stay without."""
+    folder, kinds = place.begin(), config.export_kinds
+    model.pull_dense()
+    max_bytes = config.export_max_table_mb * 1_000_000
+    storage = LocalStorage(folder)
+    tables = write_tables(storage, source, model.tables, max_bytes)
+    described = [table.file for table in tables.values() if table.file]
+    described.append(write_parquet(storage, "dense.parquet", [_dense(model)]))
+    failed: Exception | None = None
+    try:
+        keras_file, signature = write_models(model, tables, folder, kinds)
+    except Exception as error:
+        if place.names():
+            raise
+        failed, kinds, keras_file, signature = error, frozenset(), None, {}
+        shutil.rmtree(folder / "saved_model", ignore_errors=True)
+        (folder / KERAS_FILE).unlink(missing_ok=True)
+    known = {file["name"] for file in described}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    described += [manifests.describe(storage, name) for name in names if name not in known]
+    manifest = {
+        "format": EXPORT_FORMAT,
+        "job_name": config.job_name,
+        "job_id": config.job_id,
+        "version": version,
+        "keras": keras_file,
+        "saved_model": "saved_model" if SAVED_MODEL in kinds else None,
+        "dense": "dense.parquet",
+        "optimizer": model.optimizer.spec.to_json(),
+        "tables": [
+            {
+                "name": name,
+                "file": file,
+                "dim": layer.output_dim,
+                "rows": tables[name].count,
+                "default": tables[name].default.tolist(),
+                "in_models": not tables[name].external,
+                **({"signature": signature[name]} if name in signature else {}),
+            }
+            for (name, layer), file in zip(
+                model.tables.items(), file_names(model.tables), strict=True
+            )
+        ],
+        "files": described,
+        **({"partial": str(failed).splitlines()[0]} if failed is not None else {}),
+    }
+    manifests.write(storage, MANIFEST, manifest)
+    return failed
+
+
+def write_models(
+    model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path, kinds: Container[str]
+) -> tuple[str | None, dict[str, dict[str, str]]]:
+    """Save the model with its tables: the name of its Keras file, and what SavedModel.save gave.
+
+    kinds: of KERAS and SAVED_MODEL. Raises UserCodeError if it cannot be saved, and OSError.
+    """
+    keras_file, signature = None, dict[str, dict[str, str]]()
+    with _user_layers(f"exporting the model of {model.file}"):
+        if KERAS in kinds:
+            keras_file = _save_keras(model, tables, folder)
+        if SAVED_MODEL in kinds:
+            signature = saved_model.save(model, tables, folder / "saved_model")
+    return keras_file, signature
+
+
+def check(model: ServedModel, config: JobConfig) -> list[str]:
+    """Make an export of empty tables in a temporary folder, before the model is trained.
+
+    Returns what an export will lack, in words. Raises UserCodeError if Keras or TensorFlow
+    cannot save the model, and UserError for what shoal cannot.
+    """
+    if config.command == "train" and not config.output:
+        return []
+    tables = {
+        name: ExportedTable(
+            np.zeros(0, np.int64),
+            np.zeros((0, layer.output_dim), np.float32),
+            np.zeros(layer.output_dim, np.float32),
+        )
+        for name, layer in model.tables.items()
+    }
+    lacking = []
+    # What became a table does so in the copy too, which then needs no memory.
+    with (
+        tempfile.TemporaryDirectory(prefix="shoal-export-") as folder,
+        tables_above(model.embedding_threshold),
+        _user_layers(f"exporting the model of {model.file}, tried before training,"),
+    ):
+        if KERAS in config.export_kinds:
+            if why := obstacle(model.model):
+                lacking.append(_no_keras(why, config))
+            else:
+                plain_model(model.model, tables).to_json()
+        if SAVED_MODEL in config.export_kinds:
+            saved_model.save(model, tables, Path(folder, "saved_model"))
+    return lacking
+
+
+def _no_keras(why: str, config: JobConfig) -> str:
+    has = "the SavedModel" if SAVED_MODEL in config.export_kinds else "tables and dense values only"
+    return f"the export has {has}, and no model.keras: {why}"
+
+
+@contextmanager
+def _user_layers(what: str) -> Iterator[None]:
+    """As `user_code`, since the layers are the user's; a disk's error is left as it is, an OSError.
+
+    TensorFlow's errors of a disk are its own, and have the system's words in their text.
+    """
+    try:
+        with user_code(what):
+            yield
+    except UserCodeError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError):
+            raise cause from None
+        if isinstance(cause, tf.errors.OpError):
+            for number in DISK_FAILS:
+                if os.strerror(number) in cause.message:
+                    raise OSError(number, os.strerror(number)) from error
+        raise
+
+
+def _dense(model: ServedModel) -> pa.Table:
+    variables = [*model.trainable.variables, *model.state.variables]
+    return pa.table(
+        {
+            "name": [variable.path for variable in variables],
+            "shape": [list(variable.shape) for variable in variables],
+            "values": [np.asarray(variable, np.float32).ravel() for variable in variables],
+        },
+        schema=pa.schema(DENSE_COLUMNS),
+    )
+
+
+def _save_keras(
+    model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
+) -> str | None:
+    """Write model.keras with stock layers in place of ours; its name, or None.
+
+    A subclassed model or layer cannot be rebuilt from its configuration if embedding
+    layers sit in its code. Such a model has the SavedModel.
+    """
+    if large := [name for name, table in tables.items() if table.external]:
+        logger.warning(
+            "no model.keras: %s above --export-max-table-mb; the SavedModel takes vectors",
+            ", ".join(large),
+        )
+        return None
+    if why := obstacle(model.model):
+        logger.info("no model.keras: %s", why)
+        return None
+    plain_model(model.model, tables).save(folder / KERAS_FILE)
+    return KERAS_FILE

@@ -1,0 +1,105 @@
+"""An export tried before a job: with the rows of one batch, loaded again, and compared.
+
+Part of `shoal check`. That the models can be saved at all is export.check's, which the first
+worker of a job does too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from shoal.config import JobConfig
+from shoal.errors import UserError
+from shoal.worker.model.initial_rows import initializer_spec
+from shoal.worker.model.keras_embeddings import vocabulary
+from shoal.worker.model.model import ServedModel
+from shoal.worker.module import user_code
+from shoal.worker.outputs.export import write_models
+from shoal.worker.outputs.export_tables import ExportedTable
+
+if TYPE_CHECKING:
+    from shoal.worker.servers.local import LocalServers
+
+LARGEST_TABLE = 64_000_000
+"""Bytes of a plain Keras embedding, all of whose rows are in an export."""
+
+TOLERANCE = 1e-4
+"""Relative and absolute: compiled in other ways, a sum may be added in another order."""
+
+
+def try_export(
+    model: ServedModel, config: JobConfig, servers: LocalServers, features: Any
+) -> list[str]:
+    """Export the model with the rows of one batch, load it, and have it predict the batch.
+
+    Returns lines for the report. Raises UserError if it predicts otherwise than the model
+    itself, UserCodeError if it cannot be saved, loaded or called.
+    """
+    for name, layer in model.tables.items():
+        if vocabulary(layer) * layer.output_dim * 4 > LARGEST_TABLE:
+            return [f"  not tried with rows: table {name} is large"]
+    tables = _rows_of(model, servers, features)
+    expected = model.predict_batch(features)
+    if not _same(model.predict_batch(features), expected):
+        return ["  not compared: the model predicts otherwise at each call"]
+    with tempfile.TemporaryDirectory(prefix="shoal-export-") as name:
+        folder = Path(name)
+        model.pull_dense()
+        keras_file, _ = write_models(model, tables, folder, config.export_kinds)
+        loaded = []
+        if keras_file:
+            own = {type(each).__name__: type(each) for each in model.model._flatten_layers()}
+            with user_code(f"loading the exported Keras model of {model.file}"):
+                found = keras.models.load_model(folder / keras_file, own)(features, training=False)
+            _compare(found, expected, keras_file, model.file)
+            loaded.append(keras_file)
+        if (folder / "saved_model").exists():
+            with user_code(f"loading the exported SavedModel of {model.file}"):
+                saved = tf.saved_model.load(folder / "saved_model")  # holds the variables
+                found = saved.serve(features)
+            _compare(found, expected, "saved_model", model.file)
+            loaded.append("saved_model")
+    if not loaded:
+        return []
+    verb = "predict" if len(loaded) > 1 else "predicts"
+    return [f"  tried: {' and '.join(loaded)} {verb} this batch as the model does"]
+
+
+def _rows_of(model: ServedModel, servers: LocalServers, features: Any) -> dict[str, ExportedTable]:
+    """The rows that a batch would have in training, as tables, and held by the servers."""
+    pulled = model.pull(features, training=True)
+    tables = {}
+    for position, (name, layer) in enumerate(model.tables.items()):
+        ids, rows = pulled.ids[position].unique, pulled.rows[position]
+        default = np.zeros(layer.output_dim, np.float32)
+        if vocabulary(layer):
+            ids = np.arange(vocabulary(layer))
+            rows = servers.initial_rows(position, ids)
+        else:
+            default += np.float32(initializer_spec(layer).default_value)
+        servers.assign_rows(position, ids, rows)
+        order = np.argsort(ids)
+        tables[name] = ExportedTable(ids[order], rows[order], default)
+    return tables
+
+
+def _compare(found: Any, expected: Any, what: str, file: str) -> None:
+    if not _same(found, expected):
+        raise UserError(
+            f"the exported {what} of the model in {file} predicts otherwise than the model: "
+            "something in it is not in its layers' configurations or weights"
+        )
+
+
+def _same(found: Any, expected: Any) -> bool:
+    ours, theirs = tf.nest.flatten(found), tf.nest.flatten(expected)
+    return len(ours) == len(theirs) and all(
+        a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE, equal_nan=True)
+        for a, b in zip(ours, theirs, strict=True)
+    )

@@ -1,0 +1,191 @@
+"""The SavedModel of an export.
+
+Tables that fit are in it, as a lookup from the real ids to rows. Of the others it takes
+the vectors as inputs: its signature `ids` says of which ids, in which order, and whoever
+serves it gets them from where the table was put.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from shoal.layers import Embedding, lookup_with
+from shoal.worker.model.keras_embeddings import vocabulary
+from shoal.worker.model.lookups import RecordLookup, Refusals
+from shoal.worker.model.model import ServedModel
+from shoal.worker.outputs.export_tables import ExportedTable
+from shoal.worker.outputs.signature_names import arguments_of, names_of, rename
+
+
+class _StaticLookup:
+    """Embedding lookups in variables of the graph.
+
+    ids: of each table, ascending. rows: that of ids[i] is rows[i + 1], and rows[0] the
+        default; of a table without ids, the row of id i is rows[i].
+    """
+
+    def __init__(self, tables: Mapping[str, ExportedTable], matrices: Container[str]) -> None:
+        """matrices: names of the tables that have a row for each of their ids."""
+        self.ids: dict[str, tf.Variable] = {}
+        self.rows: dict[str, tf.Variable] = {}
+        for name, table in tables.items():
+            if name in matrices:
+                self.rows[name] = tf.Variable(table.rows, trainable=False)
+                continue
+            ids, rows = table.indexed()
+            # Variables, not a hash table made of constants: a graph holds at most 2 GB.
+            self.ids[name] = tf.Variable(ids, trainable=False)
+            self.rows[name] = tf.Variable(rows, trainable=False)
+
+    def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
+        positions = Refusals().integer_ids(layer, ids)
+        if layer.table in self.ids:
+            known = self.ids[layer.table]
+            flat = tf.reshape(positions, [-1])
+            found = tf.searchsorted(known, flat, out_type=tf.int64)
+            found = tf.minimum(found, tf.shape(known, tf.int64)[0] - 1)
+            row = tf.where(tf.gather(known, found) == flat, found + 1, 0)
+            positions = tf.reshape(row, tf.shape(positions))
+        return tf.cast(tf.gather(self.rows[layer.table], positions), layer.compute_dtype)
+
+
+class _GivenLookup:
+    """Gives the calls of external tables their vectors, and the others what `inner` gives.
+
+    vectors: of each external table float32 [ids, dim], those of all its calls in order.
+    """
+
+    def __init__(self, inner: _StaticLookup, vectors: Mapping[str, tf.Tensor]) -> None:
+        self._inner = inner
+        self._left = dict(vectors)
+
+    def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
+        if layer.table not in self._left:
+            return self._inner(layer, ids)
+        ids = Refusals().integer_ids(layer, ids)
+        count = tf.size(ids)
+        left = self._left[layer.table]
+        self._left[layer.table] = left[count:]
+        rows = tf.reshape(left[:count], tf.concat([tf.shape(ids), [layer.output_dim]], 0))
+        rows.set_shape([*ids.shape, layer.output_dim])
+        return tf.cast(rows, layer.compute_dtype)
+
+
+def save(
+    model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
+) -> dict[str, dict[str, str]]:
+    """Write the SavedModel.
+
+    Returns, of each external table, what its ids are called among the outputs of the
+    signature `ids`, and its vectors among the inputs of `serving_default`.
+    """
+    inside = {name: table for name, table in tables.items() if not table.external}
+    lookup = _StaticLookup(inside, [n for n, layer in model.tables.items() if vocabulary(layer)])
+    module = tf.Module()
+    # What the graph uses must hang on the module to be saved with it: the variables, not
+    # the Keras model, which would trace each layer by itself, outside `lookup`.
+    module.dense = [variable.value for variable in model.model.variables]
+    module.ids, module.rows = lookup.ids, lookup.rows
+    resource = tf.saved_model.experimental.TrackableResource
+    of_layers = [each for layer in model.model._flatten_layers() for each in vars(layer).values()]
+    module.vocabularies = [each for each in of_layers if isinstance(each, resource)]
+
+    def serve(features: Any, vectors: Mapping[str, Any]) -> Any:
+        with lookup_with(_GivenLookup(lookup, vectors)):
+            return model.model(features, training=False)
+
+    inputs = _Inputs(model.features_spec)
+    names = _external_names(model, tables, inputs.specs)
+    specs: dict[str, Any] = {
+        each["vectors"]: tf.TensorSpec([None, model.tables[name].output_dim], tf.float32)
+        for name, each in names.items()
+    }
+
+    def serving(given: Mapping[str, Any]) -> dict[str, Any]:
+        vectors = {name: given[each["vectors"]] for name, each in names.items()}
+        outputs = serve(inputs.packed(given), vectors)
+        return dict(
+            zip(names_of(outputs, "output", "output"), tf.nest.flatten(outputs), strict=True)
+        )
+
+    traced = {"serving_default": _Signature(serving, inputs.specs | specs)}
+    if names:
+
+        def ids(given: Mapping[str, Any]) -> dict[str, Any]:
+            record = RecordLookup(Refusals())
+            with lookup_with(record):
+                model.model(inputs.packed(given), training=False)
+            calls = list(zip(record.layers, record.ids, strict=True))
+            return {
+                each["ids"]: tf.concat([x for layer, x in calls if layer.table == name], 0)
+                for name, each in names.items()
+            }
+
+        traced["ids"] = _Signature(ids, inputs.specs)
+    else:
+        module.serve = tf.function(
+            lambda features: serve(features, {}), input_signature=[model.features_spec]
+        )
+    signatures = {key: each.function for key, each in traced.items()}
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+    rename(folder, {key: each.arguments for key, each in traced.items()})
+    return names
+
+
+class _Inputs:
+    """The features as named inputs of a signature.
+
+    specs: of each input, by name. Raises UserError for features that cannot be named.
+    """
+
+    def __init__(self, features: Any) -> None:
+        self._features = features
+        flat = tf.nest.flatten(features)
+        self.specs = dict(zip(names_of(features, "input", "inputs"), flat, strict=True))
+
+    def packed(self, given: Mapping[str, Any]) -> Any:
+        """The features that the named tensors are."""
+        return tf.nest.pack_sequence_as(self._features, [given[name] for name in self.specs])
+
+
+def _external_names(
+    model: ServedModel, tables: Mapping[str, ExportedTable], taken: Container[str]
+) -> dict[str, dict[str, str]]:
+    names: dict[str, dict[str, str]] = {}
+    used: set[str] = set()
+    for name in model.tables:
+        if tables[name].external:
+            plain = re.sub(r"\W", "_", name)
+            while f"{plain}_vectors" in taken or plain in used:
+                plain += "_"
+            used.add(plain)
+            names[name] = {"ids": f"{plain}_ids", "vectors": f"{plain}_vectors"}
+    return names
+
+
+class _Signature:
+    """A traced function of named tensors, as a signature.
+
+    arguments: argument of `function` -> name.
+    """
+
+    def __init__(
+        self, body: Callable[[Mapping[str, Any]], dict[str, Any]], specs: Mapping[str, Any]
+    ) -> None:
+        self.arguments = arguments_of(specs)
+
+        def function(**given: Any) -> dict[str, Any]:
+            return body({name: given[argument] for argument, name in self.arguments.items()})
+
+        named = {
+            argument: tf.TensorSpec(spec.shape, spec.dtype, argument)
+            if isinstance(spec := specs[name], tf.TensorSpec)
+            else spec
+            for argument, name in self.arguments.items()
+        }
+        self.function = tf.function(function).get_concrete_function(**named)

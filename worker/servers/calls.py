@@ -1,0 +1,245 @@
+"""The worker's calls to the parameter servers, whoever makes them and whatever they carry.
+
+Owns the connections, registering (again with a server that was started again), and
+following the routing table. Waiting for a server that is away is proto/circuit.py's; what
+is called is pulling.py's, pushing.py's and group.py's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.errors import UserError
+from shoal.proto import frames, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.circuit import Attempt, Circuit
+from shoal.proto.errors import WireError
+from shoal.proto.protocol import own_protocol
+from shoal.proto.routing import Routing
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES, peer_name
+from shoal.worker.servers.dense_values import DenseValues
+
+ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
+
+
+LARGEST_SLICE_BYTES = MAXIMUM_MESSAGE_BYTES - (64 << 20)
+"""Of the dense vectors at one server: they travel in one message, with rows or their gradients."""
+
+IN_FLIGHT = 2
+"""Parts of one pull at one server: one is gathered while another one travels."""
+
+
+class ServerCalls:
+    """Calls to all parameter servers of the job, for several threads.
+
+    dense: the values as pulled last. routing: as last fetched. version:
+    the highest seen of any server. caller: who calls. data_known: whether the job had read its
+    data when this worker registered.
+    """
+
+    def __init__(
+        self,
+        master: Connection,
+        worker: int,
+        incarnation: int,
+        cancelled: threading.Event,
+        *,
+        token: str,
+        patience: float,
+    ) -> None:
+        """Register with the master. token: of the job. The others: as ServerGroup's."""
+        self._master = master
+        reply = master.call(
+            methods.REGISTER_WORKER,
+            pb.RegisterWorkerRequest(
+                worker=worker, incarnation=incarnation, protocol=own_protocol()
+            ),
+        )
+        self.routing = Routing.from_message(reply.routing)
+        self.data_known = reply.data_known
+        self._routing_lock = threading.Lock()
+        self._circuits = [
+            Circuit(
+                f"parameter server {server}",
+                partial(self._locate, server),
+                address,
+                peer=peer_name(token, "ps", server),
+                patience=patience,
+                cancelled=cancelled,
+                flag="--server-patience-seconds",
+            )
+            for server, address in enumerate(reply.servers)
+        ]
+        self._spec = pb.ModelSpec()
+        self.dense, self._first = DenseValues(len(self)), DenseValues(len(self))
+        self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
+        self._noting = threading.Lock()
+        self._acknowledged = [pb.LastPush()] * len(self)
+        # The push that was sent last to each server, which may be answered and not noted yet.
+        self._sent: list[tuple[pb.LastPush, Attempt[bytes]] | None] = [None] * len(self)
+        self._known_versions = [0] * len(self)
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._circuits)
+
+    @property
+    def away(self) -> list[int]:
+        """The servers, by index, for which calls wait."""
+        return [server for server, circuit in enumerate(self._circuits) if circuit.away]
+
+    def close(self) -> None:
+        """Close the connections."""
+        for circuit in self._circuits:
+            circuit.close()
+
+    def _locate(self, server: int) -> str:
+        """Where a server is now. Without a retry: who waits for the server asks again."""
+        request = pb.GetRoutingRequest(addresses_only=True)
+        return self._master.call(methods.GET_ROUTING, request, patience=0.0).servers[server]
+
+    # ------------------------------------------------------------ registering
+
+    def register(
+        self,
+        spec: pb.ModelSpec,
+        trainable: npt.NDArray[np.float32],
+        state: npt.NDArray[np.float32],
+    ) -> None:
+        """Register the model with all servers; those without dense values get these.
+
+        A server that is without any later on gets these too, not newer ones: its pushes count
+        as lost, in its dense values as in its rows.
+
+        Raises UserError for dense variables too large for these servers.
+        """
+        _check_slices(trainable.size, state.size, len(self))
+        self._spec = spec
+        for values in (self.dense, self._first):
+            values.set(trainable, state)
+        for server in range(len(self)):
+            self._join(server)
+
+    def _join(self, server: int) -> None:
+        """Register with one server; again if it was started again, which then knows nobody."""
+        sent = self._sent[server]
+        if sent is not None and Circuit.was_answered(methods.PUSH, sent[1]):
+            # While its sender still waits for another server: what is not told now, the master
+            # would not miss.
+            self.acknowledged(server, sent[0])
+        last = self._acknowledged[server]
+        caller = pb.PushIdentity(sequence=last.identity.sequence)
+        caller.MergeFrom(self.caller)
+        request = pb.RegisterRequest(
+            model=self._spec,
+            caller=caller,
+            known_version=self._known_versions[server],
+            task=last.task,
+            records_done=last.records_done,
+        )
+        reply = self._circuits[server].call(methods.REGISTER, request)
+        self.see(server, reply.version)
+        if not reply.dense_initialized:
+            frame = frames.encode(pb.InitializeDenseRequest(), self._first.of(server))
+            self._circuits[server].call(methods.INITIALIZE_DENSE, frame)
+
+    def see(self, server: int, version: int) -> None:
+        """A server said that it is at this version."""
+        self._known_versions[server] = max(self._known_versions[server], version)
+        self.version = max(self.version, version)
+
+    def acknowledged(self, server: int, push: pb.LastPush) -> None:
+        """A server has applied this push, and all before."""
+        with self._noting:
+            if push.identity.sequence > self._acknowledged[server].identity.sequence:
+                self._acknowledged[server] = push
+
+    def sent(self, server: int, push: pb.LastPush, answer: Attempt[bytes]) -> None:
+        """A push is on its way to a server; each once."""
+        self._sent[server] = push, answer
+
+    # ------------------------------------------------------------ calling
+
+    def start(
+        self, server: int, method: methods.Method[bytes, bytes], frame: bytes
+    ) -> Attempt[bytes]:
+        """Begin a call, for `finish` to wait for."""
+        return self._circuits[server].start(method, frame)
+
+    def finish(
+        self,
+        server: int,
+        method: methods.Method[bytes, bytes],
+        frame: bytes,
+        answer: Attempt[bytes],
+    ) -> bytes:
+        """Wait for a call's answer; meet the server again where it was started again."""
+        while True:
+            try:
+                return self._circuits[server].finish(method, frame, answer)
+            except WireError as error:
+                if error.kind not in (pb.NOT_REGISTERED, pb.DENSE_NOT_INITIALIZED):
+                    raise
+                self._join(server)
+            answer = self._circuits[server].start(method, frame)
+
+    def all(
+        self, method: methods.Method[bytes, bytes], requests: Sequence[tuple[int, bytes]]
+    ) -> Iterator[bytes]:
+        """Make calls, each (server, frame), at the same time; the answers in their order.
+
+        At most IN_FLIGHT to one server: what it has answered waits in its memory.
+        """
+        waiting: defaultdict[int, deque[int]] = defaultdict(deque)
+        for place, (server, _) in enumerate(requests):
+            waiting[server].append(place)
+        begun: dict[int, Attempt[bytes]] = {}
+
+        def begin(server: int) -> None:
+            if waiting[server]:
+                place = waiting[server].popleft()
+                begun[place] = self.start(server, method, requests[place][1])
+
+        for server in list(waiting):
+            for _ in range(IN_FLIGHT):
+                begin(server)
+        for place, (server, frame) in enumerate(requests):
+            answer = self.finish(server, method, frame, begun.pop(place))
+            begin(server)
+            yield answer
+
+    def read_table(self, table: int) -> Iterator[bytes]:
+        """The frames of a table's rows, server after server."""
+        for circuit in self._circuits:
+            yield from circuit.stream(methods.READ_TABLE, pb.ReadTableRequest(table=table))
+
+    def follow_routing(self, error: WireError, used: Routing) -> None:
+        """Fetch the routing table if `error` says that `used` is old; else raise it."""
+        if error.kind not in ROUTING_ERRORS:
+            raise error
+        with self._routing_lock:
+            if self.routing is not used:
+                return  # another thread has fetched it
+            reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
+            routing = Routing.from_message(reply.routing)
+            if routing.epoch <= used.epoch:
+                raise error
+            self.routing = routing
+
+
+def _check_slices(trainable: int, state: int, servers: int) -> None:
+    """Raises UserError if a server's slices of so many elements do not fit into a message."""
+    size = 4 * (trainable + state)
+    if -(-size // servers) > LARGEST_SLICE_BYTES:
+        raise UserError(
+            f"the model's dense variables have {trainable + state:,} elements ({size / 1e9:.1f} GB)"
+            f"; one server holds {LARGEST_SLICE_BYTES / 1e9:.1f} GB of them at most. Use --num-ps "
+            f"{-(-size // LARGEST_SLICE_BYTES)} or more, or shoal.layers.Embedding for large tables"
+        )

@@ -1,0 +1,152 @@
+"""Pulling: the rows and dense values that a batch needs, from all servers at once.
+
+Owns splitting a pull over servers, the cache of rows, and putting the answers together.
+Frames are requests.py's, connections calls.py's.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.proto import frames, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from shoal.worker.servers.cache import RowCache
+from shoal.worker.servers.calls import ServerCalls
+from shoal.worker.servers.ids import TableIds, group_tables
+from shoal.worker.servers.requests import PullPlan
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+UPDATE_PAUSE = 0.001
+"""Seconds before a pull that saw two updates of --sync is done again."""
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Rows and dense values for one batch.
+
+    ids: one a table, as grouped for the pull.
+    rows: one a table, float32 [unique, dim].
+    trainable, state: the flat dense vectors, float32; not to be written to.
+    versions, times, applied: one a server; PullReply's.
+    updates: one an answer; PullReply's.
+    """
+
+    ids: list[TableIds]
+    rows: list[Float32]
+    trainable: Float32
+    state: Float32
+    versions: list[int]
+    times: list[float]
+    applied: list[int]
+    updates: list[int]
+
+
+class Puller:
+    """Pulls, for one thread.
+
+    cache: of rows, for training; None for none.
+    """
+
+    def __init__(
+        self,
+        calls: ServerCalls,
+        cancelled: threading.Event,
+        value_type: pb.DataType,
+        *,
+        whole_updates: bool,
+    ) -> None:
+        """value_type, whole_updates: as ServerGroup's."""
+        self._calls = calls
+        self._cancelled = cancelled
+        self._value_type = value_type
+        self._whole_updates = whole_updates
+        self._dims: list[int] = []
+        self.cache: RowCache | None = None
+
+    def register(self, dims: list[int], cache_bytes: int, cache_staleness: int) -> None:
+        """Pull rows of these lengths from now on, one a table. cache_...: as ServerGroup's."""
+        self._dims = dims
+        if cache_bytes:
+            self.cache = RowCache(cache_bytes, cache_staleness, dims, len(self._calls))
+
+    def pull(
+        self, calls: Sequence[Sequence[Int64]], *, training: bool, exact: bool = False
+    ) -> Pulled:
+        """As ServerGroup.pull."""
+        while True:
+            routing = self._calls.routing
+            try:
+                ids = group_tables(calls, routing)
+                pulled = self.fetch(ids, routing, training=training, exact=exact)
+            except WireError as error:
+                self._calls.follow_routing(error, routing)
+                continue
+            # An update reaches servers one after another, within moments.
+            if not self._whole_updates or len(set(pulled.updates)) == 1:
+                return pulled
+            if self._cancelled.wait(UPDATE_PAUSE):
+                return pulled  # for nothing: the job ends
+
+    def fetch(
+        self, ids: list[TableIds], routing: Routing, *, training: bool, exact: bool = False
+    ) -> Pulled:
+        """As `pull`, of ids that were grouped by `routing`.
+
+        Raises WireError (`ROUTING_ERRORS`) if that is old.
+        """
+        calls, dense = self._calls, self._calls.dense
+        # Evaluation and prediction see the servers' own values.
+        cached = self.cache.look_up(ids) if self.cache is not None and training else None
+        wanted = ids if cached is None else cached.missing
+        value_type = pb.FLOAT32 if exact else self._value_type
+        plan = PullPlan(
+            wanted, self._dims, len(calls), value_type, whole_updates=self._whole_updates
+        )
+        requests = [
+            (
+                part.server,
+                plan.request(
+                    part, routing.epoch, dense.versions[part.server], training, calls.caller
+                ),
+            )
+            for part in plan.parts
+        ]
+        newer: dict[int, tuple[Float32, Float32]] = {}
+        # Parts of one server may be of different moments: what they are counted as is
+        # the oldest.
+        versions = [2**62] * len(calls)
+        times = [math.inf] * len(calls)
+        applied = [2**62] * len(calls)
+        updates = []
+        for part, frame in zip(plan.parts, calls.all(methods.PULL, requests), strict=True):
+            reply, arrays = frames.decode(frame, pb.PullReply)
+            plan.take(part, arrays)
+            if reply.has_dense:
+                newer[part.server] = arrays[-2], arrays[-1]
+                dense.versions[part.server] = reply.version
+            versions[part.server] = min(versions[part.server], reply.version)
+            calls.see(part.server, reply.version)
+            times[part.server] = min(times[part.server], reply.time)
+            applied[part.server] = min(applied[part.server], reply.applied)
+            updates.append(reply.update)
+        rows = plan.rows()
+        if cached is not None:
+            rows = cached.join(rows, versions)
+            # The gradients are as stale as the oldest row that they come from. What it lacks
+            # counts as others' pushes, though some may be our own.
+            versions = [
+                version if oldest is None else min(version, oldest)
+                for version, oldest in zip(versions, cached.oldest, strict=True)
+            ]
+        dense.take(newer)
+        return Pulled(ids, rows, dense.trainable, dense.state, versions, times, applied, updates)

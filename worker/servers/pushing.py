@@ -1,0 +1,157 @@
+"""Pushing: a step's gradients, to each server its part, each applied once.
+
+Owns the sequence numbers of pushes, and sending again what a server refused because the routing
+had changed. Frames are requests.py's, connections calls.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.proto import faults, frames, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.worker.servers.calls import ROUTING_ERRORS, ServerCalls
+from shoal.worker.servers.requests import push_frame, split_by_owner
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Push:
+    """One step's gradients.
+
+    tables: position -> (ids int64 [u], gradients float32 [u, dim]).
+    dense: gradient of the flat trainable vector and change of the flat
+        non-trainable one.
+    versions, times, applied: of the values that the gradients were computed from, one a
+        server, as PullReply's.
+    sent: by server, the sequence number that its part went out under, last.
+    hold: as PushRequest's; ServerGroup.hold gives it.
+    left_out: why it is to go to no server at all, in words; "" if it is to.
+    """
+
+    tables: dict[int, tuple[Int64, Float32]]
+    dense: tuple[Float32, Float32]
+    learning_rate: float
+    versions: list[int]
+    times: list[float]
+    applied: list[int]
+    task: int
+    records_done: int
+    modulate_rate: bool = False
+    hold: int = 0
+    sent: dict[int, int] = field(default_factory=dict)
+    left_out: str = ""
+
+
+class Pusher:
+    """Pushes, for one thread. value_type: as ServerGroup's.
+
+    acknowledged: the last push that all servers have, by sequence.
+    """
+
+    def __init__(self, calls: ServerCalls, value_type: pb.DataType) -> None:
+        self._calls = calls
+        self._value_type = value_type
+        self._sequence = self.acknowledged = 0
+        # Of each server, what it has acknowledged and no pull was seen to have.
+        self._unseen: list[list[int]] = [[] for _ in range(len(calls))]
+
+    def hold(self, push: Push) -> int:
+        """As ServerGroup.hold."""
+        number = self._sequence + 1
+        self.push(replace(push, hold=number))
+        return number
+
+    def push(self, push: Push) -> int:
+        """As ServerGroup.push."""
+        calls = self._calls
+        servers = range(len(calls))
+        dense = {server: calls.dense.slices(*push.dense, server) for server in servers}
+        tables = push.tables
+        staleness = 0
+        while True:
+            routing = calls.routing
+            parts, owners = split_by_owner(tables, routing, len(calls))
+            self._sequence += 1
+            requests = {
+                server: self._frame(push, server, routing.epoch, parts[server], dense.get(server))
+                for server in servers
+                if server in dense or any(ids.size for ids, _ in parts[server].values())
+            }
+            # Before they go out: a pull may see one of them applied before its answer is here.
+            push.sent.update(dict.fromkeys(requests, self._sequence))
+            faults.point("before-push")
+            last = pb.LastPush(
+                identity=pb.PushIdentity(sequence=self._sequence),
+                task=push.task,
+                records_done=push.records_done,
+            )
+            answers = {}
+            for server, request in requests.items():
+                answers[server] = calls.start(server, methods.PUSH, request)
+                calls.sent(server, last, answers[server])
+            refusals: dict[int, WireError] = {}
+            for server, answer in answers.items():
+                try:
+                    frame = calls.finish(server, methods.PUSH, requests[server], answer)
+                except WireError as error:
+                    if error.kind not in ROUTING_ERRORS:
+                        raise
+                    refusals[server] = error
+                    continue
+                reply, _ = frames.decode(frame, pb.PushReply)
+                staleness = max(staleness, reply.staleness)
+                calls.acknowledged(server, last)
+                if not push.hold:
+                    self._unseen[server].append(self._sequence)
+                calls.see(server, reply.version)
+                if server != max(answers):
+                    faults.point("between-acknowledgements")
+            if not refusals:
+                self.acknowledged = self._sequence
+                return staleness
+            # A refusal changes nothing on that server: what it was to get goes out
+            # again under a new number, routed by the new table.
+            calls.follow_routing(next(iter(refusals.values())), routing)
+            dense = {server: dense[server] for server in refusals if server in dense}
+            refused = {table: np.isin(owners[table], list(refusals)) for table in tables}
+            tables = {
+                table: (ids[refused[table]], gradients[refused[table]])
+                for table, (ids, gradients) in tables.items()
+            }
+
+    def _own_since(self, server: int, applied: int) -> int:
+        """How many pushes a server has acknowledged after one. Of a later pull each time."""
+        own = [sequence for sequence in self._unseen[server] if sequence > applied]
+        self._unseen[server] = own
+        return len(own)
+
+    def _frame(
+        self,
+        push: Push,
+        server: int,
+        epoch: int,
+        part: dict[int, tuple[Int64, Float32]],
+        dense: tuple[Float32, Float32] | None,
+    ) -> bytes:
+        identity = pb.PushIdentity(sequence=self._sequence)
+        identity.MergeFrom(self._calls.caller)
+        header = pb.PushRequest(
+            identity=identity,
+            routing_epoch=epoch,
+            learning_rate=push.learning_rate,
+            pulled_version=push.versions[server],
+            pulled_time=push.times[server],
+            modulate_rate=push.modulate_rate,
+            own_pushes=self._own_since(server, push.applied[server]),
+            hold=push.hold,
+            task=push.task,
+            records_done=push.records_done,
+        )
+        return push_frame(header, part, dense, self._value_type)

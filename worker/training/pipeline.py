@@ -1,0 +1,292 @@
+"""The training pipeline: read and pull ahead, compute, push behind.
+
+Owns the threads of training and what flows between them; what a step does is
+steps.py's. Four stages, each in its own thread, joined by bounded channels:
+
+    reading, feed  ->  ids, pull  ->  step  ->  push
+
+While step t computes, batches up to t+depth are pulled and gradients from t-depth on pushed:
+batch t is pulled only when all pushes before t-depth are acknowledged, so a row is at most
+`depth` of the worker's own pushes old. What these pushes mean for the rate of a schedule and
+for batch normalization's statistics is known and put right (servers/in_flight.py). With
+--accumulate a push is of several batches. The next task is leased when the last batch of the
+present one has been read, and the pipeline goes on into it; none of its pushes is sent before
+the present one is reported.
+
+With depth 0 ids, pull, step and push follow one another in the caller's thread, and it ends
+with the task: no row is older than the last push. Reading is ahead in any case, which no
+value depends on.
+
+An exception in a stage ends the stages before it; those after it do what came before, so
+that all of it counts as trained, and then it is raised to the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.heartbeat import Progress
+from shoal.worker.input.channel import READ_AHEAD, Channel, ChannelClosedError, read_ahead, taken
+from shoal.worker.input.feed import Batch
+from shoal.worker.model.model import Prepared, ServedModel
+from shoal.worker.module import as_exception
+from shoal.worker.servers.in_flight import OwnMoves
+from shoal.worker.training.staleness import Pace
+from shoal.worker.training.steps import Step, Tasks, prepare, push, steps
+
+
+@dataclass(frozen=True)
+class Border:
+    """Goes through the stages between the items of two tasks."""
+
+    before: pb.Task
+    after: pb.Task
+
+
+class TrainingPipeline:
+    """Trains `model` on the batches of tasks.
+
+    depth: see the module's text. progress: hears of every step that all servers have
+    acknowledged, and ends the task early when it is interrupted. pace: says when a step
+    may be pulled; None for always.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        depth: int,
+        progress: Progress,
+        tasks: Tasks,
+        pace: Pace | None = None,
+    ) -> None:
+        self._model = model
+        self._depth = depth
+        self._progress = progress
+        self._tasks = tasks
+        self._pace = pace
+
+    def run(self, task: pb.Task) -> pb.Task:
+        """Train on a task, and on what can be leased ahead; returns the last, not reported.
+
+        Every push is acknowledged when it returns, unless the progress is interrupted.
+        Raises TaskError of what a stage raised, at depth 0 the error itself; what is about
+        records, blames them. Every step before it is pushed then.
+        """
+        with self._progress.training():
+            last = self._run(task)
+            if self._pace is not None and not self._progress.interrupted:
+                self._pace.end()
+            return last
+
+    def _run(self, task: pb.Task) -> pb.Task:
+        if self._depth:
+            return _Run(
+                self._model, self._progress, self._pace, self._tasks, task, self._depth
+            ).run()
+        self._tasks.begin(task)
+        with closing(read_ahead(self._tasks.batches(task), self._progress)) as batches:
+            prepared = self._prepared(batches)
+            for step in steps(self._model, prepared, task, self._progress):
+                push(self._model, self._progress, self._pace, step)
+                if self._progress.interrupted:
+                    break
+        return task
+
+    def _prepared(self, batches: Iterator[Batch]) -> Iterator[Prepared]:
+        for number, batch in enumerate(batches):
+            begins = number % self._model.accumulated == 0
+            if begins and self._pace is not None and not self._pace.wait():
+                return
+            yield prepare(self._model, batch, self._progress)
+
+
+class TaskError(Exception):
+    """A stage raised `error` at `task`, one of those that a run had come to."""
+
+    def __init__(self, task: pb.Task, error: Exception) -> None:
+        super().__init__(task, error)
+        self.task = task
+        self.error = error
+
+
+class _Run:
+    """The four threads of a run; the caller's is the one that computes."""
+
+    def __init__(
+        self,
+        model: ServedModel,
+        progress: Progress,
+        pace: Pace | None,
+        tasks: Tasks,
+        first: pb.Task,
+        depth: int,
+    ) -> None:
+        self._model = model
+        self._progress = progress
+        self._pace = pace
+        self._tasks = tasks
+        self._first = self._last = first
+        self._read: Channel[Batch | Border | TaskError] = Channel(max(depth, READ_AHEAD))
+        self._pulled: Channel[Prepared | Border | TaskError] = Channel(depth)
+        self._computed: Channel[Step | Border | TaskError] = Channel(depth)
+        # A place for each push whose batches are pulled and that is not acknowledged: the
+        # one that computes and `depth` before it.
+        self._places: Channel[None] = Channel(depth + 1)
+        # Likewise for the task leased ahead: the one after it is not asked for before it
+        # is at work.
+        self._ahead: Channel[None] = Channel(1)
+        self._own = OwnMoves()
+        self._error: TaskError | None = None
+
+    def run(self) -> pb.Task:
+        stages: tuple[tuple[str, Callable[[_At], None], Channel[Any]], ...] = (
+            ("read", self._reading, self._read),
+            ("pull", self._pulling, self._pulled),
+            ("step", self._computing, self._computed),
+        )
+        *others, (_, compute, computed) = stages
+        threads = [
+            threading.Thread(target=self._stage, args=(stage, out), name=name)
+            for name, stage, out in others
+        ]
+        threads.append(threading.Thread(target=self._last_stage, name="push"))
+        for thread in threads:
+            thread.start()
+        self._stage(compute, computed)
+        for thread in threads:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._last
+
+    def _stage(self, stage: Callable[[_At], None], out: Channel[Any]) -> None:
+        at = _At(self._first)
+        with suppress(ChannelClosedError):  # another stage ended the run and said why
+            try:
+                stage(at)
+            except ChannelClosedError:
+                pass
+            except BaseException as error:
+                for channel in self._before(out):
+                    channel.abort()
+                out.put(TaskError(at.task, as_exception(error)))
+            finally:
+                out.finish()
+
+    def _last_stage(self) -> None:
+        at = _At(self._first)
+        try:
+            self._pushing(at)
+        except TaskError as error:
+            self._error = error
+        except BaseException as error:
+            self._error = TaskError(at.task, as_exception(error))
+        finally:
+            self._abort()
+
+    def _before(self, out: Channel[Any]) -> list[Channel[Any]]:
+        """What stages before the one that fills `out` may wait at."""
+        order: list[Channel[Any]] = [self._read, self._pulled, self._computed]
+        return [*order[: order.index(out)], self._ahead]
+
+    def _abort(self) -> None:
+        for channel in (self._read, self._pulled, self._computed, self._places, self._ahead):
+            channel.abort()
+
+    def _interrupted(self) -> bool:
+        if self._progress.interrupted:
+            self._abort()
+            return True
+        return False
+
+    def _reading(self, at: _At) -> None:
+        while True:
+            for batch in self._tasks.batches(at.task):
+                self._read.put(batch)
+            if self._interrupted():
+                return
+            self._ahead.put(None)
+            after = self._tasks.ahead(at.task)
+            if after is None:
+                break
+            self._read.put(Border(at.task, after))
+            self._last = at.task = after
+
+    def _pulling(self, at: _At) -> None:
+        number = 0
+        for item in taken(self._read, self._progress, "wait for data"):
+            if isinstance(item, TaskError):
+                self._pulled.put(item)
+                return
+            if isinstance(item, Border):
+                at.task, number = item.after, 0
+                self._pulled.put(item)
+                continue
+            if number % self._model.accumulated == 0:
+                with self._progress.stage("wait for push"):
+                    self._places.put(None)
+                if self._pace is not None and not self._pace.wait():
+                    self._abort()
+                    return
+            number += 1
+            self._pulled.put(prepare(self._model, item, self._progress))
+            if self._interrupted():
+                return
+
+    def _computing(self, at: _At) -> None:
+        self._tasks.begin(at.task)
+        received = taken(self._pulled, self._progress, "wait for pull")
+        while True:
+            ends: list[Border | TaskError] = []
+            batches = _until_end(received, ends)
+            for step in steps(self._model, batches, at.task, self._progress, self._own):
+                self._computed.put(step)
+            if not ends:
+                return
+            self._computed.put(ends[0])
+            if isinstance(ends[0], TaskError):
+                return
+            at.task = ends[0].after
+            self._tasks.begin(at.task)
+
+    def _pushing(self, at: _At) -> None:
+        for item in taken(self._computed):
+            if isinstance(item, TaskError):
+                raise item
+            if isinstance(item, Step):
+                push(self._model, self._progress, self._pace, item)
+                self._free(self._places)
+                continue
+            if self._interrupted():
+                return
+            self._tasks.done(item.before, item.after)
+            at.task = item.after
+            self._free(self._ahead)
+
+    @staticmethod
+    def _free(places: Channel[None]) -> None:
+        with suppress(ChannelClosedError):  # there is nobody any more who waits for one
+            places.get()
+
+
+@dataclass
+class _At:
+    """The task that a stage is at."""
+
+    task: pb.Task
+
+
+def _until_end(
+    items: Iterator[Prepared | Border | TaskError], ends: list[Border | TaskError]
+) -> Iterator[Prepared]:
+    """What comes before a border or an error, which is put into `ends`."""
+    for item in items:
+        if isinstance(item, Border | TaskError):
+            ends.append(item)
+            return
+        yield item

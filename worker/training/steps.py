@@ -1,0 +1,128 @@
+"""What all ways of training share: where tasks come from, and the steps made of their batches.
+
+Owns one step from its batches to its push, and what it blames on records; no threads.
+When each part of it is done is pipeline.py's, or with --sync synchronous.py's; what is
+computed is model/model.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.worker.attribution import blaming
+from shoal.worker.heartbeat import Progress
+from shoal.worker.input.feed import Batch
+from shoal.worker.model.model import Prepared, ServedModel
+from shoal.worker.servers.in_flight import NOTHING, OwnMoves
+from shoal.worker.servers.pushing import Push
+from shoal.worker.training.staleness import Pace
+
+
+class Tasks(Protocol):
+    """Where training tasks come from and go to (worker/tasks.py)."""
+
+    def batches(self, task: pb.Task) -> Iterator[Batch]:
+        """The batches of a task."""
+
+    def ahead(self, task: pb.Task) -> pb.Task | None:
+        """Lease the task after `task`, which is not done yet; None if there is none."""
+
+    def begin(self, task: pb.Task) -> None:
+        """The first step of a task is about to be computed."""
+
+    def done(self, task: pb.Task, after: pb.Task) -> None:
+        """Every push of a task is acknowledged; the one `after` it, leased ahead, goes on."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A computed step on its way to the servers.
+
+    loss: mean over its minibatches. left_out: (records, why) of those of its minibatches
+    whose gradients are in no push.
+    """
+
+    push: Push
+    loss: float
+    records_done: int
+    left_out: tuple[tuple[int, str], ...] = ()
+
+
+def prepare(model: ServedModel, batch: Batch, progress: Progress) -> Prepared:
+    """A batch with all that its step takes. Raises what ServedModel.prepare does."""
+    with progress.watch.doing("the pull", batch.records), blaming(batch.records):
+        return model.prepare(batch)
+
+
+def steps(
+    model: ServedModel,
+    batches: Iterable[Prepared],
+    task: pb.Task,
+    progress: Progress,
+    own: OwnMoves | None = None,
+) -> Iterator[Step]:
+    """The steps of a task, each of as many batches as make a push, the last of what is left.
+
+    own: where pulls are ahead of pushes; gets each step. Raises as `compute`.
+    """
+    made: list[Step] = []
+    for prepared in batches:
+        with progress.watch.doing("the step", prepared.batch.records):
+            made.append(compute(model, prepared, task, made, own))
+        if len(made) == model.accumulated:
+            yield together(model, made, own)
+            made = []
+    if made:
+        yield together(model, made, own)
+
+
+def together(model: ServedModel, made: list[Step], own: OwnMoves | None = None) -> Step:
+    """One step of several, of which none is pushed by itself. own: gets it."""
+    step = made[0] if model.accumulated == 1 else _averaged(model, made)
+    if own is not None:
+        own.add(step.push)
+    return step
+
+
+def _averaged(model: ServedModel, made: list[Step]) -> Step:
+    left_out = tuple(each for step in made for each in step.left_out)
+    kept = [each for each in made if not each.push.left_out]
+    if not kept:
+        return replace(made[-1], left_out=left_out)
+    loss = sum(each.loss for each in kept) / len(kept)
+    push = model.average([each.push for each in kept])
+    done = made[-1].records_done
+    return Step(replace(push, records_done=done), loss, done, left_out)
+
+
+def compute(
+    model: ServedModel,
+    prepared: Prepared,
+    task: pb.Task,
+    before: Sequence[Step] = (),
+    own: OwnMoves | None = None,
+) -> Step:
+    """The step of a prepared batch, after those `before` it in the same push.
+
+    own: what is under way beside them. Raises as ServedModel.compute, blaming the records.
+    """
+    under_way = own.under_way(prepared.pulled) if own is not None else NOTHING
+    moves = [each.push.dense[1] for each in before if not each.push.left_out]
+    with blaming(prepared.batch.records):
+        loss, made = model.compute(prepared, task.id, under_way.then(moves))
+    left_out = ((prepared.batch.size, made.left_out),) if made.left_out else ()
+    return Step(made, loss, prepared.batch.records_done, left_out)
+
+
+def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) -> None:
+    """Push a step and tell of it once every server has it."""
+    with progress.watch.doing("the push"):
+        model.push(step.push)
+    if pace is not None:
+        pace.applied()
+    progress.add_step(
+        step.records_done, model.version, step.loss, step.left_out, model.acknowledged
+    )

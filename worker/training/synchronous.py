@@ -1,0 +1,116 @@
+"""Synchronous training: gradients that the servers hold, and updates that the master decides.
+
+Owns the sequence of a step under --sync: ask which update to compute for, pull, compute,
+have all servers hold the gradient, offer it to the master. Which gradients make an update
+is the master's to say (master/updates.py); averaging them is the servers' (ps/tables.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.rpc import Connection
+from shoal.worker.heartbeat import Progress
+from shoal.worker.input.channel import read_ahead
+from shoal.worker.input.feed import Batch
+from shoal.worker.model.model import ServedModel
+from shoal.worker.training.steps import Step, Tasks, prepare, steps
+
+FIRST_PAUSE = 0.001
+LONGEST_PAUSE = 0.05
+"""Seconds between questions while waiting for an update: at first less than a step's time,
+then longer, as a waiting worker's questions must not slow the master down."""
+
+
+class SynchronousTraining:
+    """Trains `model` on the batches of a task, each until its gradient is in an update.
+
+    progress: hears of every gradient that is admitted, and ends the task early when it is
+    interrupted.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        master: Connection,
+        worker: int,
+        incarnation: int,
+        progress: Progress,
+        tasks: Tasks,
+    ) -> None:
+        self._model = model
+        self._master = master
+        self._identity = (worker, incarnation)
+        self._progress = progress
+        self._tasks = tasks
+
+    def run(self, task: pb.Task) -> pb.Task:
+        """Train on a task, and return it; every gradient is admitted then.
+
+        Returns early if the progress is interrupted. Raises as TrainingPipeline.run does.
+        """
+        self._tasks.begin(task)
+        with (
+            self._progress.training(),
+            closing(read_ahead(self._tasks.batches(task), self._progress)) as batches,
+        ):
+            self._train(batches, task)
+        return task
+
+    def _train(self, batches: Iterator[Batch], task: pb.Task) -> None:
+        while group := list(itertools.islice(batches, self._model.accumulated)):
+            while not self._progress.interrupted:
+                if self._given(group, task):
+                    break
+            else:
+                return
+
+    def _given(self, group: Sequence[Batch], task: pb.Task) -> bool:
+        """Compute the gradient of some batches; whether it was admitted to an update."""
+        update = self._join()
+        if update is None:
+            return False
+        prepared = (prepare(self._model, batch, self._progress) for batch in group)
+        (step,) = steps(self._model, prepared, task, self._progress)
+        if step.push.left_out:
+            self._tell(step)
+            return True
+        with self._progress.watch.doing("the push"):
+            number = self._model.hold(step.push)
+        worker, incarnation = self._identity
+        request = pb.OfferGradientRequest(
+            worker=worker,
+            incarnation=incarnation,
+            number=number,
+            update=update,
+            task=task.id,
+            records_done=step.records_done,
+        )
+        with self._progress.stage("push"):
+            reply = self._master.call(methods.OFFER_GRADIENT, request)
+        if reply.admitted:
+            self._tell(step)
+        return reply.admitted
+
+    def _tell(self, step: Step) -> None:
+        """A step is done: its gradient is admitted, or left out."""
+        version = self._model.version
+        self._progress.add_step(step.records_done, version, step.loss, step.left_out)
+
+    def _join(self) -> int | None:
+        """Wait for an update to compute a gradient for; None if the task is to be left."""
+        worker, incarnation = self._identity
+        request = pb.JoinUpdateRequest(worker=worker, incarnation=incarnation)
+        pause = FIRST_PAUSE
+        while not self._progress.interrupted:
+            with self._progress.stage("wait for update"):
+                reply = self._master.call(methods.JOIN_UPDATE, request)
+                if reply.joined:
+                    return reply.update
+                self._progress.stopped.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return None
