@@ -38,7 +38,7 @@ from shoal.proto.positions import position_json, position_of
 from shoal.wholefile import reading, replacing, sync
 
 MAGIC = b"SHOALJNL"
-FORMAT = 2
+FORMAT = 3
 
 SUFFIX = ".journal"
 PACKED = ".gz"

@@ -166,6 +166,44 @@ class RoutingTable(_message.Message):
     owners: bytes
     def __init__(self, epoch: _Optional[int] = ..., servers: _Optional[int] = ..., owners: _Optional[bytes] = ...) -> None: ...
 
+class Protocol(_message.Message):
+    __slots__ = ("number", "version")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    version: str
+    def __init__(self, number: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+
+class PushIdentity(_message.Message):
+    __slots__ = ("worker", "incarnation", "sequence")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    sequence: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class LastPush(_message.Message):
+    __slots__ = ("identity", "task", "records_done")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    identity: PushIdentity
+    task: int
+    records_done: int
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
+
+class JournalPosition(_message.Message):
+    __slots__ = ("journal", "number", "checksum")
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    journal: int
+    number: int
+    checksum: int
+    def __init__(self, journal: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+
 class RegisterRequest(_message.Message):
     __slots__ = ("model", "caller", "known_version", "task", "records_done")
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -205,26 +243,26 @@ class InitializeDenseReply(_message.Message):
     def __init__(self, initialized: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("routing_epoch", "tables", "caller", "dense_version", "training", "ids_of", "value_type", "whole_updates", "arrays")
+    __slots__ = ("caller", "routing_epoch", "tables", "ids_of", "dense_version", "training", "value_type", "whole_updates", "arrays")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
-    CALLER_FIELD_NUMBER: _ClassVar[int]
+    IDS_OF_FIELD_NUMBER: _ClassVar[int]
     DENSE_VERSION_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
-    IDS_OF_FIELD_NUMBER: _ClassVar[int]
     VALUE_TYPE_FIELD_NUMBER: _ClassVar[int]
     WHOLE_UPDATES_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    caller: PushIdentity
     routing_epoch: int
     tables: _containers.RepeatedScalarFieldContainer[int]
-    caller: PushIdentity
+    ids_of: _containers.RepeatedScalarFieldContainer[int]
     dense_version: int
     training: bool
-    ids_of: _containers.RepeatedScalarFieldContainer[int]
     value_type: DataType
     whole_updates: bool
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., ids_of: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Union[DataType, str]] = ..., whole_updates: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., ids_of: _Optional[_Iterable[int]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., value_type: _Optional[_Union[DataType, str]] = ..., whole_updates: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullReply(_message.Message):
     __slots__ = ("version", "has_dense", "time", "applied", "update", "arrays")
@@ -242,49 +280,39 @@ class PullReply(_message.Message):
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
     def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., time: _Optional[float] = ..., applied: _Optional[int] = ..., update: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
-class PushIdentity(_message.Message):
-    __slots__ = ("worker", "incarnation", "sequence")
-    WORKER_FIELD_NUMBER: _ClassVar[int]
-    INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    worker: int
-    incarnation: int
-    sequence: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
-
 class PushRequest(_message.Message):
-    __slots__ = ("identity", "routing_epoch", "tables", "has_dense", "learning_rate", "pulled_version", "task", "records_done", "pulled_time", "modulate_rate", "own_pushes", "ids_of", "scales", "hold", "arrays")
+    __slots__ = ("identity", "routing_epoch", "tables", "ids_of", "scales", "has_dense", "learning_rate", "modulate_rate", "pulled_version", "pulled_time", "own_pushes", "task", "records_done", "hold", "arrays")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
-    HAS_DENSE_FIELD_NUMBER: _ClassVar[int]
-    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
-    PULLED_VERSION_FIELD_NUMBER: _ClassVar[int]
-    TASK_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
-    PULLED_TIME_FIELD_NUMBER: _ClassVar[int]
-    MODULATE_RATE_FIELD_NUMBER: _ClassVar[int]
-    OWN_PUSHES_FIELD_NUMBER: _ClassVar[int]
     IDS_OF_FIELD_NUMBER: _ClassVar[int]
     SCALES_FIELD_NUMBER: _ClassVar[int]
+    HAS_DENSE_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    MODULATE_RATE_FIELD_NUMBER: _ClassVar[int]
+    PULLED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PULLED_TIME_FIELD_NUMBER: _ClassVar[int]
+    OWN_PUSHES_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     identity: PushIdentity
     routing_epoch: int
     tables: _containers.RepeatedScalarFieldContainer[int]
-    has_dense: bool
-    learning_rate: float
-    pulled_version: int
-    task: int
-    records_done: int
-    pulled_time: float
-    modulate_rate: bool
-    own_pushes: int
     ids_of: _containers.RepeatedScalarFieldContainer[int]
     scales: _containers.RepeatedScalarFieldContainer[float]
+    has_dense: bool
+    learning_rate: float
+    modulate_rate: bool
+    pulled_version: int
+    pulled_time: float
+    own_pushes: int
+    task: int
+    records_done: int
     hold: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., pulled_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., pulled_time: _Optional[float] = ..., modulate_rate: bool = ..., own_pushes: _Optional[int] = ..., ids_of: _Optional[_Iterable[int]] = ..., scales: _Optional[_Iterable[float]] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., ids_of: _Optional[_Iterable[int]] = ..., scales: _Optional[_Iterable[float]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., modulate_rate: bool = ..., pulled_version: _Optional[int] = ..., pulled_time: _Optional[float] = ..., own_pushes: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("version", "applied", "staleness", "arrays")
@@ -372,16 +400,6 @@ class ApplyUpdateReply(_message.Message):
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
-class JournalPosition(_message.Message):
-    __slots__ = ("journal", "number", "checksum")
-    JOURNAL_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
-    journal: int
-    number: int
-    checksum: int
-    def __init__(self, journal: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
-
 class ServerStatusRequest(_message.Message):
     __slots__ = ("onlooker", "pushes", "journal")
     ONLOOKER_FIELD_NUMBER: _ClassVar[int]
@@ -414,18 +432,8 @@ class TableStatus(_message.Message):
     memory_bytes: int
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
-class LastPush(_message.Message):
-    __slots__ = ("identity", "task", "records_done")
-    IDENTITY_FIELD_NUMBER: _ClassVar[int]
-    TASK_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
-    identity: PushIdentity
-    task: int
-    records_done: int
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
-
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "held", "age", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "held", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -436,8 +444,8 @@ class ServerStatus(_message.Message):
     TABLES_FIELD_NUMBER: _ClassVar[int]
     DENSE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
     ABSENCES_FIELD_NUMBER: _ClassVar[int]
     ABSENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -456,8 +464,8 @@ class ServerStatus(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[TableStatus]
     dense_elements: int
     staleness: Distribution
-    held: int
     age: Distribution
+    held: int
     unprotected: str
     absences: int
     absent_seconds: float
@@ -466,7 +474,7 @@ class ServerStatus(_message.Message):
     held_log_bytes: int
     has: _containers.RepeatedCompositeFieldContainer[LastPush]
     journal: JournalPosition
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., held: _Optional[int] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., held: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -634,14 +642,6 @@ class ShutdownReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class Protocol(_message.Message):
-    __slots__ = ("number", "version")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    version: str
-    def __init__(self, number: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
-
 class RegisterServerRequest(_message.Message):
     __slots__ = ("server", "incarnation", "address", "restored", "replayed", "has", "journal")
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -683,14 +683,14 @@ class WorkerMetReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RestoreRequest(_message.Message):
-    __slots__ = ("server", "incarnation", "protocol")
+    __slots__ = ("protocol", "server", "incarnation")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    protocol: Protocol
     server: int
     incarnation: int
-    protocol: Protocol
-    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
     __slots__ = ("again", "root", "checkpoints", "nonces", "replay", "holder", "saved", "whole_job")
@@ -753,16 +753,16 @@ class LeaveReply(_message.Message):
     def __init__(self, wait: bool = ..., outcome: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "protocol", "journal")
+    __slots__ = ("protocol", "worker", "incarnation", "journal")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    protocol: Protocol
     worker: int
     incarnation: int
-    protocol: Protocol
     journal: JournalPosition
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class RegisterWorkerReply(_message.Message):
     __slots__ = ("routing", "servers", "data_known")
@@ -811,16 +811,16 @@ class Task(_message.Message):
     def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetTaskRequest(_message.Message):
-    __slots__ = ("held", "worker", "incarnation", "journal")
-    HELD_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("worker", "incarnation", "held", "journal")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
-    held: int
     worker: int
     incarnation: int
+    held: int
     journal: JournalPosition
-    def __init__(self, held: _Optional[int] = ..., worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., held: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class GetTaskReply(_message.Message):
     __slots__ = ("task", "wait_seconds", "finished", "clock", "rate_reductions", "journal")
@@ -1204,7 +1204,7 @@ class Ledger(_message.Message):
     def __init__(self, total: _Optional[int] = ..., trained_once: _Optional[int] = ..., repeated: _Optional[int] = ..., failed: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "protocol", "trouble", "waits_for", "waits_progress")
+    __slots__ = ("protocol", "job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1212,6 +1212,7 @@ class JobStatus(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     JOB_NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1237,10 +1238,10 @@ class JobStatus(_message.Message):
     STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BAD_RECORDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     WAITS_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    protocol: Protocol
     job_name: str
     state: str
     epoch: int
@@ -1266,11 +1267,10 @@ class JobStatus(_message.Message):
     stage_seconds: _containers.ScalarMap[str, float]
     bad_records: int
     left_out: int
-    protocol: Protocol
     trouble: str
     waits_for: str
     waits_progress: str
-    def __init__(self, job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., protocol: _Optional[_Union[Protocol, _Mapping]] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Content = TypeVar("Content")
 
-FORMAT = 4
+FORMAT = 5
 """Of a checkpoint's manifests."""
 
 MANIFEST = "manifest.json"

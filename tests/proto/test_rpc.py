@@ -321,3 +321,13 @@ def test_channels_to_where_a_peer_was_are_closed_once_nothing_is_called_there(
     assert connection.result(methods.PUSH, answer) == b"slow"
     connection.close()
     assert set(opened) == set(closed)
+
+
+def test_fields_are_numbered_in_their_order_and_the_protocol_is_always_the_first():
+    """A process of any version finds the other one's protocol number, and can refuse it."""
+    for message in pb.DESCRIPTOR.message_types_by_name.values():
+        numbers = {field.name: field.number for field in message.fields}
+        assert list(numbers.values()) == list(range(1, len(numbers) + 1)), message.name
+        assert numbers.get("protocol", 1) == 1, message.name
+    for enum in pb.DESCRIPTOR.enum_types_by_name.values():
+        assert [value.number for value in enum.values] == list(range(len(enum.values))), enum.name
