@@ -261,8 +261,9 @@ static int shoal_split_segment(shoal_index *x, uint32_t place, int crowded, shoa
     const uint32_t first = place & (uint32_t)((1ULL << local) - 1u);
     const uint64_t old = x->directory[place];
     const size_t bytes = sizeof(shoal_bucket) << SHOAL_SEGMENT_LOG;
-    shoal_bucket *copy = malloc(bytes), *upper = NULL;
-    int ready = copy != NULL;
+    const int empty = x->used[first] == 0; /* of a store that makes room for rows to come */
+    shoal_bucket *copy = empty ? NULL : malloc(bytes), *upper = NULL;
+    int ready = empty || copy != NULL;
     if (ready && crowded) {
         ready = local < x->depth || shoal_double_directory(x);
         ready = ready && (upper = shoal_arena_take(arena, SHOAL_SEGMENT)) != NULL;
@@ -272,11 +273,14 @@ static int shoal_split_segment(shoal_index *x, uint32_t place, int crowded, shoa
         return 0;
     }
     const uint64_t high = upper ? (uint64_t)(uintptr_t)upper | SHOAL_SEGMENT_LOG : 0;
-    memcpy(copy, shoal_segment(old), bytes);
-    memset(shoal_segment(old), 0, bytes);
-    uint32_t moved = shoal_rehash(copy, 1u << SHOAL_SEGMENT_LOG, first, old, high, local);
-    free(copy);
-    x->used[first] = shoal_count_live(old);
+    uint32_t moved = 0;
+    if (!empty) {
+        memcpy(copy, shoal_segment(old), bytes);
+        memset(shoal_segment(old), 0, bytes);
+        moved = shoal_rehash(copy, 1u << SHOAL_SEGMENT_LOG, first, old, high, local);
+        free(copy);
+        x->used[first] = shoal_count_live(old);
+    }
     if (!high) return 1;
     const uint64_t step = 1ULL << local;
     x->used[first | step] = moved;
@@ -284,6 +288,21 @@ static int shoal_split_segment(shoal_index *x, uint32_t place, int crowded, shoa
         x->directory[i] = (i & step) ? high : old;
         x->local_depth[i] = (uint8_t)(local + 1);
     }
+    return 1;
+}
+
+/* Makes room for so many entries in all, so that adding them moves none; 0: no memory. Hashes
+ * spread evenly, so each segment gets its part at once. The few that get more grow later. */
+static int shoal_index_reserve(shoal_index *x, int64_t entries, shoal_arena *arena) {
+    uint32_t log = 0, depth = SHOAL_FIRST_DEPTH;
+    while (log < SHOAL_SEGMENT_LOG && entries >> SHOAL_FIRST_DEPTH >= shoal_segment_limit(log)) log++;
+    while (depth < SHOAL_MAX_DEPTH && entries >> depth >= shoal_segment_limit(SHOAL_SEGMENT_LOG))
+        depth++;
+    for (uint32_t place = 0; place < 1u << SHOAL_FIRST_DEPTH; place++)
+        if ((x->directory[place] & 15u) < log && !shoal_resize_segment(x, place, log)) return 0;
+    for (uint32_t local = SHOAL_FIRST_DEPTH; local < depth; local++)
+        for (uint32_t place = 0; place < 1u << local; place++)
+            if (x->local_depth[place] == local && !shoal_split_segment(x, place, 1, arena)) return 0;
     return 1;
 }
 

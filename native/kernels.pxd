@@ -97,6 +97,7 @@ cdef extern from "scan.h" nogil:
     size_t shoal_store_memory(shoal_store *)
     int64_t shoal_store_count(shoal_store *)
     int shoal_run(shoal_store *, const shoal_batch *)
+    int shoal_reserve(shoal_store *, int64_t)
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t)
     int shoal_contains(shoal_store *, int64_t)
     int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)

@@ -32,6 +32,7 @@ from kernels cimport (
     shoal_kind_names,
     shoal_mix64,
     shoal_remove,
+    shoal_reserve,
     shoal_rows,
     shoal_run,
     shoal_snapshot_begin,
@@ -243,6 +244,21 @@ cdef class RowStore:
             batch.n = keys.shape[0]
             batch.ids = &keys[0]
             self.run(&batch)
+
+    def reserve(self, rows):
+        """Make room in the index for so many rows in all, so that it need not grow step by step.
+
+        Costs the index's memory at once, and holds all others up meanwhile: for a table that
+        is about to be filled. Raises ValueError for more than MAX_ROWS, MemoryError.
+        """
+        cdef int64_t count = rows
+        cdef int result
+        if not 0 <= count <= MAX_ROWS:
+            raise ValueError(f"rows must be between 0 and {MAX_ROWS}, got {rows}")
+        with nogil:
+            result = shoal_reserve(self._store, count)
+        if result != 0:
+            raise MemoryError(f"no memory for the index of {rows} rows")
 
     def update(self, ids, gradients, *, learning_rate, step, gradient_scale=1.0):
         """Apply the optimizer to rows; missing rows are inserted first.

@@ -267,14 +267,13 @@ static void shoal_start_row(shoal_store *t, uint32_t row, int64_t id, float *scr
         for (int64_t i = 0; i < t->slot_width; i++) *slots++ = t->slot_initial[k];
 }
 
-/* The entry of a hash that is absent, with its initial row; NULL bucket: no memory.
- * whole: the caller writes all of the row. */
-static shoal_entry shoal_insert(shoal_store *t, uint64_t hash, int whole, float *scratch) {
+/* The entry of a hash that is absent, with its initial row; NULL bucket: no memory. */
+static shoal_entry shoal_insert(shoal_store *t, uint64_t hash, float *scratch) {
     uint32_t row = shoal_take_row(t);
     if (row == SHOAL_MAX_ROWS) return (shoal_entry){NULL, 0};
     shoal_entry e = shoal_index_add(&t->index, hash, row, 0, 0, &t->arena);
     if (!e.bucket) shoal_push_row(t, row);
-    else if (!whole) shoal_start_row(t, row, shoal_id_of(t, hash), scratch);
+    else shoal_start_row(t, row, shoal_id_of(t, hash), scratch);
     return e;
 }
 

@@ -252,44 +252,93 @@ static shoal_update_fn shoal_update_block(void) {
     return shoal_update_block_plain;
 }
 
-/* ---- insert and assign, exclusively ---- */
+/* ---- insert, exclusively ---- */
 
-static int shoal_insert_some(shoal_store *t, const shoal_batch *b, const uint64_t *hashes,
-                             int64_t base, int64_t n, float *scratch) {
-    int result = SHOAL_OK, whole = b->values != NULL;
-    for (int k = 0; k < t->slots; k++) whole = whole && b->slots[k];
+static int shoal_insert_some(shoal_store *t, const uint64_t *hashes, int64_t n, float *scratch) {
+    int result = SHOAL_OK;
     shoal_arena_prepare(&t->arena);
     pthread_rwlock_wrlock(&t->lock);
     for (int64_t j = 0; j < n; j++) shoal_prefetch(shoal_home_bucket(&t->index, hashes[j]));
     for (int64_t j = 0; j < n && result == SHOAL_OK; j++) {
-        shoal_entry e = shoal_find(&t->index, hashes[j]);
-        if (!e.bucket) {
-            e = shoal_insert(t, hashes[j], whole, scratch);
-            if (e.bucket && t->snapshot)
-                shoal_snapshot_lacks(t->snapshot,
-                                     shoal_row_of(e.bucket->tag[e.lane], e.bucket->meta[e.lane]));
-        } else if (b->values) {
-            shoal_preserve(t, &e.bucket->meta[e.lane], hashes[j], e.bucket->meta[e.lane]);
-        }
-        if (!e.bucket) {
-            result = SHOAL_NO_MEMORY;
-        } else if (b->values) {
-            int64_t i = base + j;
-            uint64_t *meta = &e.bucket->meta[e.lane];
-            uint32_t row = shoal_row_of(e.bucket->tag[e.lane], *meta);
-            char *record = shoal_record(t, row);
-            float *slots = (float *)(record + t->slot_offset);
-            shoal_encode(b->values + i * t->dim, record, t->dim, t->format);
-            for (int k = 0; k < t->slots; k++)
-                if (b->slots[k])
-                    memcpy(slots + k * t->slot_width, b->slots[k] + i * t->slot_width,
-                           (size_t)t->slot_width * 4);
-            *meta = shoal_meta(row, b->uses ? b->uses[i] : shoal_uses_of(*meta),
-                               b->versions ? b->versions[i] : shoal_version_of(*meta));
-        }
+        if (shoal_find(&t->index, hashes[j]).bucket) continue;
+        shoal_entry e = shoal_insert(t, hashes[j], scratch);
+        if (!e.bucket) result = SHOAL_NO_MEMORY;
+        else if (t->snapshot)
+            shoal_snapshot_lacks(t->snapshot,
+                                 shoal_row_of(e.bucket->tag[e.lane], e.bucket->meta[e.lane]));
     }
     pthread_rwlock_unlock(&t->lock);
     return result;
+}
+
+/* ---- assign ----
+ *
+ * Records are taken first, and written without any lock, as nobody can find them yet: copying
+ * and the clearing of fresh pages, most of the work, is done by as many threads as there are. Only
+ * the index is changed under the exclusive lock. An id that has a row already gives its
+ * record back. */
+
+/* Item i of the batch as a record; fresh: also what the batch does not have. */
+SHOAL_INLINE void shoal_write_row(const shoal_store *t, const shoal_batch *b, int64_t i,
+                                  char *record, int fresh) {
+    float *slots = (float *)(record + t->slot_offset);
+    shoal_encode(b->values + i * t->dim, record, t->dim, t->format);
+    for (int k = 0; k < t->slots; k++, slots += t->slot_width) {
+        if (b->slots[k])
+            memcpy(slots, b->slots[k] + i * t->slot_width, (size_t)t->slot_width * 4);
+        else if (fresh)
+            for (int64_t c = 0; c < t->slot_width; c++) slots[c] = t->slot_initial[k];
+    }
+}
+
+/* Has item i found under its hash, with its written record `row`. Exclusive lock held. */
+SHOAL_INLINE int shoal_assign_row(shoal_store *t, const shoal_batch *b, uint64_t hash, int64_t i,
+                                  uint32_t row) {
+    shoal_entry e = shoal_find(&t->index, hash);
+    if (SHOAL_LIKELY(!e.bucket)) {
+        e = shoal_index_add(&t->index, hash, row, b->uses ? b->uses[i] : 0,
+                            b->versions ? b->versions[i] : 0, &t->arena);
+        if (t->snapshot) shoal_snapshot_lacks(t->snapshot, row);
+        if (e.bucket) return SHOAL_OK;
+        shoal_push_row(t, row);
+        return SHOAL_NO_MEMORY;
+    }
+    uint64_t *meta = &e.bucket->meta[e.lane];
+    const uint32_t old = shoal_row_of(e.bucket->tag[e.lane], *meta);
+    shoal_preserve(t, meta, hash, *meta);
+    shoal_write_row(t, b, i, shoal_record(t, old), 0);
+    *meta = shoal_meta(old, b->uses ? b->uses[i] : shoal_uses_of(*meta),
+                       b->versions ? b->versions[i] : shoal_version_of(*meta));
+    return shoal_push_row(t, row) ? SHOAL_OK : SHOAL_NO_MEMORY;
+}
+
+/* Items base to base + n; n <= SHOAL_BLOCK. */
+static int shoal_assign_block(shoal_store *t, const shoal_batch *b, const uint64_t *hashes,
+                              int64_t base, int64_t n) {
+    uint32_t rows[SHOAL_BLOCK];
+    char *records[SHOAL_BLOCK];
+    int64_t taken = 0, done = 0;
+    int result = SHOAL_OK;
+    pthread_rwlock_wrlock(&t->lock);
+    for (; taken < n && (rows[taken] = shoal_take_row(t)) != SHOAL_MAX_ROWS; taken++)
+        records[taken] = shoal_record(t, rows[taken]);
+    pthread_rwlock_unlock(&t->lock);
+    for (int64_t j = 0; j < taken; j++) shoal_write_row(t, b, base + j, records[j], 1);
+    while (done < taken) {
+        const int64_t end = done + SHOAL_INSERTS < taken ? done + SHOAL_INSERTS : taken;
+        shoal_arena_prepare(&t->arena);
+        pthread_rwlock_wrlock(&t->lock);
+        for (int64_t j = done; j < end; j++)
+            shoal_prefetch(shoal_home_bucket(&t->index, hashes[j]));
+        for (; done < end; done++) {
+            if (result == SHOAL_OK)
+                result = shoal_assign_row(t, b, hashes[done], base + done, rows[done]);
+            else
+                shoal_push_row(t, rows[done]);
+        }
+        pthread_rwlock_unlock(&t->lock);
+    }
+    return taken < n ? SHOAL_NO_MEMORY : result;
 }
 
 /* Runs a batch: a lookup if it has `out`, an update if it has gradients, else an
@@ -307,6 +356,10 @@ static int shoal_run(shoal_store *t, const shoal_batch *b) {
         int64_t n = b->n - base < SHOAL_BLOCK ? b->n - base : SHOAL_BLOCK, done = 0;
         shoal_hash_ids(b->ids + base, hashes, n, t->place_key);
         for (int64_t j = 0; j < SHOAL_FARTHEST; j++) hashes[n + j] = hashes[n - 1];
+        if (b->values) {
+            result = shoal_assign_block(t, b, hashes, base, n);
+            continue;
+        }
         while (done < n && result == SHOAL_OK) {
             if (b->out || b->gradients) {
                 pthread_rwlock_rdlock(&t->lock);
@@ -324,13 +377,21 @@ static int shoal_run(shoal_store *t, const shoal_batch *b) {
             }
             if (done == n) break;
             int64_t some = n - done < SHOAL_INSERTS ? n - done : SHOAL_INSERTS;
-            result = shoal_insert_some(t, b, hashes + done, base + done, some, scratch);
+            result = shoal_insert_some(t, hashes + done, some, scratch);
             if (!b->gradients) done += some; /* an update goes on with these ids */
         }
     }
     if (b->gradients) __atomic_sub_fetch(&t->updating, 1, __ATOMIC_SEQ_CST);
     free(scratch);
     return result;
+}
+
+/* Makes room in the index for so many rows in all. Returns SHOAL_OK or SHOAL_NO_MEMORY. */
+static int shoal_reserve(shoal_store *t, int64_t rows) {
+    pthread_rwlock_wrlock(&t->lock);
+    const int ready = shoal_index_reserve(&t->index, rows, &t->arena);
+    pthread_rwlock_unlock(&t->lock);
+    return ready ? SHOAL_OK : SHOAL_NO_MEMORY;
 }
 
 #endif

@@ -49,6 +49,9 @@ def restore(
     size = sum(page.bytes for page in pages)
     size += sum(_dense_bytes(checkpoint, share) for share in dense_shares)
     progress.begin(f"restore checkpoint {checkpoint.number}", size)
+    for position, table in enumerate(model.tables):
+        # An index that grows step by step moves its entries again and again.
+        table.reserve(sum(page.rows for page in pages if page.position == position))
     _read_rows(checkpoint, pages, model, owned, progress)
     dense, state = _dense(checkpoint, dense_shares, server, routing, progress)
     version = max(checkpoint.shares[share]["version"] for share in shares)
@@ -64,7 +67,7 @@ def _pages(
 ) -> Iterator[contents.Page]:
     """The pages of tables that may have rows of the slots in `owned`, bool [16384]; None: all.
 
-    Those of different files side by side: rows enter one table one by one.
+    Those of different files side by side: rows enter the index of one table one by one.
     """
     before = np.concatenate(([0], np.cumsum(owned))) if owned is not None else None
     placed = []

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from shoal.native.ids import mix64
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.native.rowstore import MANY_USES, MAX_STEP, RowStore
+from shoal.native.rowstore import MANY_USES, MAX_ROWS, MAX_STEP, RowStore
 from tests.native.strategies import EXTREMES, any_id, dims, exported, few_ids, id_arrays, store
 
 RATE = np.float32(0.1)
@@ -82,9 +83,12 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
     def compact(self):
         self.table.compact()
 
+    @rule(rows=st.sampled_from([0, 1, 5000, 100_000]))
+    def reserve(self, rows):
+        self.table.reserve(rows)
+
     @rule(ids=id_arrays(few_ids, 20), version=st.integers(0, MAX_STEP), uses=st.integers(0, 5000))
     def assign(self, ids, version, uses):
-        ids = np.unique(ids)
         values = self.random.standard_normal((len(ids), self.DIM)).astype(np.float32)
         slot = np.abs(self.random.standard_normal((len(ids), self.DIM))).astype(np.float32)
         numbers = np.full(len(ids), version, np.uint32), np.full(len(ids), uses, np.uint32)
@@ -127,6 +131,89 @@ def test_every_width(ids, dim, data):
     assert table.lookup(ids, out) is out
     for key, values in zip(ids.tolist(), out, strict=True):
         assert (values == expected[key]).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    count=st.integers(0, 9000),
+    dim=st.sampled_from([1, 3, 16]),
+    there=st.integers(0, 2000),
+    reserved=st.sampled_from([0, 100, 20_000]),
+    parts=st.sampled_from([(), ("slots",), ("numbers",), ("slots", "numbers")]),
+)
+def test_many_rows_assigned_by_threads(seed, count, dim, there, reserved, parts):
+    """Against NumPy: over rows that are there and new ones, repeats in order, four threads."""
+    random = np.random.default_rng(seed)
+    table = store(dim, "adagrad", "normal")
+    ids = random.integers(-(2**63), 2**63, count) if seed % 2 else random.integers(0, 8000, count)
+    first = np.arange(there)
+    table.update(first, np.ones((there, dim), np.float32), learning_rate=0.1, step=3)
+    expected = {
+        key: (values, slots["accumulator"], *numbers)
+        for key, (values, slots, *numbers) in exported(table).items()
+    }
+    initial = np.full(dim, 0.1, np.float32)
+    values = random.standard_normal((count, dim)).astype(np.float32)
+    slot = random.random((count, dim), np.float32)
+    versions, uses = random.integers(0, 2000, (2, count)).astype(np.uint32)
+    for i, key in enumerate(ids.tolist()):
+        _, accumulator, version, used = expected.get(key, (None, initial, 0, 0))
+        if "slots" in parts:
+            accumulator = slot[i]
+        if "numbers" in parts:
+            version, used = int(versions[i]), int(uses[i])
+        expected[key] = values[i], accumulator, version, used
+    table.reserve(reserved)
+
+    def assign(some):
+        # An id's repeats are one thread's, in order.
+        table.assign(
+            ids[some],
+            values[some],
+            {"accumulator": slot[some]} if "slots" in parts else None,
+            versions[some] if "numbers" in parts else None,
+            uses[some] if "numbers" in parts else None,
+        )
+
+    threads = [threading.Thread(target=assign, args=(ids % 4 == part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = exported(table)
+    assert len(table) == len(found) == len(expected)
+    assert found.keys() == expected.keys()
+    for key, (row, accumulator, version, used) in expected.items():
+        assert (found[key][0] == row).all()
+        assert (found[key][1]["accumulator"] == accumulator).all()
+        assert found[key][2:] == (version, used)
+    # Records of ids that were there are used again: nothing is lost.
+    table.remove(np.array(list(expected), np.int64))
+    table.compact()
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize(("count", "dim"), [(100, 1), (1_500_000, 1), (3_000_000, 1)])
+def test_a_table_with_room_grows_no_more(count, dim):
+    """The index of reserved rows is there, and takes no more memory than a grown one."""
+    ids = np.arange(count, dtype=np.int64) * 7919
+    ones = np.ones((count, dim), np.float32)
+    grown, ready = store(dim, "sgd"), store(dim, "sgd")
+    ready.reserve(count)
+    for table in (grown, ready):
+        table.assign(ids, ones)
+    assert ready.memory_bytes() <= 1.1 * grown.memory_bytes()
+    full = ready.memory_bytes()
+    ready.reserve(count)
+    ready.reserve(0)
+    assert ready.memory_bytes() == full
+    for _ in range(5):  # the records that it took for rows that are there are used again
+        ready.assign(ids, ones)
+    assert ready.memory_bytes() <= full + (4 << 20)
+    assert len(ready) == count
+    assert (ready.lookup(ids) == 1).all()
+    assert ready.remove(ids) == count
 
 
 @pytest.mark.parametrize("dim", [1, 6, 16])
@@ -289,6 +376,8 @@ ROWS = np.zeros((3, 4), np.float32)
         ),
         (TypeError, "versions must be", lambda t: t.assign(GOOD, ROWS, versions=GOOD)),
         (ValueError, "batch must be at least 1", lambda t: t.export(0)),
+        (ValueError, "rows must be between 0", lambda t: t.reserve(-1)),
+        (ValueError, "rows must be between 0", lambda t: t.reserve(MAX_ROWS + 1)),
         (OverflowError, "int", lambda t: 2**63 in t),
     ],
 )  # fmt: skip
