@@ -30,6 +30,10 @@ class Damage:
     before: bytes
     what: str
 
+    def is_named_in(self, message: str) -> bool:
+        """Whether a message names the file. A journal's segment may have been compressed since."""
+        return self.path.name.removesuffix(".gz") in message
+
     def undo(self) -> None:
         """Have the file be as it was."""
         self.path.write_bytes(self.before)

@@ -17,7 +17,7 @@ from typing import Any
 
 from shoal.chaos.count import Comparison, compare
 from shoal.chaos.count_job import read_input
-from shoal.chaos.damage import damaged
+from shoal.chaos.damage import Damage, damaged
 from shoal.chaos.faults import STORAGE, Fault
 from shoal.chaos.faulty import behind_urls
 from shoal.chaos.watcher import Deed, Watcher
@@ -76,6 +76,7 @@ class _Course:
         self._watcher = watcher
         self._display = display
         self._draw = draw
+        self._damages: list[tuple[Deed, Damage]] = []  # that the job was resumed with
         self.result: JobResult | None = None
         self.failure = ""
 
@@ -125,15 +126,31 @@ class _Course:
         deed.came += [each.what for each in damages] + ["there is no file"] * (None in done)
         refusal = self._resumed(changes)
         if refusal and damages:
-            # A segment of the journal is called by its name before it was compressed.
-            if not all(each.path.name.removesuffix(".gz") in refusal for each in damages):
+            if not all(each.is_named_in(refusal) for each in damages):
                 self.failure = f"the damage is refused without naming the file: {refusal}"
                 return
             deed.came.append("refused by name, undone")
             for each in damages:
                 each.undo()
             refusal = self._resumed({})
+        else:
+            self._damages += [(deed, each) for each in damages]
         self.failure = refusal or self.failure
+
+    def audited(self) -> tuple[dict[str, Any], str]:
+        """The job's audit, as `audited` has it.
+
+        A job can go on from a snapshot without the older segments of its journal, but its audit
+        needs them: damage there is undone once the audit has refused it by the file's name.
+        """
+        job_dir = Path(self._config.job_dir)
+        audit, text = audited(job_dir)
+        for deed, damage in self._damages:
+            if not audit and damage.is_named_in(text):
+                deed.came.append("the audit refuses it by name, undone")
+                damage.undo()
+                audit, text = audited(job_dir)
+        return audit, text
 
     def _resumed(self, changes: dict[str, Any]) -> str:
         """Resume the job; why it was refused, "" if it was not."""
@@ -178,7 +195,7 @@ def run_disturbed(
         result,
         failure,
         watcher.deeds,
-        *audited(Path(config.job_dir)),
+        *course.audited(),
         servers=course.servers,
     )
     if outcome.state != "succeeded":
