@@ -15,7 +15,7 @@ from shoal.checkpoints.outputs import check_output, try_output
 from shoal.checkpoints.saved import open_saved
 from shoal.config import JobConfig
 from shoal.errors import StorageError, UserCodeError, UserError, without_secrets
-from shoal.proto import faults, methods
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError, WireError
 from shoal.proto.rpc import Connection
@@ -36,7 +36,7 @@ from shoal.worker.outputs.prediction_output import begin_output, finish_output
 from shoal.worker.restore import load_tables
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
-from shoal.worker.tasks import TrainingTasks
+from shoal.worker.tasks import TaskClient, TrainingTasks
 from shoal.worker.training.pipeline import TaskError, TrainingPipeline
 from shoal.worker.training.staleness import Pace
 from shoal.worker.training.synchronous import SynchronousTraining
@@ -98,11 +98,9 @@ class Worker:
         """
         self._config = config
         self._module = module
-        self._master = master
         self._servers = servers
         self._progress = progress
-        self._heartbeat = heartbeat
-        self._identity = (worker, incarnation)
+        self._worker = worker
         known = servers.data_known
         self._patience = StoragePatience(config.storage_patience_seconds, progress, known=known)
         self._data = JobData(config, module, progress.spent, self._patience)
@@ -124,9 +122,8 @@ class Worker:
             if config.staleness_bound >= 0
             else None
         )
-        self._tasks = TrainingTasks(
-            master, worker, incarnation, self._data, self._model, progress, heartbeat
-        )
+        self._client = TaskClient(master, worker, incarnation, servers, progress, heartbeat)
+        self._tasks = TrainingTasks(self._client, self._data, self._model)
         self._training = (
             SynchronousTraining(self._model, master, worker, incarnation, progress, self._tasks)
             if config.sync
@@ -149,10 +146,8 @@ class Worker:
 
     def run(self) -> None:
         """Work until the master says that the job is finished, or to stop."""
-        worker, incarnation = self._identity
-        request = pb.GetTaskRequest(worker=worker, incarnation=incarnation)
         while not self._progress.stopped.is_set():
-            reply = self._master.call(methods.GET_TASK, request)
+            reply = self._client.lease()
             if reply.WhichOneof("answer") == "task":
                 if self._pace is not None and reply.task.kind == pb.TRAIN:
                     self._pace.begin(reply.clock)
@@ -166,9 +161,8 @@ class Worker:
                 self._progress.stopped.wait(reply.wait_seconds)
 
     def _do(self, task: pb.Task) -> None:
-        worker, incarnation = self._identity
         logger.debug("task %d: %s", task.id, pb.TaskKind.Name(task.kind))
-        report = pb.ReportTaskRequest(worker=worker, incarnation=incarnation, task=task.id)
+        report = pb.ReportTaskRequest(task=task.id)
         self._progress.begin(task.id)
         # From now on what is missing was there when the data was described.
         self._patience.known |= task.kind != pb.DESCRIBE_DATA
@@ -191,13 +185,7 @@ class Worker:
         if self._progress.interrupted:
             logger.info("task %d left: the job ends or the lease is gone", task.id)
             return
-        if self._progress.untold:
-            self._heartbeat.beat()  # what was left out is told before the task counts as done
-        report.version = self._servers.version
-        report.acknowledged = self._progress.acknowledged
-        faults.point("task-done")
-        self._master.call(methods.REPORT_TASK, report)
-        self._progress.begin(0)
+        self._client.report(report)
 
     def _name_place(self, task: pb.Task, failure: pb.Failure) -> None:
         """Have the reader name the first of the records that are at fault."""
@@ -274,7 +262,7 @@ class Worker:
     def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         if self._writer is None:
             self._writer = PredictionWriter(
-                self._config, self._module, self._identity[0], self._patience
+                self._config, self._module, self._worker, self._patience
             )
         outputs = []
         with closing(self._pulled(feed.PREDICTION, task)) as batches:

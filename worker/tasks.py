@@ -1,7 +1,7 @@
-"""The training tasks of a worker: their batches, the one leased ahead, their reports.
+"""Asking the master for tasks, reporting them, and the training tasks of a worker.
 
-Owns what the worker and the master say of them while training goes on. What is done with
-the batches is training/pipeline.py's and training/synchronous.py's.
+Owns what the worker and the master say of tasks: the one at work, the one leased ahead, their
+reports. What is done with the batches is training/pipeline.py's and training/synchronous.py's.
 """
 
 from __future__ import annotations
@@ -16,27 +16,52 @@ from shoal.worker.input import feed
 from shoal.worker.input.data import JobData
 from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import ServedModel
+from shoal.worker.servers.group import ServerGroup
 
 
-class TrainingTasks:
-    """As training_steps.Tasks describes them."""
+class TaskClient:
+    """Leases tasks for one worker and reports them."""
 
     def __init__(
         self,
         master: Connection,
         worker: int,
         incarnation: int,
-        data: JobData,
-        model: ServedModel,
+        servers: ServerGroup,
         progress: Progress,
         heartbeat: Heartbeat,
     ) -> None:
         self._master = master
         self._identity = (worker, incarnation)
-        self._data = data
-        self._model = model
+        self._servers = servers
         self._progress = progress
         self._heartbeat = heartbeat
+
+    def lease(self, held: int = 0) -> pb.GetTaskReply:
+        """Ask for a task. held: one that is at work and not reported yet; 0 for none."""
+        worker, incarnation = self._identity
+        request = pb.GetTaskRequest(worker=worker, incarnation=incarnation, held=held)
+        return self._master.call(methods.GET_TASK, request)
+
+    def report(self, report: pb.ReportTaskRequest, after: int = 0) -> None:
+        """Report a task. after: one leased ahead, which the worker goes on with; 0 for none."""
+        if self._progress.untold:
+            self._heartbeat.beat()  # what was left out is told before the task counts as done
+        report.worker, report.incarnation = self._identity
+        report.version = self._servers.version
+        report.acknowledged = self._progress.acknowledged
+        faults.point("task-done")
+        self._master.call(methods.REPORT_TASK, report)
+        self._progress.begin(after)
+
+
+class TrainingTasks:
+    """The training tasks and their batches, as the ways of training take them."""
+
+    def __init__(self, client: TaskClient, data: JobData, model: ServedModel) -> None:
+        self._client = client
+        self._data = data
+        self._model = model
         self._reductions: dict[int, int] = {}  # of the rate, by task leased ahead
 
     def batches(self, task: pb.Task) -> Iterator[Batch]:
@@ -51,9 +76,7 @@ class TrainingTasks:
 
     def ahead(self, task: pb.Task) -> pb.Task | None:
         """Lease the task after `task`, which is not done yet; None if there is none."""
-        worker, incarnation = self._identity
-        request = pb.GetTaskRequest(worker=worker, incarnation=incarnation, held=task.id)
-        reply = self._master.call(methods.GET_TASK, request)
+        reply = self._client.lease(held=task.id)
         if reply.WhichOneof("answer") != "task":
             return None
         self._reductions[reply.task.id] = reply.rate_reductions
@@ -65,16 +88,9 @@ class TrainingTasks:
         report.done = True
         report.stop_training = self._model.callbacks.stop_reason()
         report.records_done = task.range.end - task.range.start
-        report.version = self._model.version
-        report.acknowledged = self._progress.acknowledged
 
     def done(self, task: pb.Task, after: pb.Task) -> None:
         """Report a task; the one `after` it, leased ahead, goes on."""
-        worker, incarnation = self._identity
-        report = pb.ReportTaskRequest(worker=worker, incarnation=incarnation)
+        report = pb.ReportTaskRequest()
         self.fill(report, task)
-        if self._progress.untold:
-            self._heartbeat.beat()  # what was left out is told before the task counts as done
-        faults.point("task-done")
-        self._master.call(methods.REPORT_TASK, report)
-        self._progress.begin(after.id)
+        self._client.report(report, after.id)
