@@ -6,6 +6,7 @@ computed steps.py's, which batches to run loop.py's affair.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ from shoal.worker.model.supported import (
 )
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.servers.group import ServerGroup
-from shoal.worker.servers.in_flight import NOTHING, UnderWay
+from shoal.worker.servers.in_flight import NOTHING, Missing
 from shoal.worker.servers.pulling import Pulled
 from shoal.worker.servers.pushing import Push
 
@@ -65,6 +66,7 @@ class ServedModel:
 
     tables: the first embedding layer of each table by the table's name, in the order of
         the tables on the servers.
+    servers: that hold the values, or what stands for them (servers/local.py).
     file: name of the user's file, for messages.
     """
 
@@ -89,8 +91,9 @@ class ServedModel:
         """
         self._module = module
         self.file = module.path.name
-        self._servers = servers
+        self.servers = servers
         self._stage = progress.stage
+        self._numbers = itertools.count(1)
         self._modulate_rate = config.lr_staleness_modulation
         self.embedding_threshold = config.embedding_threshold
         self._refusals = Refusals()
@@ -223,16 +226,16 @@ class ServedModel:
                         f"{'is missing' if value is None else value.shape} in the export"
                     )
                 variable.assign(value)
-        self._servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
+        self.servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
 
     def assign_given_rows(self) -> bool:
         """Fill the tables whose initial rows the user's code gives; one worker does so.
 
         Returns whether there are any. Raises UserError or UserCodeError as their code does.
         """
-        if self._servers.version:  # training has begun, and was resumed
+        if self.servers.version:  # training has begun, and was resumed
             return False
-        return assign_given_rows(self.tables.values(), self._servers)
+        return assign_given_rows(self.tables.values(), self.servers)
 
     # ------------------------------------------------------------ ids and pull
 
@@ -242,7 +245,7 @@ class ServedModel:
         with self._stage("ids"), self._calling(what):
             calls = self._ids.by_table(features)
         with self._stage("pull"):
-            return self._servers.pull(calls, training=training)
+            return self.servers.pull(calls, training=training)
 
     def _inputs(self, pulled: Pulled) -> StepInputs:
         """Dense vectors, rows of each table, inverse of each call, for a step."""
@@ -258,7 +261,8 @@ class ServedModel:
     def train_batch(self, batch: Batch, task: int) -> float:
         """One step on `batch`, start to end. Returns the loss; raises as `compute`."""
         loss, push = self.compute(self.prepare(batch), task)
-        self.push(push)
+        if not push.left_out:
+            self.servers.push(push)
         return loss
 
     def prepare(self, batch: Batch) -> Prepared:
@@ -267,19 +271,19 @@ class ServedModel:
         return Prepared(batch, pulled, self._inputs(pulled))
 
     def compute(
-        self, prepared: Prepared, task: int, under_way: UnderWay = NOTHING
+        self, prepared: Prepared, task: int, missing: Missing = NOTHING
     ) -> tuple[float, Push]:
         """The loss of a prepared batch and the push of its gradients.
 
-        under_way: the own pushes before it that the values pulled do not have. With more
+        missing: the own pushes before it that the values pulled do not have. With more
         than one batch to a push, the gradients are not clipped yet.
         Raises UserError if loss or gradients are not finite and are not to be left out,
         UserCodeError if the model raises.
         """
         batch, pulled = prepared.batch, prepared.pulled
         trainable, state, *rows = prepared.inputs
-        if under_way.moves is not None:
-            state = state + under_way.moves
+        if missing.change is not None:
+            state = state + missing.change
         with (
             self._stage("step"),
             self._calling(f"the training step of {self._module.path.name}"),
@@ -296,7 +300,7 @@ class ServedModel:
             },
             dense=(dense.numpy(), change.numpy()),
             learning_rate=self.callbacks.learning_rate(
-                under_way.version(pulled.versions), self.accumulated
+                missing.version(pulled.versions), self.accumulated
             ),
             versions=pulled.versions,
             times=pulled.times,
@@ -304,6 +308,7 @@ class ServedModel:
             task=task,
             records_done=batch.records_done,
             modulate_rate=self._modulate_rate,
+            number=next(self._numbers),
         )
         push = self._finite.checked(value, push)
         if not push.left_out:
@@ -314,28 +319,6 @@ class ServedModel:
         """One push of `accumulated` minibatches' gradients, or of the last few of a task."""
         dims = [layer.output_dim for layer in self.tables.values()]
         return accumulation.average(pushes, dims, self._steps.clip)
-
-    def push(self, push: Push) -> None:
-        """Send gradients to all servers, unless left out; returns when each has its part."""
-        if push.left_out:
-            return
-        with self._stage("push"):
-            self._servers.push(push)
-
-    def hold(self, push: Push) -> int:
-        """Send gradients to all servers, to be held (--sync); returns the gradient's number."""
-        with self._stage("push"):
-            return self._servers.hold(push)
-
-    @property
-    def version(self) -> int:
-        """The highest server version seen."""
-        return self._servers.version
-
-    @property
-    def acknowledged(self) -> int:
-        """The last push that all servers have acknowledged, by sequence; 0 for none."""
-        return self._servers.acknowledged
 
     # ------------------------------------------------------------ evaluation, prediction
 
@@ -366,6 +349,6 @@ class ServedModel:
     def pull_dense(self) -> None:
         """Set the model's own dense variables from the servers' present values."""
         none = [[np.zeros(0, np.int64)] for _ in self.tables]
-        pulled = self._servers.pull(none, training=False)
+        pulled = self.servers.pull(none, training=False)
         self.trainable.assign(tf.constant(pulled.trainable))
         self.state.assign(tf.constant(pulled.state))

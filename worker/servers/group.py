@@ -18,6 +18,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import DEFAULT_PATIENCE, Connection
 from shoal.worker.servers.calls import ServerCalls
+from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.servers.pulling import Pulled, Puller
 from shoal.worker.servers.pushing import Push, Pusher
 from shoal.worker.servers.requests import split_by_owner
@@ -29,7 +30,10 @@ Int64 = npt.NDArray[np.int64]
 class ServerGroup:
     """All parameter servers of the job, as one worker sees them.
 
-    One thread may pull while another one pushes. pulls: for who asks for more than `pull`.
+    One thread may pull while another one pushes.
+
+    pulls: the parts of `pull`, which benchmarks measure one by one. in_flight: the pushes that a
+        pull may not have yet.
     """
 
     def __init__(
@@ -57,7 +61,8 @@ class ServerGroup:
         )
         self._cache_size = cache_bytes, cache_staleness
         self.pulls = Puller(self._calls, cancelled, value_type, whole_updates=whole_updates)
-        self._pushes = Pusher(self._calls, value_type)
+        self.in_flight = InFlightPushes(len(self._calls))
+        self._pushes = Pusher(self._calls, self.in_flight, value_type)
 
     def __len__(self) -> int:
         return len(self._calls)

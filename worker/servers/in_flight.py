@@ -1,87 +1,121 @@
-"""A worker's own steps that are computed, and that the values of a pull do not have yet.
+"""A worker's own pushes in flight: those computed or sent that a pull may not have yet.
 
-Owns telling which these are, and by how much they move the non-trainable values (batch
-normalization's statistics): each step starts from the moves of those before it, as it would
-with nothing in between. Moving the values for good is the servers' (ps/tables.py).
+Owns telling which these are, how many of them each server had applied and a pull had not, and by
+how much they move the non-trainable values (batch normalization's statistics): each step starts
+from the moves of those before it, as it would with nothing in between. Moving the values for good
+is the servers' (ps/tables.py).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.proto.routing import slice_of
-from shoal.worker.servers.pulling import Pulled
-from shoal.worker.servers.pushing import Push
 
 Float32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class UnderWay:
+class Missing:
     """The own pushes that a pull lacks.
 
-    counts: of them, one a server; empty if there are none. moves: by how much they change
-    the flat non-trainable vector, float32 [n]; None if they do not.
+    counts: how many, one a server; empty if there are none. change: by how much they move the
+    flat non-trainable vector, float32 [n]; None if they do not.
     """
 
     counts: Sequence[int] = ()
-    moves: Float32 | None = None
+    change: Float32 | None = None
 
     def version(self, versions: Sequence[int]) -> int:
         """The version that the servers will be at with them. versions: of the pull."""
         counts = self.counts or [0] * len(versions)
         return max(map(sum, zip(versions, counts, strict=True)))
 
-    def then(self, moves: Sequence[Float32]) -> UnderWay:
-        """With further moves, of the push that comes after them."""
-        if not moves:
+    def then(self, changes: Sequence[Float32]) -> Missing:
+        """With further changes, of the push that comes after them."""
+        if not changes:
             return self
-        known = [] if self.moves is None else [self.moves]
-        return UnderWay(self.counts, np.sum([*known, *moves], axis=0))
+        known = [] if self.change is None else [self.change]
+        return Missing(self.counts, np.sum([*known, *changes], axis=0))
 
 
-NOTHING = UnderWay()
+NOTHING = Missing()
 
 
-class OwnMoves:
+@dataclass
+class _Computed:
+    """A computed push. sent: by server, the sequence number that its part went out under last."""
+
+    change: Float32
+    sent: dict[int, int] = field(default_factory=dict)
+
+    def lacking(self, applied: Sequence[int]) -> list[bool]:
+        """Whether each server had not applied its part. applied: PullReply's, one a server."""
+        return [self.sent.get(server, last + 1) > last for server, last in enumerate(applied)]
+
+
+class InFlightPushes:
     """The pushes of one worker, from their computation until every pull has them.
 
-    For the thread that computes; another one may send what was added.
+    One thread may compute pushes while another one sends them.
     """
 
-    def __init__(self) -> None:
-        self._made: deque[tuple[Float32, dict[int, int]]] = deque()
+    def __init__(self, servers: int) -> None:
+        self._lock = threading.Lock()
+        self._computed: dict[int, _Computed] = {}  # by the push's number, in their order
+        # Of each server, the sequence numbers applied that no pull was seen to have.
+        self._unseen: list[list[int]] = [[] for _ in range(servers)]
 
-    def add(self, push: Push) -> None:
-        """A push was computed, and is on its way."""
-        if not push.left_out:
-            self._made.append((push.dense[1], push.sent))
+    def restart(self) -> None:
+        """Forget pushes that were computed and never sent: a pipeline ended early."""
+        with self._lock:
+            self._computed.clear()
 
-    def under_way(self, pulled: Pulled) -> UnderWay:
-        """What `pulled` lacks. Pulls come in their order."""
-        servers = len(pulled.applied)
-        while self._made and not any(self._lacking(pulled, self._made[0][1])):
-            self._made.popleft()
-        if not self._made:
-            return NOTHING
-        moves = np.zeros_like(pulled.state)
+    def computed(self, number: int, change: Float32) -> None:
+        """The push of this number was computed. change: of the flat non-trainable vector."""
+        with self._lock:
+            self._computed[number] = _Computed(change)
+
+    def sent(self, number: int, servers: Iterable[int], sequence: int) -> None:
+        """Parts of a push go out to these servers; said before a pull can see one applied."""
+        with self._lock:
+            computed = self._computed.get(number)
+            if computed is not None:  # else nothing is pulled ahead of pushes
+                computed.sent.update(dict.fromkeys(servers, sequence))
+
+    def applied(self, server: int, sequence: int) -> None:
+        """A server has applied what went out under a sequence number."""
+        with self._lock:
+            self._unseen[server].append(sequence)
+
+    def applied_after(self, server: int, last: int) -> int:
+        """How many pushes a server has applied after one. Of a later pull each time."""
+        with self._lock:
+            later = [sequence for sequence in self._unseen[server] if sequence > last]
+            self._unseen[server] = later
+            return len(later)
+
+    def missing(self, applied: Sequence[int]) -> Missing:
+        """The pushes that a pull lacks. applied: PullReply's, one a server. Pulls come in order."""
+        servers = len(applied)
+        with self._lock:
+            for number in list(self._computed):
+                if any(self._computed[number].lacking(applied)):
+                    break
+                del self._computed[number]
+            if not self._computed:
+                return NOTHING
+            pushes = [(each.change, each.lacking(applied)) for each in self._computed.values()]
+        change = np.zeros_like(pushes[0][0])
         counts = [0] * servers
-        for change, sent in self._made:
-            for server, lacks in enumerate(self._lacking(pulled, sent)):
-                if lacks:
-                    some = slice_of(change.size, server, servers)
-                    moves[some] += change[some]
-                    counts[server] += 1
-        return UnderWay(counts, moves if moves.size else None)
-
-    @staticmethod
-    def _lacking(pulled: Pulled, sent: dict[int, int]) -> list[bool]:
-        """Whether each server had not applied its part of a push."""
-        return [
-            sent.get(server, applied + 1) > applied for server, applied in enumerate(pulled.applied)
-        ]
+        for own, lacking in pushes:
+            for server in np.flatnonzero(lacking).tolist():
+                some = slice_of(own.size, server, servers)
+                change[some] += own[some]
+                counts[server] += 1
+        return Missing(counts, change if change.size else None)

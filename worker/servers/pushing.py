@@ -6,7 +6,7 @@ had changed. Frames are requests.py's, connections calls.py's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.worker.servers.calls import ROUTING_ERRORS, ServerCalls
+from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.servers.requests import push_frame, split_by_owner
 
 Float32 = npt.NDArray[np.float32]
@@ -30,7 +31,7 @@ class Push:
         non-trainable one.
     versions, times, applied: of the values that the gradients were computed from, one a
         server, as PullReply's.
-    sent: by server, the sequence number that its part went out under, last.
+    number: counts the pushes that the worker computes, from 1.
     hold: as PushRequest's; ServerGroup.hold gives it.
     left_out: why it is to go to no server at all, in words; "" if it is to.
     """
@@ -45,31 +46,36 @@ class Push:
     records_done: int
     modulate_rate: bool = False
     hold: int = 0
-    sent: dict[int, int] = field(default_factory=dict)
+    number: int = 0
     left_out: str = ""
 
 
 class Pusher:
-    """Pushes, for one thread. value_type: as ServerGroup's.
+    """Pushes, for one thread.
 
     acknowledged: the last push that all servers have, by sequence.
     """
 
-    def __init__(self, calls: ServerCalls, value_type: pb.DataType) -> None:
+    def __init__(
+        self, calls: ServerCalls, in_flight: InFlightPushes, value_type: pb.DataType
+    ) -> None:
+        """in_flight: is told of what is sent and applied. value_type: of gradients on the wire."""
         self._calls = calls
         self._value_type = value_type
         self._sequence = self.acknowledged = 0
-        # Of each server, what it has acknowledged and no pull was seen to have.
-        self._unseen: list[list[int]] = [[] for _ in range(len(calls))]
+        self._in_flight = in_flight
 
     def hold(self, push: Push) -> int:
-        """As ServerGroup.hold."""
+        """Send gradients to all servers, to be held; returns the gradient's number."""
         number = self._sequence + 1
         self.push(replace(push, hold=number))
         return number
 
     def push(self, push: Push) -> int:
-        """As ServerGroup.push."""
+        """Send gradients to all servers; returns the highest staleness.
+
+        Returns when every server has applied them, each once.
+        """
         calls = self._calls
         servers = range(len(calls))
         dense = {server: calls.dense.slices(*push.dense, server) for server in servers}
@@ -85,7 +91,7 @@ class Pusher:
                 if server in dense or any(ids.size for ids, _ in parts[server].values())
             }
             # Before they go out: a pull may see one of them applied before its answer is here.
-            push.sent.update(dict.fromkeys(requests, self._sequence))
+            self._in_flight.sent(push.number, requests, self._sequence)
             faults.point("before-push")
             last = pb.LastPush(
                 identity=pb.PushIdentity(sequence=self._sequence),
@@ -109,7 +115,7 @@ class Pusher:
                 staleness = max(staleness, reply.staleness)
                 calls.acknowledged(server, last)
                 if not push.hold:
-                    self._unseen[server].append(self._sequence)
+                    self._in_flight.applied(server, self._sequence)
                 calls.see(server, reply.version)
                 if server != max(answers):
                     faults.point("between-acknowledgements")
@@ -125,12 +131,6 @@ class Pusher:
                 table: (ids[refused[table]], gradients[refused[table]])
                 for table, (ids, gradients) in tables.items()
             }
-
-    def _own_since(self, server: int, applied: int) -> int:
-        """How many pushes a server has acknowledged after one. Of a later pull each time."""
-        own = [sequence for sequence in self._unseen[server] if sequence > applied]
-        self._unseen[server] = own
-        return len(own)
 
     def _frame(
         self,
@@ -149,7 +149,7 @@ class Pusher:
             pulled_version=push.versions[server],
             pulled_time=push.times[server],
             modulate_rate=push.modulate_rate,
-            own_pushes=self._own_since(server, push.applied[server]),
+            own_pushes=self._in_flight.applied_after(server, push.applied[server]),
             hold=push.hold,
             task=push.task,
             records_done=push.records_done,

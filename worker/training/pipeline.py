@@ -35,7 +35,6 @@ from shoal.worker.input.channel import READ_AHEAD, Channel, ChannelClosedError, 
 from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import Prepared, ServedModel
 from shoal.worker.module import as_exception
-from shoal.worker.servers.in_flight import OwnMoves
 from shoal.worker.training.staleness import Pace
 from shoal.worker.training.steps import Step, Tasks, prepare, push, steps
 
@@ -140,10 +139,11 @@ class _Run:
         # Likewise for the task leased ahead: the one after it is not asked for before it
         # is at work.
         self._ahead: Channel[None] = Channel(1)
-        self._own = OwnMoves()
+        self._own = model.servers.in_flight
         self._error: TaskError | None = None
 
     def run(self) -> pb.Task:
+        self._own.restart()
         stages: tuple[tuple[str, Callable[[_At], None], Channel[Any]], ...] = (
             ("read", self._reading, self._read),
             ("pull", self._pulling, self._pulled),

@@ -16,7 +16,7 @@ from shoal.worker.attribution import blaming
 from shoal.worker.heartbeat import Progress
 from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import Prepared, ServedModel
-from shoal.worker.servers.in_flight import NOTHING, OwnMoves
+from shoal.worker.servers.in_flight import NOTHING, InFlightPushes
 from shoal.worker.servers.pushing import Push
 from shoal.worker.training.staleness import Pace
 
@@ -62,11 +62,12 @@ def steps(
     batches: Iterable[Prepared],
     task: pb.Task,
     progress: Progress,
-    own: OwnMoves | None = None,
+    own: InFlightPushes | None = None,
 ) -> Iterator[Step]:
     """The steps of a task, each of as many batches as make a push, the last of what is left.
 
-    own: where pulls are ahead of pushes; gets each step. Raises as `compute`.
+    own: the pushes in flight, to which each step is added; None if nothing is pulled ahead of
+    them. Raises as `compute`.
     """
     made: list[Step] = []
     for prepared in batches:
@@ -79,11 +80,11 @@ def steps(
         yield together(model, made, own)
 
 
-def together(model: ServedModel, made: list[Step], own: OwnMoves | None = None) -> Step:
-    """One step of several, of which none is pushed by itself. own: gets it."""
+def together(model: ServedModel, made: list[Step], own: InFlightPushes | None = None) -> Step:
+    """One step of several, of which none is pushed by itself, added to the pushes in flight."""
     step = made[0] if model.accumulated == 1 else _averaged(model, made)
-    if own is not None:
-        own.add(step.push)
+    if own is not None and not step.push.left_out:
+        own.computed(step.push.number, step.push.dense[1])
     return step
 
 
@@ -103,26 +104,29 @@ def compute(
     prepared: Prepared,
     task: pb.Task,
     before: Sequence[Step] = (),
-    own: OwnMoves | None = None,
+    own: InFlightPushes | None = None,
 ) -> Step:
     """The step of a prepared batch, after those `before` it in the same push.
 
-    own: what is under way beside them. Raises as ServedModel.compute, blaming the records.
+    own: the pushes in flight, from which those are found that the pulled values lack; None if
+    none can be. Raises as ServedModel.compute, blaming the records.
     """
-    under_way = own.under_way(prepared.pulled) if own is not None else NOTHING
-    moves = [each.push.dense[1] for each in before if not each.push.left_out]
+    missing = own.missing(prepared.pulled.applied) if own is not None else NOTHING
+    changes = [each.push.dense[1] for each in before if not each.push.left_out]
     with blaming(prepared.batch.records):
-        loss, made = model.compute(prepared, task.id, under_way.then(moves))
+        loss, made = model.compute(prepared, task.id, missing.then(changes))
     left_out = ((prepared.batch.size, made.left_out),) if made.left_out else ()
     return Step(made, loss, prepared.batch.records_done, left_out)
 
 
 def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) -> None:
     """Push a step and tell of it once every server has it."""
-    with progress.watch.doing("the push"):
-        model.push(step.push)
+    if not step.push.left_out:
+        with progress.watch.doing("the push"), progress.stage("push"):
+            model.servers.push(step.push)
     if pace is not None:
         pace.applied()
+    servers = model.servers
     progress.add_step(
-        step.records_done, model.version, step.loss, step.left_out, model.acknowledged
+        step.records_done, servers.version, step.loss, step.left_out, servers.acknowledged
     )

@@ -79,8 +79,8 @@ class SynchronousTraining:
         if step.push.left_out:
             self._tell(step)
             return True
-        with self._progress.watch.doing("the push"):
-            number = self._model.hold(step.push)
+        with self._progress.watch.doing("the push"), self._progress.stage("push"):
+            number = self._model.servers.hold(step.push)
         worker, incarnation = self._identity
         request = pb.OfferGradientRequest(
             worker=worker,
@@ -98,7 +98,7 @@ class SynchronousTraining:
 
     def _tell(self, step: Step) -> None:
         """A step is done: its gradient is admitted, or left out."""
-        version = self._model.version
+        version = self._model.servers.version
         self._progress.add_step(step.records_done, version, step.loss, step.left_out)
 
     def _join(self) -> int | None:

@@ -55,7 +55,7 @@ def test_it_equals_gradient_accumulation_of_plain_keras(served, name, by):
     twin.compile(optimizer(gradient_accumulation_steps=STEPS), "binary_crossentropy")
     for positions, x, labels in steps:
         twin.train_on_batch({"ids": positions, "x": x}, labels)
-    assert model.version == 2
+    assert model.servers.version == 2
     model.pull_dense()
     for ours, theirs in zip(model.trainable.variables, dense, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
@@ -85,17 +85,17 @@ def test_records_count_when_the_push_of_their_group_is_applied(served, depth):
     """A task of two whole groups and one minibatch: three pushes, the last of one."""
     model = served(config=ACCUMULATED)
     pushed = []
-    push = model.push
+    push = model.servers.push
 
     def noted(each):
         pushed.append(each.records_done)
         push(each)
 
-    model.push = noted
+    model.servers.push = noted
     progress = train(model, batches(2 * STEPS + 1), depth)
     assert pushed == [4 * STEPS, 8 * STEPS, 8 * STEPS + 4]
     assert progress.take(0, 0).records_done == 8 * STEPS + 4
-    assert model.version == 3
+    assert model.servers.version == 3
 
 
 @pytest.mark.parametrize(

@@ -99,5 +99,5 @@ def test_with_fail_nothing_is_pushed_and_what_is_sent_all_the_same_is_refused(
     push.dense[0].setflags(write=True)
     push.dense[0][0] = np.nan
     with pytest.raises(WireError, match="was refused by server 0: the gradient of variable"):
-        model.push(push)
+        model.servers.push(push)
     assert made.servers[0].model.version == 0

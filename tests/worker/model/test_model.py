@@ -200,7 +200,7 @@ def test_the_flag_divides_the_rate_of_a_stale_push(
     for _ in range(2):
         (other if others else model).train_batch(first, task=1)
     before = model.prepare(first).pulled.trainable
-    model.push(stale)
+    model.servers.push(stale)
     moved = model.prepare(first).pulled.trainable - before
     expected = -0.5 * stale.dense[0] / divisor
     np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-6)

@@ -1,17 +1,15 @@
 """Pulls ahead of pushes: rates and statistics are those of the same steps one by one."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
 from shoal.worker.heartbeat import Progress
-from shoal.worker.servers.in_flight import NOTHING, OwnMoves
-from shoal.worker.servers.pushing import Push
+from shoal.worker.servers.in_flight import NOTHING, InFlightPushes
 from tests.worker.given import train
-from tests.worker.networks import as_batch, batches, network, served_embedding
+from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding
 from tests.worker.training.test_synchronous import twin_of
 
 STEPS = 24
@@ -30,13 +28,13 @@ def test_steps_ahead_change_neither_statistics_nor_rates(served, depth, accumula
     model.accumulated = accumulate
     twin, _ = twin_of(model, statistics=True)
     rates = []
-    push = model.push
+    push = model.servers.push
 
     def without_rate(step):
         rates.append(step.learning_rate)
         push(replace(step, learning_rate=0.0))
 
-    model.push = without_rate
+    model.servers.push = without_rate
     steps = list(batches(STEPS))
     train(model, depth, Progress(), [as_batch(*step) for step in steps])
     for positions, x, _ in steps:
@@ -49,39 +47,60 @@ def test_steps_ahead_change_neither_statistics_nor_rates(served, depth, accumula
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
 
-def push_of(number, sent, left_out=""):
-    change = np.full(4, number, np.float32)
-    none = np.zeros(0, np.float32)
-    return Push({}, (none, change), 0.1, [], [], [], 1, 0, sent=sent, left_out=left_out)
-
-
-def pulled_of(*applied):
-    return SimpleNamespace(applied=applied, state=np.zeros(4, np.float32))
+def moved(by):
+    return np.full(4, by, np.float32)
 
 
 def test_what_a_pull_lacks_is_told_server_by_server():
     """Two elements of each of two servers; the second push is at the first one only."""
-    own = OwnMoves()
-    assert own.under_way(pulled_of(0, 0)) is NOTHING
-    own.add(push_of(1, {0: 1, 1: 1}))
-    own.add(push_of(10, late := {0: 2, 1: 2}))
-    own.add(push_of(50, {}, left_out="a NaN"))
-    own.add(push_of(100, {}))  # not sent yet
-    lacking = own.under_way(pulled_of(2, 1))
-    np.testing.assert_array_equal(lacking.moves, [100, 100, 110, 110])
+    own = InFlightPushes(2)
+    assert own.missing([0, 0]) is NOTHING
+    own.computed(1, moved(1))
+    own.sent(1, [0, 1], 1)
+    own.computed(2, moved(10))
+    own.sent(2, [0, 1], 2)
+    own.computed(4, moved(100))  # not sent yet
+    lacking = own.missing([2, 1])
+    np.testing.assert_array_equal(lacking.change, [100, 100, 110, 110])
     assert lacking.counts == [1, 2]
     assert lacking.version([7, 5]) == 8
     further = lacking.then([np.ones(4, np.float32), np.ones(4, np.float32)])
-    np.testing.assert_array_equal(further.moves, [102, 102, 112, 112])
+    np.testing.assert_array_equal(further.change, [102, 102, 112, 112])
     assert further.counts == [1, 2]
-    late[1] = 4  # its second part was refused, and goes out again under another number
-    np.testing.assert_array_equal(own.under_way(pulled_of(3, 3)).moves, [100, 100, 110, 110])
-    np.testing.assert_array_equal(own.under_way(pulled_of(3, 4)).moves, [100] * 4)
+    own.sent(2, [1], 4)  # its second part was refused, and goes out again under another number
+    np.testing.assert_array_equal(own.missing([3, 3]).change, [100, 100, 110, 110])
+    np.testing.assert_array_equal(own.missing([3, 4]).change, [100] * 4)
+    own.restart()  # the third one is never sent
+    assert own.missing([3, 4]) is NOTHING
+
+
+def test_a_server_is_told_the_pushes_that_it_applied_after_a_pull():
+    own = InFlightPushes(2)
+    for sequence in (1, 2, 4):
+        own.applied(0, sequence)
+    own.applied(1, 2)
+    assert [own.applied_after(0, 1), own.applied_after(1, 1)] == [2, 1]
+    own.restart()  # is of what was never sent
+    own.applied(0, 5)
+    assert [own.applied_after(0, 2), own.applied_after(0, 5), own.applied_after(1, 2)] == [2, 0, 0]
 
 
 def test_where_there_are_no_statistics_only_the_pushes_count():
-    own = OwnMoves()
-    none = np.zeros(0, np.float32)
-    own.add(replace(push_of(1, {}), dense=(none, none)))
-    lacking = own.under_way(SimpleNamespace(applied=[0], state=none))
-    assert (lacking.counts, lacking.moves) == ([1], None)
+    own = InFlightPushes(1)
+    own.computed(1, np.zeros(0, np.float32))
+    lacking = own.missing([0])
+    assert (lacking.counts, lacking.change) == ([1], None)
+
+
+def test_a_push_that_is_left_out_is_not_in_flight(served):
+    """Nothing of it will ever be at a server, so no later step starts from it."""
+    model = served(
+        build=lambda: network(served_embedding, statistics=True),
+        config=replace(CONFIG, nonfinite_gradients="skip"),
+    )
+    steps = list(batches(3))
+    steps[1][1][0, 0] = np.nan
+    train(model, 2, Progress(), [as_batch(*step) for step in steps])
+    assert model.servers.version == 2
+    applied = model.prepare(as_batch(*steps[0])).pulled.applied
+    assert model.servers.in_flight.missing(applied) is NOTHING

@@ -13,6 +13,7 @@ from shoal.proto.errors import ServerAwayError
 from shoal.worker.attribution import blamed
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.input.channel import Channel, ChannelClosedError, read_ahead
+from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.training.pipeline import TaskError, TrainingPipeline
 from tests.worker.given import GivenTasks, task_of, train
 from tests.worker.networks import as_batch, batches
@@ -28,7 +29,6 @@ class Made:
     left_out: str = ""
     records_done: int = 0
     dense: tuple[float, float] = (0.0, 0.0)
-    sent: tuple[int, ...] = ()
 
 
 class Model:
@@ -38,7 +38,9 @@ class Model:
 
     def __init__(self):
         self.log = []
-        self.version = self.acknowledged = 0
+        self.servers = SimpleNamespace(
+            push=self._push, version=0, acknowledged=0, in_flight=InFlightPushes(0)
+        )
         self.hold = {}  # (stage, batch) -> event that lets it go on
         self.entered = {}  # (stage, batch) -> event that is set when it is there
         self.fail = {}  # (stage, batch) -> exception
@@ -57,7 +59,7 @@ class Model:
         self._visit("pull", batch.first)
         return SimpleNamespace(batch=batch, pulled=SimpleNamespace(applied=()))  # of no server
 
-    def compute(self, prepared, task, under_way):
+    def compute(self, prepared, task, missing):
         self._visit("compute", prepared.batch.first)
         number = prepared.batch.first
         return 0.5, Made(number, left_out=self.left_out.get(number, ""))
@@ -65,10 +67,9 @@ class Model:
     def average(self, pushes):
         return pushes[-1]
 
-    def push(self, push):
-        if not push.left_out:
-            self._visit("push", push.number)
-            self.version += 1
+    def _push(self, push):
+        self._visit("push", push.number)
+        self.servers.version += 1
 
 
 def numbered(count):

@@ -27,7 +27,7 @@ def test_it_is_the_pushes_applied_and_the_time_passed_since_the_pull(
         clock[0] += 0.25  # exact in binary
     for each in prepared:
         clock[0] += 1.0
-        model.push(model.compute(each, task=1)[1])
+        model.servers.push(model.compute(each, task=1)[1])
     for staleness in counted(made, "staleness"):
         assert (staleness.count, staleness.sum, staleness.maximum) == (3, 3.0, 2.0)
         assert list(staleness.buckets) == [1, 1, 1]  # 0, 1, and 2 to 3

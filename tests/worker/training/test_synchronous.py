@@ -82,7 +82,7 @@ def test_an_update_is_one_serial_step_on_the_average(
         gradients = []
         for index, (model, part) in enumerate(zip(workers, parts, strict=True)):
             _, push = model.compute(model.prepare(as_batch(*part)), task=1)
-            gradients.append((index, model.hold(push)))
+            gradients.append((index, model.servers.hold(push)))
         apply(connect, made, number, gradients)
         serial_step(twin, rule, parts)
     model = workers[0]
@@ -112,7 +112,7 @@ def test_statistics_move_by_the_average_of_the_changes(served, cluster, server_g
     ]
     before = first.state.read().numpy()
     gradients = [
-        (i, model.hold(push))
+        (i, model.servers.hold(push))
         for i, (model, push) in enumerate(zip((first, second), pushes, strict=True))
     ]
     start = np.concatenate([np.zeros_like(before[: before.size // 2]), np.ones(before.size // 2)])
@@ -128,7 +128,7 @@ def test_a_pull_is_never_of_two_updates(server_group, served, cluster, connect):
     group = server_group(made, whole_updates=True)
     model = served(group=group)
     _, push = model.compute(model.prepare(as_batch(*next(iter(batches())))), task=1)
-    number = model.hold(push)
+    number = model.servers.hold(push)
     request = pb.ApplyUpdateRequest(update=1, gradients=[pb.GradientId(number=number)])
     connect(made.addresses[0]).call(methods.APPLY_UPDATE, request)
     none = [[np.zeros(0, np.int64)]] * 2
