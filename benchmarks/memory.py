@@ -293,7 +293,7 @@ def watch(
 def master(config: str) -> None:
     """Be the master of such a job."""
     job = JobConfig.load(config)
-    log.configure("master", job.log_level)
+    log.configure("master", job.log_level, job.log_format, job=job.job_name)
     sys.exit(serve(job, JobFolder(Path(config).parent)))
 
 

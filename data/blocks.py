@@ -20,7 +20,7 @@ import pyarrow as pa
 from shoal.data.file_reader import FileReader
 from shoal.data.reader import Source, check_range
 from shoal.data.storage import reporting
-from shoal.errors import UserError
+from shoal.errors import Error, UserError
 
 BLOCK_BYTES = 1 << 18
 """Least bytes in a block but the last: what a range decodes in vain at either end stays
@@ -36,7 +36,7 @@ READ_BYTES = 4 << 20
 Int64 = npt.NDArray[np.int64]
 
 
-class DamagedError(Exception):
+class DamagedError(Error):
     """A record is not as its format says. `record` is its position in the file, from 0."""
 
     def __init__(self, record: int, message: str) -> None:

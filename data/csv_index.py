@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shoal.errors import Error
+
 BLOCK_BYTES = 4 << 20
 """Bytes scanned at a time: large enough to hide the calls, small in memory."""
 
@@ -45,7 +47,7 @@ class Dialect:
     header: bool = True
 
 
-class MalformedCsvError(Exception):
+class MalformedCsvError(Error):
     """The bytes are not CSV. `record` counts from 1; the header is record 0."""
 
     def __init__(self, record: int, message: str) -> None:

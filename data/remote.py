@@ -17,7 +17,7 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 
 from shoal.data.files import KNOWN, check_known, data_files
-from shoal.errors import UnreadableError, UserError, without_secrets
+from shoal.errors import Error, UnreadableError, UserError, without_secrets
 
 READ_PAUSES = (0.05, 0.2)
 """Seconds before a read is tried again, and how often."""
@@ -155,7 +155,7 @@ class _File:
         self._file.close()
 
 
-class RemoteError(OSError):
+class RemoteError(Error, OSError):
     """A filesystem behind a URL failed."""
 
 

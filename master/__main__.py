@@ -234,7 +234,7 @@ def main(config_path: Path, port: int, resume: str) -> None:
     """Run the master of one job until the job has ended."""
     try:
         config = JobConfig.load(config_path)
-        log.configure("master", config.log_level)
+        log.configure("master", config.log_level, config.log_format, job=config.job_name)
         # Not resolve(): a job's processes are recognised by the path in their command
         # lines, which must be the one that the client wrote.
         folder = JobFolder(config_path.absolute().parent)

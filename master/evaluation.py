@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.errors import Error
 from shoal.master import poison
 from shoal.master.work import ANYBODY, Asker, Source, Task, TaskIds, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
@@ -21,7 +22,7 @@ from shoal.proto import shoal_pb2 as pb
 Floats = npt.NDArray[np.float64]
 
 
-class MetricMismatchError(Exception):
+class MetricMismatchError(Error):
     """Two workers returned metric states that cannot be added; the text names both."""
 
 

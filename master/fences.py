@@ -25,7 +25,7 @@ from shoal.master.instructions import FenceWorker
 from shoal.master.servers import FENCE_DEADLINE, Place, ServerConnections
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError, PeerUnavailableError
 from shoal.proto.rpc import Connection
 
 logger = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class Fences:
         asked.under_way.discard(event.server)
         try:
             reply = event.connection.result(methods.FENCE, event.future)
-        except (PeerUnavailableError, WireError) as error:
+        except CallError as error:
             logger.warning(
                 "%s could not be told yet that %s is dead: %s",
                 event.server,

@@ -69,7 +69,7 @@ def main(config_folder: Path, resume: str) -> None:
     """Run the master of one job in its pod until the job has ended."""
     try:
         config = JobConfig.load(config_folder / manifests.CONFIG_FILE)
-        log.configure("master", config.log_level)
+        log.configure("master", config.log_level, config.log_format, job=config.job_name)
         templates = json.loads((config_folder / manifests.TEMPLATES_FILE).read_text())
         pod = _Pod(config, templates)
         try:

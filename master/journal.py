@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.config import RESUMABLE, RESUMABLE_IMAGES, JobConfig
-from shoal.errors import FULL, UserError
+from shoal.errors import FULL, Error, UserError
 from shoal.master import segments, state
 from shoal.master.events import Event, RecordedJob
 from shoal.master.segments import Entry, Header, Position, Segment
@@ -46,11 +46,11 @@ a master starts: if it then finds that the newest segment has lost its end, that
 replaced."""
 
 
-class JournalError(OSError):
+class JournalError(Error, OSError):
     """The journal cannot be written any more; the text names it and says why."""
 
 
-class StalledError(Exception):
+class StalledError(Error):
     """The journal cannot be written now; the text says why."""
 
 

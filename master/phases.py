@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 
 from shoal.config import JobConfig
+from shoal.errors import Error
 
 
 class Phase(enum.Enum):
@@ -80,7 +81,7 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 """Phase -> the phases that may follow it; the ended ones have none."""
 
 
-class InvalidTransitionError(Exception):
+class InvalidTransitionError(Error):
     """A job was asked to go where it cannot go from here: a bug of ours."""
 
     def __init__(self, source: Phase, target: Phase) -> None:

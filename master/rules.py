@@ -11,11 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal.errors import Error
 from shoal.master.evaluation import EvaluationResult
 from shoal.proto import shoal_pb2 as pb
 
 
-class UnknownMetricError(Exception):
+class UnknownMetricError(Error):
     """A rule watches a metric that the evaluation does not give; the text names both."""
 
 

@@ -16,7 +16,7 @@ from shoal.master.ids import ServerId
 from shoal.master.updates import Gradient, Update
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError, PeerUnavailableError
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
@@ -137,7 +137,7 @@ class ServerConnections:
         for server, connection, answer in asked:
             try:
                 yield server, connection.result(methods.STATUS, answer)
-            except (PeerUnavailableError, WireError) as error:
+            except CallError as error:
                 logger.debug("no status of %s: %s", server, error)
             except RuntimeError as error:
                 # A mistake of its own: if it stays so, the server is killed as one that hangs.
@@ -164,7 +164,7 @@ class ServerConnections:
         request = pb.CompleteCheckpointRequest(number=number, nonce=nonce)
         try:
             self._call_once(server, place, methods.COMPLETE_CHECKPOINT, request, COMPLETE_DEADLINE)
-        except (PeerUnavailableError, WireError) as error:
+        except CallError as error:
             logger.debug("%s was not told of checkpoint %d: %s", server, number, error)
 
     def drop_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
@@ -172,7 +172,7 @@ class ServerConnections:
         request = pb.DropCheckpointRequest(number=number, nonce=nonce)
         try:
             self._call_once(server, place, methods.DROP_CHECKPOINT, request, SHUTDOWN_DEADLINE)
-        except (PeerUnavailableError, WireError) as error:
+        except CallError as error:
             logger.debug("%s was not told to drop checkpoint %d: %s", server, number, error)
 
     def apply_update(self, places: Mapping[ServerId, Place], update: Update) -> int:
@@ -198,7 +198,7 @@ class ServerConnections:
         request = pb.ShutdownRequest(reason=reason)
         try:
             self._call_once(server, place, methods.SHUTDOWN, request, SHUTDOWN_DEADLINE)
-        except (PeerUnavailableError, WireError) as error:
+        except CallError as error:
             logger.debug("%s did not answer the shutdown: %s", server, error)
 
 

@@ -18,16 +18,17 @@ from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.schema import Manifest, SchemaError, share_entry
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config import JobConfig
+from shoal.errors import Error
 from shoal.master.checkpoints import Taken
 from shoal.master.ids import ServerId
 from shoal.master.servers import Place, ServerConnections
 from shoal.proto import faults
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError, WireError
 
 logger = logging.getLogger(__name__)
 
 
-class TakingError(Exception):
+class TakingError(Error):
     """A checkpoint could not be taken; the message says why."""
 
 
@@ -79,7 +80,7 @@ class CheckpointTaker:
             number = self._last = max([self._last, *folders.numbers(root)]) + 1
             attempt = folders.begin(root, number, self._job)
             content = self._write(attempt, places, ledger, undisturbed)
-        except (OSError, SchemaError, WireError, PeerUnavailableError) as error:
+        except (OSError, SchemaError, CallError) as error:
             if attempt is not None:
                 for server, place in places.items():
                     self._servers.drop_checkpoint(server, place, attempt.number, attempt.nonce)

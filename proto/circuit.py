@@ -23,7 +23,7 @@ from google.protobuf.message import Message
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import backoff_seconds
-from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
+from shoal.proto.errors import CallError, PeerUnavailableError, ServerAwayError, WireError
 from shoal.proto.methods import READY, Method, Reply, Request
 from shoal.proto.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection
 
@@ -144,7 +144,7 @@ class Circuit:
             return False
         try:
             attempt.connection.result(method, attempt.future)
-        except (PeerUnavailableError, WireError, RuntimeError):
+        except (CallError, RuntimeError):
             return False
         return True
 
@@ -155,7 +155,7 @@ class Circuit:
         probe = pb.ReadyRequest(method=method.name, bytes=size)
         try:
             connection.call(READY, probe, patience=0.0)
-        except (PeerUnavailableError, WireError) as error:
+        except CallError as error:
             self._failed(connection, error, method)
             return False
         return True
@@ -172,7 +172,7 @@ class Circuit:
                 answers = connection.stream(method, request)
                 try:
                     first = next(answers, None)
-                except (PeerUnavailableError, WireError) as error:
+                except CallError as error:
                     self._failed(connection, error, method)
                     continue
                 self._answered(connection, method)
@@ -196,7 +196,7 @@ class Circuit:
             return None
         try:
             answer = connection.result(method, future)
-        except (PeerUnavailableError, WireError) as error:
+        except CallError as error:
             self._failed(connection, error, method)
             return None
         self._answered(connection, method)
@@ -218,7 +218,7 @@ class Circuit:
     def _failed(
         self,
         connection: Connection,
-        error: PeerUnavailableError | WireError,
+        error: CallError,
         method: Method[Any, Any],
     ) -> None:
         """Open the circuit; raises if it has been open for too long.
@@ -288,7 +288,7 @@ class Circuit:
         old = self._connection
         try:
             address = self._locate()
-        except (WireError, PeerUnavailableError) as error:
+        except CallError as error:
             logger.debug("where %s is now is not known: %s", self._what, error)
             self._coming = True
             return old

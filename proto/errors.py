@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import grpc
 
+from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
 
 STATUS_CODES: dict[pb.ErrorKind, grpc.StatusCode] = {
@@ -30,7 +31,11 @@ STATUS_CODES: dict[pb.ErrorKind, grpc.StatusCode] = {
 """The gRPC status that each kind travels under, for tools that know only gRPC."""
 
 
-class WireError(Exception):
+class CallError(Error):
+    """A call of another process that failed: it refused, or could not be reached."""
+
+
+class WireError(CallError):
     """A refusal by the other side: `kind` says why, `message` says it in words."""
 
     def __init__(self, kind: pb.ErrorKind, message: str) -> None:
@@ -42,7 +47,7 @@ class WireError(Exception):
         return f"{pb.ErrorKind.Name(self.kind)}: {self.message}"
 
 
-class PeerUnavailableError(Exception):
+class PeerUnavailableError(CallError):
     """The other side could not be reached, or did not answer within the deadline."""
 
     def __init__(self, address: str, method: str, reason: str) -> None:
@@ -55,5 +60,5 @@ class PeerUnavailableError(Exception):
         return f"{self.method} at {self.address}: {self.reason}"
 
 
-class ServerAwayError(Exception):
+class ServerAwayError(Error):
     """A parameter server stayed away for longer than the job allows; says which."""

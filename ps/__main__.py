@@ -22,7 +22,7 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, StorageError, UserErr
 from shoal.job_folder import JobFolder
 from shoal.proto import faults, methods, rpc, serving, transport
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
@@ -98,7 +98,7 @@ def main(
     except UserError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
-    log.configure(f"ps-{index}", job.log_level)
+    log.configure("ps", job.log_level, job.log_format, job=job.job_name, index=index)
     keep_freed_memory()
     finite_only = job.nonfinite_gradients != "allow"
     server = ParameterServer(
@@ -174,7 +174,7 @@ def main(
         failure = pb.Failure(kind=pb.USER_ERROR, message=str(error))
         _tell_failed(index, incarnation, failure, connection, error.number)
         sys.exit(EXIT_JOB_FAILED)
-    except (PeerUnavailableError, WireError) as error:
+    except CallError as error:
         logger.error("cannot join the job: %s", error)
         sys.exit(1)
     finally:
@@ -251,7 +251,7 @@ def _tell_failed(
     )
     try:
         connection.call(methods.REPORT_FAILURE, request)
-    except (PeerUnavailableError, WireError) as problem:
+    except CallError as problem:
         # The next incarnation tries again.
         logger.error("the master has not heard it: %s", problem)
 

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage
+from shoal.errors import Error
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError, WireError
 from shoal.proto.routing import Routing
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
@@ -26,7 +27,7 @@ from shoal.ps.tables import ServerModel
 logger = logging.getLogger(__name__)
 
 
-class RefusedError(Exception):
+class RefusedError(Error):
     """Checkpoint `number`, which all servers are to restore, is not good."""
 
     def __init__(self, number: int, why: str) -> None:
@@ -104,7 +105,7 @@ class Meetings:
         if self.tell is not None and not self._has_met(who):
             try:
                 self.tell(acknowledged)
-            except (PeerUnavailableError, WireError) as error:
+            except CallError as error:
                 raise WireError(
                     pb.NOT_READY, f"the master has not heard of worker {who.worker} yet: {error}"
                 ) from error

@@ -11,7 +11,7 @@ import time
 
 from shoal.proto import methods, rpc
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError, WireError
 from shoal.ps.service import ParameterServer
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def hand_over(
             if server.stopped.wait(ASK_SECONDS):
                 return
         logger.info("leaving: %s", reply.outcome)
-    except (PeerUnavailableError, WireError) as error:
+    except CallError as error:
         logger.warning("leaving without a checkpoint: %s", error)
     finally:
         connection.close()

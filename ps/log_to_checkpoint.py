@@ -46,7 +46,7 @@ def main(config: Path, servers: int, base: int, number: int, nonce: str) -> None
     """Write the shares of checkpoint NUMBER: checkpoint BASE and the logs after it."""
     try:
         job = JobConfig.load(config)
-        log.configure("log-to-checkpoint", job.log_level)
+        log.configure("log-to-checkpoint", job.log_level, job.log_format, job=job.job_name)
         keep_freed_memory()
         logs = JobFolder(config.parent).update_log
         made = recovered(logs, job.checkpoint_dir, servers, base, number, nonce)

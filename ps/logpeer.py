@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError, PeerUnavailableError, WireError
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection
 from shoal.ps.logbatch import unpacked
@@ -218,7 +218,7 @@ class PeerSink:
         """See Sink."""
         try:
             address = self._holder()
-        except (WireError, PeerUnavailableError) as error:
+        except CallError as error:
             raise LogLostError(f"the master was not reached: {error}") from error
         if not address:
             return None
@@ -248,7 +248,7 @@ class PeerSink:
         """The connection to where the peer is now."""
         try:
             return self._connection_to(self._locate())
-        except (WireError, PeerUnavailableError) as error:
+        except CallError as error:
             raise LogLostError(f"where it is is not known: {error}") from error
 
     def _connection_to(self, address: str) -> Connection:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.pushes import PushRegister
 
 
-class LogLostError(Exception):
+class LogLostError(Error):
     """The log is not there any more, or not to be reached or written; says why."""
 
 
@@ -23,7 +24,7 @@ class LogDamagedError(LogLostError):
     """A part of the log is not as written, or cannot be done again; says where, and the cost."""
 
 
-class LogTakenError(Exception):
+class LogTakenError(Error):
     """A later incarnation of the server writes the log now: this one is over."""
 
 

@@ -10,8 +10,9 @@ import logging
 import threading
 from collections.abc import Callable
 
+from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ TELL_SECONDS = 1.0
 """Between two words to the master; what is through sooner is not worth one."""
 
 
-class StoppedError(Exception):
+class StoppedError(Error):
     """The server is to end: what it restores is of no use any more."""
 
 
@@ -87,7 +88,7 @@ class Progress:
                 try:
                     tell(now)
                     told = bool(now.what)
-                except (PeerUnavailableError, WireError, RuntimeError) as error:
+                except (CallError, RuntimeError) as error:
                     logger.debug("the master has not heard of the progress: %s", error)
 
         threading.Thread(target=keep, daemon=True, name="progress").start()

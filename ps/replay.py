@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from shoal.errors import Error
 from shoal.proto import faults, frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -37,7 +38,7 @@ RETRY_SECONDS = 0.2
 """Between tries to take a log."""
 
 
-class HalfAppliedError(Exception):
+class HalfAppliedError(Error):
     """A push of the log was applied in part: the model is of no use. at: its place in the log."""
 
     def __init__(self, at: int, why: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from shoal.checkpoints import manifests
 from shoal.checkpoints.folders import Attempt, folder_name
 from shoal.checkpoints.storage import open_storage
+from shoal.errors import Error
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -36,7 +37,7 @@ WRITER_END_SECONDS = 20.0
 """For a writer to notice that it is not wanted: it looks after each piece of rows."""
 
 
-class _DroppedError(Exception):
+class _DroppedError(Error):
     """The checkpoint that is being written is not wanted any more."""
 
 

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal import callbacks, layers, preprocessing
     from shoal.api import check, evaluate, predict, train
-    from shoal.errors import UserError
+    from shoal.errors import Error, StorageError, UserCodeError, UserError
     from shoal.result import JobFailedError, JobResult
 
 __all__ = [
+    "Error",
     "JobFailedError",
     "JobResult",
+    "StorageError",
+    "UserCodeError",
     "UserError",
     "callbacks",
     "check",
@@ -29,8 +32,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Error": "shoal.errors",
     "JobFailedError": "shoal.result",
     "JobResult": "shoal.result",
+    "StorageError": "shoal.errors",
+    "UserCodeError": "shoal.errors",
     "UserError": "shoal.errors",
     "check": "shoal.api",
     "evaluate": "shoal.api",

@@ -30,7 +30,7 @@ from shoal.job_folder import JobFolder
 from shoal.processes import kill_job
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
@@ -227,7 +227,7 @@ class _Run:
                 self._stop_sent = True
             status = self._connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
             self._display.update(status)
-        except (PeerUnavailableError, WireError):
+        except CallError:
             self._tell_of_silence()
         else:
             self._heard, self._answered, self._told = time.monotonic(), True, False

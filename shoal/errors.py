@@ -41,7 +41,11 @@ def holds_secret(text: str) -> bool:
     return bool(_PASSWORD_OF_URL.search(text) or _SECRET_OF_QUERY.search(text))
 
 
-class UserError(Exception):
+class Error(Exception):
+    """The base of all exceptions of shoal."""
+
+
+class UserError(Error):
     """Something the user can mend; the text says what is wrong and what to do.
 
     Shown as it is, without a traceback. Name the flag, file, row or field.
@@ -51,7 +55,7 @@ class UserError(Exception):
         super().__init__(without_secrets(message))
 
 
-class StorageError(Exception):
+class StorageError(Error):
     """A disk or store that fails: neither the user's mistake nor ours.
 
     Shown as it is, without a traceback; the job or command exits with EXIT_JOB_FAILED.
@@ -77,7 +81,7 @@ NOT_THERE = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirector
 """Errors of a path or its rights, which are more often a mistake than the storage's trouble."""
 
 
-class UserCodeError(Exception):
+class UserCodeError(Error):
     """An exception inside the user's model module.
 
     message: one line that says which function failed on what.

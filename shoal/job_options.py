@@ -301,6 +301,12 @@ class JobOptions(KubernetesOptions, DataOptions):
     log_level: str = option(
         "One of debug, info, warning, error.", "info", choices=("debug", "info", "warning", "error")
     )
+    log_format: str = option(
+        "Form of the log lines of all processes: text, or json for an object a line, with the "
+        "fields time, level, logger, job, role, index, task, message and exception.",
+        "text",
+        choices=("text", "json"),
+    )
 
     @property
     def gradients_per_update(self) -> int:

@@ -28,7 +28,7 @@ from shoal.display import block
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError
 from shoal.proto.protocol import mismatch
 from shoal.proto.rpc import Connection
 from shoal.result import JobResult
@@ -160,7 +160,7 @@ def master_of(
         name, token = pod.metadata.name, handle.token()
         with handle.master(name, token, deadline, patience) as connection:
             yield connection
-    except (PeerUnavailableError, WireError) as error:
+    except CallError as error:
         raise UserError(f"the master of job {handle.name} does not answer: {error}") from error
 
 

@@ -16,7 +16,7 @@ from shoal.job_folder import JobFolder
 from shoal.local_jobs import processes_table, running, state_of, way_on
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 
@@ -39,7 +39,7 @@ def master_of(folder: JobFolder) -> Iterator[Connection]:
     )
     try:
         yield connection
-    except (PeerUnavailableError, WireError) as error:
+    except CallError as error:
         raise UserError(
             f"the master of job {name} does not answer: {error}; see {folder.logs / 'master.log'}"
         ) from error

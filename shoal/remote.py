@@ -33,7 +33,7 @@ from shoal.job_folder import JobFolder
 from shoal.kubernetes_options import START_ERROR_SECONDS
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError
 from shoal.proto.rpc import Connection
 from shoal.result import JobFailedError, JobResult
 from shoal.wholefile import write_json, write_text
@@ -267,7 +267,7 @@ class _Following:
                 connection.call(methods.STOP_JOB, request)
                 self._stop_sent = True
             status = connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
-        except (PeerUnavailableError, WireError):
+        except CallError:
             return False
         self.display.update(status)
         return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR
+from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR, Error
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +106,7 @@ class JobResult:
         return EXIT_USER_ERROR if user_error else EXIT_JOB_FAILED
 
 
-class JobFailedError(Exception):
+class JobFailedError(Error):
     """The job started, and did not succeed.
 
     message: what went wrong. result: the job's result, None if its master died.

@@ -19,7 +19,7 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.job_folder import JobFolder
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import WitnessConnection
 from shoal.proto.rpc import Connection
@@ -41,13 +41,20 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     except UserError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
-    log.configure(f"worker-{index}", job.log_level)
+    progress = Progress(keep_steps=job.step_losses)
+    log.configure(
+        "worker",
+        job.log_level,
+        job.log_format,
+        job=job.job_name,
+        index=index,
+        task=lambda: progress.task,
+    )
     keep_freed_memory()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Before the long import of TensorFlow: the first process of a container has no default
     # handlers, so a request to end that came meanwhile would be lost.
-    progress = Progress(keep_steps=job.step_losses)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: progress.stopped.set())
     connection = WitnessConnection(
@@ -60,7 +67,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     )
     try:
         _work(job, index, incarnation, connection, progress)
-    except (WireError, PeerUnavailableError) as error:
+    except CallError as error:
         logger.error("leaving the job: %s", error)
         sys.exit(EXIT_JOB_FAILED)
     finally:
@@ -113,7 +120,7 @@ def _work(
         worker.run()
         heartbeat.stop()
         heartbeat.beat()  # with the last steps
-    except (WireError, PeerUnavailableError):
+    except CallError:
         if progress.stopped.is_set():
             return  # the others of the job end too
         raise
@@ -141,7 +148,7 @@ def _report(master: Connection, index: int, incarnation: int, failure: pb.Failur
     )
     try:
         master.call(methods.REPORT_FAILURE, request, patience=10.0)
-    except (WireError, PeerUnavailableError) as error:
+    except CallError as error:
         logger.error("the master could not be told: %s", error)
 
 

@@ -57,6 +57,11 @@ class Progress:
         self.watch = Watch()
         self._abandoned = False
 
+    @property
+    def task(self) -> int:
+        """Number of the task that was leased last; 0: none is."""
+        return self._task
+
     def begin(self, task: int) -> None:
         """A task was leased (0: none is)."""
         with self._lock:

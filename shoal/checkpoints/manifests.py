@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import xxhash
 
 from shoal.checkpoints.storage import Storage
+from shoal.errors import Error
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import File, Page, PagedFile
@@ -35,7 +36,7 @@ MANIFEST_BYTES = 1 << 28
 DAMAGED = "damaged, or another file than was written"
 
 
-class CheckpointError(Exception):
+class CheckpointError(Error):
     """A checkpoint that must not be used; the message names the file at fault."""
 
 

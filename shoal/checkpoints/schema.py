@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
+from shoal.errors import Error
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
@@ -194,7 +195,7 @@ class ExportManifest(TypedDict):
 Kind = TypeVar("Kind")
 
 
-class SchemaError(ValueError):
+class SchemaError(Error, ValueError):
     """Content that is not as the schema says; the message names the field."""
 
 

@@ -175,7 +175,7 @@ def test_secrets_are_in_no_error_and_no_log_line(text, shown, capsys):
     root = logging.getLogger()
     before = root.handlers[:], root.level
     try:
-        log.configure("worker-0", "info")
+        log.configure("worker", "info", index=0)
         try:
             raise ValueError(text)
         except ValueError:

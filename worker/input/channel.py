@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
+from shoal.errors import Error
 from shoal.worker.heartbeat import Progress
 from shoal.worker.module import as_exception
 
@@ -16,7 +17,7 @@ READ_AHEAD = 2
 """Batches that are read before they are taken, at least."""
 
 
-class ChannelClosedError(Exception):
+class ChannelClosedError(Error):
     """Nothing more goes through the channel."""
 
 

@@ -29,6 +29,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.heartbeat import Progress
 from shoal.worker.input.channel import READ_AHEAD, Channel, ChannelClosedError, read_ahead, taken
@@ -104,7 +105,7 @@ class TrainingPipeline:
             yield prepare(self._model, batch, self._progress)
 
 
-class TaskError(Exception):
+class TaskError(Error):
     """A stage raised `error` at `task`, one of those that a run had come to."""
 
     def __init__(self, task: pb.Task, error: Exception) -> None:
