@@ -12,6 +12,7 @@ from shoal.master.clocks import Clocks
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
 from shoal.master.instructions import Finished, Wait
+from shoal.master.kinds import KINDS
 from shoal.master.leases import Leases
 from shoal.master.membership import Membership, WorkerSlot
 from shoal.master.phases import Phase
@@ -151,7 +152,7 @@ class Assignments:
         if isinstance(outcome, Failure):
             self._failed(slot, task, outcome, trained, now)
             return False
-        if not isinstance(outcome, outcomes.EXPECTED[task.kind]):
+        if not isinstance(outcome, KINDS[task.kind].succeeds):
             kind = pb.TaskKind.Name(task.kind)
             raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
         self._end(slot, task)

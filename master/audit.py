@@ -12,6 +12,7 @@ import dataclasses
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from shoal.master import outcomes
 from shoal.master.applied import applied_heads
 from shoal.master.audit_report import Report, problem_of, ranges_of, text_of, time_text
 from shoal.master.deaths import Death, recoveries
-from shoal.master.events import RecordedJob, decode
+from shoal.master.events import RecordedJob, decode, known_events
 from shoal.master.failures import Failure
 from shoal.master.ids import ProcessId, ServerId
 from shoal.master.journal import read
@@ -56,7 +57,7 @@ class Auditor:
     def follow(self, entry: Entry) -> None:
         """Do the next event, and note what it makes of records and processes."""
         event = entry.event
-        look = getattr(self, f"_{event.method}", None)
+        look = LOOKS.get(event.method)
         arguments = {name: decode(value) for name, value in event.arguments.items()}
         # What was heard before the event belongs to the state that it met.
         self._job.hear(event)
@@ -67,7 +68,7 @@ class Auditor:
         }
         was_over = self._job.ended
         if look is not None:
-            look(entry, **arguments)
+            look(self, entry, **arguments)
         self._job.replay([event])
         self._note_given_up()
         if not was_over and event.method != "resumed":
@@ -257,6 +258,20 @@ class Auditor:
     def _wall_at(self, time: float) -> float:
         """The wall clock at a moment of the job, by the last event."""
         return self._wall - (self._time - time)
+
+
+LOOKS: Mapping[str, Callable[..., None]] = {
+    "master_restarted": Auditor._master_restarted,
+    "server_registered": Auditor._server_registered,
+    "checkpoint_recovered": Auditor._checkpoint_recovered,
+    "protection_changed": Auditor._protection_changed,
+    "task_reported": Auditor._task_reported,
+    "fenced": Auditor._fenced,
+    "resumed": Auditor._resumed,
+}
+"""Event -> what it says of records and processes; of all others only what it leads to counts."""
+
+known_events(LOOKS)
 
 
 def _cause(arguments: dict[str, Any]) -> str:

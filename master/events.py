@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,7 +117,7 @@ def decode(value: Any) -> Any:
     return kind(**{name: decode(each) for name, each in value.items() if name != "$value"})
 
 
-_RECORDED: dict[str, Callable[..., bool] | None] = {
+EVENTS: Mapping[str, Callable[..., bool] | None] = {
     "begin": None,
     "master_restarted": None,
     "scale": None,
@@ -154,7 +154,19 @@ _RECORDED: dict[str, Callable[..., bool] | None] = {
     "fail": lambda job, failure: not job.ended,  # noqa: ARG005
     "stop": lambda job, reason: not job.ended,  # noqa: ARG005
 }
-"""The methods of Job whose calls are events, each with whether this call will be one."""
+"""Every event there is: the method of Job whose call it is, with whether this call will be one.
+
+A name that is not here is an error: in a journal, in what follows events (`known_events`), and
+where no such method is left.
+"""
+
+
+def known_events(names: Iterable[str]) -> None:
+    """Raise LookupError for a name that is no event's."""
+    unknown = sorted(set(names) - EVENTS.keys())
+    if unknown:
+        raise LookupError(f"no events of a job: {', '.join(unknown)}")
+
 
 _TOLD_INSIDE = frozenset({"training_allowed", "worker_given_back"})
 """Those that are events also where another call makes them: it follows from what is none."""
@@ -289,8 +301,7 @@ class RecordedJob(Job):
             self.flow.updates.leave(WorkerId(worker))
 
     def _replay(self, event: Event) -> None:
-        if event.method not in _RECORDED:
-            raise AttributeError(event.method)
+        known_events([event.method])
         self.hear(event)
         arguments = {name: decode(value) for name, value in event.arguments.items()}
         result = getattr(self, event.method)(**arguments, now=event.time)
@@ -310,7 +321,7 @@ def _make_recorded(name: str, worth: Callable[..., bool] | None) -> None:
     setattr(RecordedJob, name, call)
 
 
-for _name, _worth in _RECORDED.items():
+for _name, _worth in EVENTS.items():
     _make_recorded(_name, _worth)
 
 

@@ -18,6 +18,7 @@ from shoal.master.applied import AppliedPush, applied_heads
 from shoal.master.evaluation import MetricMismatchError
 from shoal.master.failures import Failure
 from shoal.master.ids import WorkerId
+from shoal.master.kinds import KINDS
 from shoal.master.lease_copies import Piece
 from shoal.master.phases import Phase
 from shoal.master.range_failures import Trouble, shortened
@@ -30,15 +31,6 @@ from shoal.master.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 
 logger = logging.getLogger(__name__)
-
-_WHOLE_TASKS = {
-    pb.DESCRIBE_DATA: "reading the data",
-    pb.LOAD: "loading --restore-from",
-    pb.FINISH_EVALUATION: "computing the metrics",
-    pb.EXPORT: "exporting the model",
-    pb.FINISH_PREDICTION: "completing the predictions",
-}
-"""Tasks on which all others wait, in words."""
 
 _LAST = frozenset(
     {Phase.EVALUATING, Phase.PREDICTING, Phase.FINISHING, Phase.EXPORTING, Phase.CONFIRMING}
@@ -371,8 +363,8 @@ class Flow:
 
     def task_broke(self, task: Task, failure: Failure, now: float) -> None:
         """A worker met an error of ours at a leased task; another is to try, or none."""
-        what = _WHOLE_TASKS.get(task.kind)
-        if what is None:
+        what = KINDS[task.kind].doing
+        if not what:
             return  # a range of many: the limit of restarts is limit enough
         self._errors[task.kind, task.evaluation] += 1
         if (times := self._errors[task.kind, task.evaluation]) >= ATTEMPTS:
@@ -404,7 +396,7 @@ class Flow:
         """The storage failed at a task on which all others wait; another worker tries, or none."""
         self._errors[task.kind, task.evaluation] += 1
         if self.data_known and self._errors[task.kind, task.evaluation] < ATTEMPTS:
-            self._record.note(now, shortened(f"{_WHOLE_TASKS[task.kind]}: {failure.message}"))
+            self._record.note(now, shortened(f"{KINDS[task.kind].doing}: {failure.message}"))
             self.work.give_back(task)
         else:
             self.fail(replace(failure, kind=pb.USER_ERROR), now)

@@ -69,18 +69,6 @@ class MetricsComputed:
 Success = Done | DataDescribed | StatesComputed | MetricsComputed
 Outcome = Success | Failure
 
-EXPECTED: dict[pb.TaskKind, type[Success]] = {
-    pb.TRAIN: Done,
-    pb.PREDICT: Done,
-    pb.FINISH_PREDICTION: Done,
-    pb.EXPORT: Done,
-    pb.LOAD: Done,
-    pb.DESCRIBE_DATA: DataDescribed,
-    pb.EVALUATE: StatesComputed,
-    pb.FINISH_EVALUATION: MetricsComputed,
-}
-"""Kind of task -> the outcome of its success."""
-
 
 @dataclass(frozen=True)
 class Heartbeat:

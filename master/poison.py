@@ -16,8 +16,8 @@ from typing import Any
 
 from shoal.master.failures import Failure
 from shoal.master.ids import WorkerId
+from shoal.master.kinds import KINDS
 from shoal.master.work import Span, Task
-from shoal.proto import shoal_pb2 as pb
 
 FAILURES = 2
 """Exceptions at one range until it is cut: the first may have been a passing trouble."""
@@ -27,9 +27,6 @@ CRASHES = 3
 
 CRASHES_ALONE = 2
 """Ends of the process at a single record of a range that was cut, until it is given up."""
-
-DATA = {pb.TRAIN: "training", pb.EVALUATE: "validation", pb.PREDICT: "prediction"}
-"""Kind of task -> the data that it reads."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class BadRecords:
         """The record that a task was left with, as one to be given up."""
         place = failure.place or f"record {span.start}"
         error = failure.error or (failure.message.splitlines() or [""])[0]
-        return BadRecord(DATA[task.kind], span.source, span.start, place, error)
+        return BadRecord(KINDS[task.kind].data, span.source, span.start, place, error)
 
     def explained(self, last: BadRecord, failure: Failure) -> Failure:
         """The failure of the job, which has met one bad record too many."""

@@ -18,6 +18,7 @@ from shoal.master.copies import Copies
 from shoal.master.evaluation import EvaluationResult, Evaluations
 from shoal.master.failures import Failure
 from shoal.master.followups import FollowUps
+from shoal.master.kinds import ALONE_IN
 from shoal.master.phases import Phase
 from shoal.master.range_failures import Consequence, RangeFailures, Trouble
 from shoal.master.record import JobRecord
@@ -26,13 +27,6 @@ from shoal.master.spans import Interval
 from shoal.master.tasks import Ledger, TaskBoard
 from shoal.master.work import Asker, Source, Task, TaskIds, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
-
-_SINGLE_TASKS = {
-    Phase.DESCRIBING: pb.DESCRIBE_DATA,
-    Phase.LOADING: pb.LOAD,
-    Phase.EXPORTING: pb.EXPORT,
-}
-"""Phases whose only work is one task, which a single worker does."""
 
 _NEEDED_DATA: dict[str, tuple[str, ...]] = {
     "train": ("training_data", "validation_data"),
@@ -197,7 +191,7 @@ class Workload:
             self.rules, self.evaluation_results
         ):
             self._queue = TaskQueue([], self._next_id)
-        elif (kind := _SINGLE_TASKS.get(phase)) is not None:
+        elif (kind := ALONE_IN.get(phase)) is not None:
             self._queue = TaskQueue([Task(self._next_id(), kind)], self._next_id)
 
     def resume(

@@ -5,6 +5,7 @@ Owns the words for what came of a job; the numbers are result.json's.
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -214,10 +215,12 @@ def log_of_failure(folder: JobFolder, message: str) -> Path | None:
     if not folder.logs.is_dir():
         return None
     # A record that is at fault is named before what its worker wrote.
-    words = message.splitlines()[0].rpartition(": ")[2].encode()
+    words = message.splitlines()[0].rpartition(": ")[2]
+    written = (words.encode(), json.dumps(words)[1:-1].encode())  # --log-format text and json
     for path in sorted(folder.logs.glob("worker-*.log")):
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - SEARCHED_BYTES))
-            if words in file.read():
-                return path
+            end = file.read()
+        if any(each in end for each in written):
+            return path
     return folder.logs

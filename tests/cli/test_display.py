@@ -1,6 +1,7 @@
 """What is drawn for a status and reported for a result."""
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -354,17 +355,20 @@ AttributeError: in user code:
     File "/home/me/model.py", line 7, in parse  *
         label = helper(record)
 
-    AttributeError: no such thing
+    AttributeError: no "such" thing
 """
 
 
-def test_a_failure_is_told_once_with_the_user_s_lines_and_the_log(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("form", [str, json.dumps])
+def test_a_failure_is_told_once_with_the_user_s_lines_and_the_log(
+    tmp_path, capsys, monkeypatch, form
+):
     monkeypatch.chdir(tmp_path)
     logs = tmp_path / "swim" / "logs"
     logs.mkdir(parents=True)
     (logs / "worker-0.1.log").write_text("well")
-    (logs / "worker-1.1.log").write_text(TRACEBACK)
-    message = "feed() of model.py raised AttributeError: no such thing"
+    (logs / "worker-1.1.log").write_text(form(TRACEBACK))
+    message = 'feed() of model.py raised AttributeError: no "such" thing'
     failure = {"kind": "USER_CODE", "message": message, "traceback": TRACEBACK}
     print_report(JobResult("swim", "train", "failed", tmp_path / "swim", failure=failure))
     assert capsys.readouterr().err.splitlines() == [

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.errors import UserError
 from shoal.job_folder import JobFolder
 from shoal.master.applied import AppliedPush, LastPush
-from shoal.master.audit import Auditor, audit
+from shoal.master.audit import LOOKS, Auditor, audit
 from shoal.master.audit_report import text_of
 from shoal.master.deaths import Recovery
-from shoal.master.events import RecordedJob
+from shoal.master.events import EVENTS, Event, RecordedJob, known_events
 from shoal.master.ids import ServerId
 from shoal.master.journal import Journal
 from shoal.master.outcomes import DataDescribed, Done, Heartbeat
@@ -237,3 +238,13 @@ def test_what_a_server_lost_counts_once_however_often_the_same_checkpoint_is_res
     job.worker_met(server, 3, last(0, 14), 13.0)
     assert audited(job.config, events).updates["lost"] == (9 - 3) + (14 - 12) + 1
     assert result_of(job, 14.0)["servers"]["lost_pushes"] == 9
+
+
+def test_an_event_that_is_not_in_the_table_is_an_error_and_each_look_of_the_audit_is_at_one():
+    """A renamed method of the job must not leave the audit silently."""
+    with pytest.raises(LookupError, match="no events of a job: was_renamed"):
+        known_events(["fenced", "was_renamed"])
+    auditor = Auditor(RecordedJob(config(), lambda _: None))
+    with pytest.raises(UserError, match="was_renamed"):
+        auditor.follow(Entry(0.0, Event("was_renamed", 0.0)))
+    assert {name for name in EVENTS if hasattr(Auditor, f"_{name}")} == LOOKS.keys()
