@@ -103,12 +103,30 @@ class Copies:
         self._end(lease, done, now)
         lease.head = max(lease.acknowledged, min(touched, len(lease.span)))
         lease.last = self.told(lease.worker, lease.incarnation)
+        self._lose_unmet(lease)
+        return self._taken_back([lease])
+
+    def ended(self) -> list[Piece]:
+        """The job has ended, and nobody goes on with the leases that are open.
+
+        Returns what counts of them no more, since a server has lost it: it was to be trained again.
+        """
+        if not self._retrain:
+            return []
+        for lease in self._open.values():
+            self._lose_unmet(lease)
+        return [
+            piece
+            for lease in self._open.values()
+            for piece in lease.take_back(self._servers, self._begun)
+        ]
+
+    def _lose_unmet(self, lease: Lease) -> None:
         # A worker that has not met a server since its restart has pushed nothing to it since.
         for server, base in self._base.items():
             if (lease.worker, lease.incarnation) not in self._met[server]:
                 reached = self._reached(lease, base.get(lease.worker), server)
                 lease.lose(server, ((reached, lease.head_at(server)),), self._since[server])
-        return self._taken_back([lease])
 
     def fenced(
         self,

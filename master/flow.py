@@ -82,6 +82,8 @@ class Flow:
             self._tell_of_loss(now)
         if target.ended:
             self._record.ended = now
+            if self.work.board is not None:
+                self.work.board.train_again(self.work.copies.ended())
         self.work.begin(target, self.version)
         logger.info("the job is now %s", target.value)
 
