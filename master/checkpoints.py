@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from shoal.config import JobConfig
 from shoal.master.flow import Flow
 from shoal.master.handover import HandOvers
-from shoal.master.ids import Start
+from shoal.master.ids import ServerId, Start
 from shoal.master.instructions import Instruction, RemoveCheckpoints, TakeCheckpoint
 from shoal.master.membership import Membership
 from shoal.master.phases import Phase
@@ -86,6 +86,10 @@ class Checkpoints:
         self._after: int | None = 0
         self._asked_after = 0.0
         self._given_up: set[int] = set()
+        self._outdated: list[int] = []  # of these, to be removed once there is a newer one
+        # Whose shares some server has found damaged. It is not to restore them later either: they
+        # may have what was trained again since, because it lacked it.
+        self._damaged: dict[ServerId, set[int]] = {}
         self._mark = False  # the next one, or the one under way, is of the best evaluation
         self.kept: list[Taken] = []
         self.best = 0
@@ -118,12 +122,19 @@ class Checkpoints:
         self._wanted = self._mark or (first and not self.count)
         self._version = None
 
-    def resumed(self, restored: Taken | None, given_up: Sequence[int]) -> None:
+    def resumed(
+        self, restored: Taken | None, given_up: Sequence[int], *, same_servers: bool
+    ) -> None:
         """The job goes on from this checkpoint.
 
         given_up: numbers of others that are there, which are damaged, or of a past that is
-        not this job's any more.
+        not this job's any more. same_servers: so many as before, or it is known all the same what
+        older checkpoints have; else nobody is to go on from one.
         """
+        if restored is not None and not same_servers:
+            older = [each.number for each in self.kept if each.number < restored.number]
+            self._outdated += older
+            self._given_up.update(older)
         self._given_up.update(given_up)
         self.refused = None
         self._under_way = self._begun = False
@@ -131,8 +142,21 @@ class Checkpoints:
         self._version = None
         self._final_failures, self._final_after = 0, 0.0
         newest = restored.number if restored is not None else 0
+        for damaged in self._damaged.values():
+            damaged.discard(newest)
         self.found([each for each in self.kept if each.number <= newest])
-        self.best = self.best if self.best <= newest else 0
+        self.best = self.best if self.best in {each.number for each in self.kept} else 0
+
+    def offered(self, server: ServerId) -> list[Taken]:
+        """What a server may restore that is started again, the newest first."""
+        damaged = self._damaged.get(server, ())
+        return [each for each in reversed(self.kept) if each.number not in damaged]
+
+    def restored(self, server: ServerId, number: int) -> None:
+        """A server that is started again has restored this one, and none of the newer ones."""
+        newer = {each.number for each in self.kept if each.number > number}
+        if newer:
+            self._damaged.setdefault(server, set()).update(newer)
 
     def begun(self) -> None:
         """The checkpoint under way has what was trained until now."""
@@ -219,9 +243,11 @@ class Checkpoints:
         if self._mark:
             self.best, self._mark = taken.number, False
         surplus = [each for each in self.kept[: -self._keep] if each.number != self.best]
-        if surplus:
+        numbers = [*self._outdated, *(each.number for each in surplus)]
+        if numbers:
             self.kept = [each for each in self.kept if each not in surplus]
-            self._instructions.append(RemoveCheckpoints(tuple(each.number for each in surplus)))
+            self._outdated.clear()
+            self._instructions.append(RemoveCheckpoints(tuple(numbers)))
         copies = self._flow.work.copies
         copies.checkpoint_taken(taken.number, [each.number for each in self.kept])
         if self._is_last(final):
@@ -241,6 +267,7 @@ class Checkpoints:
         )
         self.kept.append(taken)
         self._note_newest()
+        self._flow.work.copies.checkpoint_recovered(taken.number)
 
     def failed(self, reason: str, final: bool, now: float) -> None:
         """The checkpoint under way could not be taken; the job goes on without it."""

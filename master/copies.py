@@ -26,6 +26,7 @@ from shoal.master.lease_copies import (
     Piece,
     certain_head,
     differences_of,
+    heads_in,
     in_shares,
     part_of,
     possible_head,
@@ -54,6 +55,9 @@ class Copies:
         self._open: dict[int, Lease] = {}
         self._acknowledged: dict[tuple[WorkerId, int], int] = {}
         self._fenced: dict[tuple[WorkerId, int], tuple[int, ...]] = {}
+        # The same, or later pushes that are in checkpoints from which the job was resumed: with
+        # these, a server has all of a lease that it ever had.
+        self._last_had: dict[tuple[WorkerId, int], tuple[int, ...]] = {}
         # Of servers that were started again: what they had then, and who has met them since.
         self._base: dict[int, dict[WorkerId, LastPush]] = {}
         self._met: dict[int, set[tuple[WorkerId, int]]] = {}
@@ -62,6 +66,10 @@ class Copies:
         # How many checkpoints were begun, and by number, how many had been with this one.
         self._begun = 0
         self._begun_with: dict[int, int] = {}
+        # The checkpoint that the job was resumed from with another number of servers, by number;
+        # and of servers that were started again, the one that they have restored.
+        self._foreign = 0
+        self._restored: dict[int, int] = {}
         self._settled = Settled()
         self.lost: dict[int, LostOfServer] = {}
 
@@ -141,6 +149,7 @@ class Copies:
         """
         key = worker, incarnation
         self._fenced[key] = tuple(0 if push is None else push.sequence for push in pushes)
+        self._last_had[key] = self._fenced[key]
         leases = [lease for lease in self._leases.get(key, {}).values() if lease.ended is None]
         for lease in leases:
             del self._open[lease.task]
@@ -167,11 +176,12 @@ class Copies:
     # ------------------------------------------------------------ what servers have
 
     def restored(
-        self, server: int, has: Iterable[LastPush], *, meets: bool
+        self, server: int, has: Iterable[LastPush], checkpoint: int, *, meets: bool
     ) -> tuple[int, list[Piece]]:
         """A server was started again, and has these pushes, the last of each worker.
 
-        meets: workers that it served before go on, and tell what they had been told.
+        checkpoint: that it has restored, by number; 0 for none. meets: workers that it served
+        before go on, and tell what they had been told.
         Returns how many acknowledged pushes it has lost that were not known to be lost, and what
         is to be trained again.
         """
@@ -179,6 +189,7 @@ class Copies:
         self._base.pop(server, None)
         self._met.pop(server, None)
         self._since[server] = self._begun
+        self._restored[server] = checkpoint
         if meets:
             self._base[server], self._met[server] = last, set()
         return self.compared(server, last.values())
@@ -204,7 +215,10 @@ class Copies:
             after = sequence_of(last.get(worker), incarnation)
             if after is not None and upto > after:
                 lost.append(LostPushes(worker, incarnation, after, upto))
-        settled = self._settled.lost(server, self._servers, last, since, retrain=self._retrain)
+        checkpoint = self._restored.get(server, self._foreign)
+        settled = self._settled.lost(
+            server, self._servers, last, checkpoint, since, retrain=self._retrain
+        )
         return self._note_lost(server, lost), settled + self._taken_back(leases)
 
     def met(self, server: int, told: LastPush) -> tuple[int, list[Piece]]:
@@ -251,8 +265,8 @@ class Copies:
 
     def _last(self, lease: Lease, server: int) -> int:
         """The last push of a lease that a server had, by sequence, or a later one; 0: unknown."""
-        fenced = self._fenced.get((lease.worker, lease.incarnation), ())
-        return lease.last or (fenced[server] if server < len(fenced) else 0)
+        had = self._last_had.get((lease.worker, lease.incarnation), ())
+        return lease.last or (had[server] if server < len(had) else 0)
 
     def _all(self) -> Iterator[Lease]:
         for leases in self._leases.values():
@@ -272,6 +286,11 @@ class Copies:
     def checkpoint_begun(self) -> None:
         """The servers are about to be asked to fix what they hold."""
         self._begun += 1
+
+    def checkpoint_recovered(self, number: int) -> None:
+        """It was made of an older one and the log of updates, after all servers had ended."""
+        self._begun += 1
+        self._begun_with[number] = self._begun
 
     def checkpoint_taken(self, number: int, kept: Iterable[int]) -> None:
         """The checkpoint begun last is complete; these can be restored.
@@ -306,8 +325,11 @@ class Copies:
         """
         before = self._begun_with.get(number, math.inf)
         found = self._settled.at(before).intervals()
+        if number == self._foreign:
+            return found  # of other servers than those that the leases since were pushed to
+        last = [{push.worker: push for push in share} for share in shares]
         for lease in self._all():
-            there, counted = in_shares(lease, shares, self._reached, before)
+            there, counted = in_shares(lease, heads_in(lease, last, self._reached), before)
             for kind, ranges in (("trained", counted), ("touched", minus(union(*there), counted))):
                 found += [
                     Interval(kind, lease.epoch, part_of(lease.span, start, end))
@@ -330,32 +352,44 @@ class Copies:
         """
         before = self._begun_with.get(number, math.inf)
         self._base, self._met, self._since = {}, {}, {}
-        self._acknowledged = {}
+        self._acknowledged, self._restored = {}, {}
         if not shares:
-            self._servers = servers
-            self._leases, self._open, self._fenced = {}, {}, {}
+            self._servers, self._foreign = servers, 0
+            self._leases, self._open = {}, {}
+            self._fenced, self._last_had = {}, {}
             self._settled.begin(in_model)
             return
-        shares = [list(share) for share in shares]
         self._settled = self._settled.at(before)
+        if number == self._foreign:
+            self._leases, self._fenced, self._last_had = {}, {}, {}
+        else:
+            self._cut(shares, before, now)
+        self._open = {}
+        if servers != self._servers or number == self._foreign:
+            # No push counts as applied there: what the new servers have, these leases do not say.
+            # What older checkpoints have is not known any more.
+            self._settle(list(self._all()))
+            self._servers, self._foreign = servers, number
+            self._fenced, self._last_had = {}, {}
+            self._begun_with = {number: self._begun_with.get(number, self._begun)}
+            self._settled.stand_on(number, servers)
+
+    def _cut(self, shares: Sequence[Iterable[LastPush]], before: float, now: float) -> None:
+        """Have of all leases what these shares of a checkpoint have; before: as in `in_shares`."""
+        last = [{push.worker: push for push in share} for share in shares]
         for lease in self._all():
-            there, counted = in_shares(lease, shares, self._reached, before)
             if lease.ended is None:
                 lease.begun = self._begun
-            lease.only(there, counted, before, now)
-        last = [{push.worker: push for push in share} for share in shares]
+            lease.only(heads_in(lease, last, self._reached), before, now)
         for (worker, incarnation), pushes in self._fenced.items():
+            key = worker, incarnation
             kept = (sequence_of(has.get(worker), incarnation) for has in last)
-            self._fenced[worker, incarnation] = tuple(
+            now_there = [
                 number if there is None else there
                 for number, there in zip(pushes, kept, strict=False)
-            )
-        self._open = {}
-        if servers != self._servers:
-            # No push counts as applied there: what the new servers have, these leases do not say.
-            self._settle(list(self._all()))
-            self._servers, self._fenced = servers, {}
-            self._settled.forget_pushes()
+            ]
+            self._fenced[key] = tuple(now_there)
+            self._last_had[key] = tuple(map(max, self._last_had[key], now_there))
 
     # ------------------------------------------------------------ the other end of it
 

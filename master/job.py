@@ -125,11 +125,12 @@ class Job:
         in each server's share; none with --sync.
         """
         self.resumptions.append(token)
-        self.config = replace(self.config, **changes)
+        before, self.config = self.config, replace(self.config, **changes)
         self.members.resume(self.config)
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
-        self.checkpoints.resumed(restored, given_up)
+        same_servers = self.config.sync or before.num_ps == self.config.num_ps
+        self.checkpoints.resumed(restored, given_up, same_servers=same_servers)
         self.start_waits.resumed(self.config)
         self.clocks.clear()
         self.leases.clear()
@@ -278,18 +279,21 @@ class Job:
         restored: str = "",
         replayed: int = 0,
         has: Sequence[LastPush] = (),
+        checkpoint: int = 0,
     ) -> None:
         """A server listens at `address`. restored: what of a checkpoint and its log, in words.
 
-        replayed: pushes of its log that it has done again. has: the last push of each worker that
-        it has. A server says so again if it got no answer, and such a call may come late, when it
-        has served workers since: one incarnation counts once.
+        checkpoint: the one that it has restored, by number; 0 for none. replayed: pushes of its log
+        that it has done again. has: the last push of each worker that it has. A server says so
+        again if it got no answer, and such a call may come late, when it has served workers since:
+        one incarnation counts once.
         """
         slot, again = self.members.register_server(server, incarnation, address, now)
         if again:
             return
         self.start_waits.came(server)
-        self.servers.registered(slot, restored, replayed, has, now)
+        self.checkpoints.restored(server, checkpoint)
+        self.servers.registered(slot, restored, replayed, has, checkpoint, now)
 
     def server_progressed(
         self, server: ServerId, incarnation: int, progress: pb.ServerProgress, now: float

@@ -109,24 +109,45 @@ class Lease:
                 pieces.append(Piece(self.epoch, span, repeated, elsewhere))
         return pieces
 
-    def only(self, there: Sequence[Ranges], counted: Ranges, before: float, now: float) -> None:
-        """Each server has just this of it, and this counts; it ends now if it has not ended.
+    def only(self, heads: Sequence[Head], before: float, now: float) -> None:
+        """Each server has just so much of it; it ends now if it has not ended.
 
         before: as in `in_shares`.
         """
-        heads = [ranges[-1][1] if ranges else 0 for ranges in there]
-        if self.ended is None:
-            self.ended = now
-            self.acknowledged = self.head = counted[-1][1] if counted else 0
-        # An older checkpoint lacks it, too, but for what was lost between the two.
         self.losses = tuple(each for each in self.losses if each[0] < before)
         self.takings = tuple(each for each in self.takings if each[0] < before)
-        if taken_back := minus(self.counted, counted):
-            self.takings = (*self.takings, (0, taken_back))
-        heads = [max(head, self.acknowledged) for head in heads]
-        self.heads = dict(enumerate(heads))
-        for server, (head, ranges) in enumerate(zip(heads, there, strict=True)):
-            self.lose(server, minus(((0, head),), ranges), 0)
+        had = [self.head_at(server) for server in range(len(heads))]
+        if self.ended is None:
+            # What a server lost, it had: an older checkpoint may have it still.
+            had = [_end(self.lost(server)) for server in range(len(heads))]
+            self.ended = now
+            self.acknowledged = min(
+                max(head.certain, lost) for head, lost in zip(heads, had, strict=True)
+            )
+            self.head = self.acknowledged
+        self.heads = {server: max(head.possible, had[server]) for server, head in enumerate(heads)}
+        for since, _, lost in self.losses:
+            self._take_back(since, overlap(self.counted, lost))
+        # What nobody has lost and is not in this checkpoint, is in no older one.
+        for server, head in enumerate(heads):
+            self._take_back(0, minus(self.counted, ((0, head.certain),)))
+            self.lose(server, ((head.possible, self.head_at(server)),), 0)
+
+    def _take_back(self, since: int, ranges: Ranges) -> None:
+        if ranges:
+            self.takings = (*self.takings, (since, ranges))
+
+
+def _end(ranges: Ranges) -> int:
+    return ranges[-1][1] if ranges else 0
+
+
+@dataclass(frozen=True)
+class Head:
+    """How many of a lease's first records a share of a checkpoint has, but for what was lost."""
+
+    certain: int
+    possible: int
 
 
 @dataclass(frozen=True)
@@ -178,30 +199,39 @@ def possible_head(lease: Lease, push: AppliedPush | None) -> int | None:
     return certain_head(lease, push) or (len(lease.span) if touched else 0)
 
 
-def in_shares(
+def heads_in(
     lease: Lease,
-    shares: Sequence[Iterable[LastPush]],
+    shares: Sequence[Mapping[WorkerId, LastPush]],
     reached: Callable[[Lease, LastPush | None, int], int],
-    before: float,
-) -> tuple[list[Ranges], Ranges]:
-    """What of a lease each share of a checkpoint may have, and what counts as trained with them.
+) -> list[Head]:
+    """How much of a lease each share of a checkpoint has.
 
     shares: the last push of each worker in it. reached: how much of the lease is for certain on a
-    server whose last push of the lease's worker this is. before: how many checkpoints had been
-    begun with this one, which has what servers lost later.
+    server whose last push of the lease's worker this is.
     """
-    there: list[Ranges] = []
-    whole = ((0, len(lease.span)),)
-    common = lease.counted_before(before) if lease.ended is not None else whole
+    heads = []
     for server, share in enumerate(shares):
-        push = next((each for each in share if each.worker == lease.worker), None)
+        push = share.get(lease.worker)
         certain = head = reached(lease, push, server)
         if push is not None and push.incarnation == lease.incarnation and not head:
             last = AppliedPush(push.sequence, push.task, push.records_done)
             head = possible_head(lease, last) or 0
+        heads.append(Head(certain, head))
+    return heads
+
+
+def in_shares(lease: Lease, heads: Sequence[Head], before: float) -> tuple[list[Ranges], Ranges]:
+    """What of a lease each share of a checkpoint may have, and what counts as trained with them.
+
+    before: how many checkpoints had been begun with this one, which has what servers lost later.
+    """
+    there: list[Ranges] = []
+    whole = ((0, len(lease.span)),)
+    common = lease.counted_before(before) if lease.ended is not None else whole
+    for server, head in enumerate(heads):
         lost = lease.lost(server, before)
-        there.append(minus(((0, head),), lost))
-        common = overlap(common, minus(((0, certain),), lost))
+        there.append(minus(((0, head.possible),), lost))
+        common = overlap(common, minus(((0, head.certain),), lost))
     return there, common
 
 

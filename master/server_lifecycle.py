@@ -73,6 +73,7 @@ class ServerLifecycle:
         restored: str,
         replayed: int,
         has: Sequence[LastPush],
+        checkpoint: int,
         now: float,
     ) -> None:
         """As `Job.server_registered`, of an incarnation that had not registered before."""
@@ -83,7 +84,7 @@ class ServerLifecycle:
         slot.came_back(now)
         if restored:
             self._record.note(now, f"{slot.id} is back: {restored}")
-        found = self._flow.work.copies.restored(slot.id.index, has, meets=meets)
+        found = self._flow.work.copies.restored(slot.id.index, has, checkpoint, meets=meets)
         self._found(slot.id, *found, now)
         if self._members.servers_ready:
             self._flow.servers_ready(now)

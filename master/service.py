@@ -86,6 +86,7 @@ class MasterService:
                 request.restored,
                 request.replayed,
                 tuple(map(LastPush.from_message, request.has)),
+                request.checkpoint,
             )
         )
         fences = self._runner.answer(lambda job, _: job.members.fences())
@@ -103,7 +104,7 @@ class MasterService:
             # Until one has registered, the log is of an earlier course: what that has beyond the
             # checkpoint does not count as trained, and will be trained again.
             replay = job.members.server_calls(server, request.incarnation).registered
-            kept = job.checkpoints.kept[::-1] if again else []
+            kept = job.checkpoints.offered(server) if again else []
             # Of a job that was resumed all servers begin with the same one.
             whole_job = bool(kept and job.resumptions and not replay)
             if whole_job:

@@ -6,8 +6,9 @@ from that. Which leases these are is copies.py's. No I/O, no clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.master.applied import LastPush
 from shoal.master.ids import WorkerId
@@ -21,14 +22,15 @@ from shoal.master.work import Span
 class _Before:
     """What was so before a server lost everything that is settled.
 
-    since: how many checkpoints had been begun then. counted, upto: of that server, as in Settled.
-    gone, come: differences that this has ended and made.
+    since: how many checkpoints had been begun then. counted, upto, base: of that server, as in
+    Settled. gone, come: differences that this has ended and made.
     """
 
     since: int
     server: int
     counted: dict[tuple[int, str], bytes]
     upto: dict[WorkerId, tuple[int, int]]
+    base: int
     gone: tuple[Difference, ...]
     come: tuple[Difference, ...]
 
@@ -44,6 +46,8 @@ class Settled:
         self._counted: dict[tuple[int, str], bytes] = {}
         # By server, the last push of each worker, with its incarnation.
         self._upto: dict[int, dict[WorkerId, tuple[int, int]]] = {}
+        # By server, the checkpoint that it has to stand on to have what no push tells of.
+        self._base: dict[int, int] = {}
         self.differences: list[Difference] = []
         # Of losses that a checkpoint which is kept was before, in their order.
         self._before: list[_Before] = []
@@ -78,25 +82,30 @@ class Settled:
         server: int,
         servers: int,
         has: Mapping[WorkerId, LastPush],
+        checkpoint: int,
         since: int,
         *,
         retrain: bool,
     ) -> list[Piece]:
         """A server of so many has these pushes: all that is settled, or nothing of it.
 
-        since: how many checkpoints had been begun. Returns what is to be trained again, with
-        `retrain`.
+        checkpoint: that it stands on, by number; 0 for none. since: how many checkpoints had been
+        begun. Returns what is to be trained again, with `retrain`.
         """
         reached = {worker: (push.incarnation, push.sequence) for worker, push in has.items()}
-        upto = self._upto.get(server, {})
-        if all(reached.get(each, (0, 0)) >= push for each, push in upto.items()):
+        upto, base = self._upto.get(server, {}), self._base.get(server, 0)
+        there = all(reached.get(each, (0, 0)) >= push for each, push in upto.items())
+        if there and checkpoint >= base:
             return []
-        del self._upto[server]
+        self._upto.pop(server, None)
+        self._base.pop(server, None)
         before, counted = dict(self._counted), self._spans()
         # It has nothing once more than counts, and lacks all that counts, once.
-        gone = [each for each in self.differences if each.server == server]
-        self.differences = [each for each in self.differences if each.server != server]
+        parts = [(each, _elsewhere(each, server, servers)) for each in self.differences]
+        gone = [each for each, left in parts if left != [each]]
+        self.differences = [each for each, left in parts if left == [each]]
         kept = len(self.differences)
+        self.differences += [part for each, left in parts if left != [each] for part in left]
         others = [each for each in range(servers) if each != server]
         if retrain:
             self._counted.clear()
@@ -104,7 +113,7 @@ class Settled:
         else:
             self._differ("lost", [server], servers, counted)
         come = tuple(self.differences[kept:])
-        self._before.append(_Before(since, server, before, upto, tuple(gone), come))
+        self._before.append(_Before(since, server, before, upto, base, tuple(gone), come))
         return [Piece(epoch, span, 0, bool(others)) for epoch, span in counted] if retrain else []
 
     def _spans(self) -> list[tuple[int, Span]]:
@@ -132,6 +141,7 @@ class Settled:
         """The same without what servers lost when so many checkpoints had been begun, or more."""
         found = Settled()
         found._counted, found._upto = dict(self._counted), dict(self._upto)
+        found._base = dict(self._base)
         found.differences = list(self.differences)
         for each in reversed(self._before):
             if each.since < before:
@@ -145,6 +155,8 @@ class Settled:
             found._upto[each.server] = {
                 name: max(now.get(name, none), each.upto.get(name, none)) for name in names
             }
+            if each.base:
+                found._base[each.server] = each.base
             for difference in each.come:
                 found.differences.remove(difference)
             found.differences += each.gone
@@ -161,6 +173,7 @@ class Settled:
     def begin(self, in_model: Iterable[Interval]) -> None:
         """The model is one that has this, and no push of this job."""
         self._counted, self._upto, self.differences, self._before = {}, {}, [], []
+        self._base = {}
         added: dict[tuple[int, str], list[tuple[int, int]]] = {}
         for each in in_model:
             if each.kind == "trained":
@@ -168,6 +181,22 @@ class Settled:
                 added.setdefault(key, []).append((each.span.start, each.span.end))
         self._count(added)
 
-    def forget_pushes(self) -> None:
-        """No push counts as applied by the servers that there are now."""
+    def stand_on(self, checkpoint: int, servers: int) -> None:
+        """All of it is in this checkpoint, and no push counts as applied by the new servers."""
         self._upto, self._before = {}, []
+        self._base = dict.fromkeys(range(servers), checkpoint)
+
+
+def _elsewhere(difference: Difference, server: int, servers: int) -> list[Difference]:
+    """What of a difference is not on this server of so many, which may be another number."""
+    if difference.servers == servers:
+        return [] if difference.server == server else [difference]
+    parts = math.lcm(difference.servers, servers)
+    ours, theirs = (
+        range(index * parts // count, (index + 1) * parts // count)
+        for index, count in ((server, servers), (difference.server, difference.servers))
+    )
+    left = [part for part in theirs if part not in ours]
+    if len(left) == len(theirs):
+        return [difference]
+    return [replace(difference, server=part, servers=parts) for part in left]

@@ -643,13 +643,14 @@ class ShutdownReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterServerRequest(_message.Message):
-    __slots__ = ("server", "incarnation", "address", "restored", "replayed", "has", "journal")
+    __slots__ = ("server", "incarnation", "address", "restored", "replayed", "has", "checkpoint", "journal")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     HAS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     server: int
     incarnation: int
@@ -657,8 +658,9 @@ class RegisterServerRequest(_message.Message):
     restored: str
     replayed: int
     has: _containers.RepeatedCompositeFieldContainer[LastPush]
+    checkpoint: int
     journal: JournalPosition
-    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ..., replayed: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ..., replayed: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., checkpoint: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class RegisterServerReply(_message.Message):
     __slots__ = ("routing", "fences")

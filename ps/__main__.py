@@ -148,6 +148,7 @@ def main(
                 replayed=server.registration.replayed,
                 journal=server.seen.position,
                 has=server.last_pushes(),
+                checkpoint=server.registration.checkpoint,
             )
             if server.registration.restarted:
                 server.registration.meetings.tell = _teller(index, incarnation, connection)

@@ -42,13 +42,13 @@ def newest_share(
     pushes: PushRegister,
     progress: Progress,
     opened: Callable[[str], Storage],
-) -> tuple[ServerModel | None, str]:
-    """The model of the newest checkpoint of `plan` that is good, and what was done, in words.
+) -> tuple[ServerModel | None, int, str]:
+    """The model of the newest checkpoint of `plan` that is good, its number, and what was done.
 
-    None if there is none. opened: opens the folder at a path or URL, and has patience with its
-    storage: an older checkpoint is taken for damage or a missing file only. Raises RefusedError
-    where all servers are to restore the same one, and it is not good; StoppedError if the server is
-    to end, StorageError at the end of that patience.
+    The last in words. None and 0 if there is none. opened: opens the folder at a path or URL, and
+    has patience with its storage: an older checkpoint is taken for damage or a missing file only.
+    Raises RefusedError where all servers are to restore the same one, and it is not good;
+    StoppedError if the server is to end, StorageError at the end of that patience.
     """
     refused = []
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
@@ -62,12 +62,12 @@ def newest_share(
                 raise RefusedError(number, str(error)) from error
             refused.append(f"warning: a checkpoint is refused: {error}; ")
         else:
-            return model, f"{''.join(refused)}it has restored checkpoint {number}"
+            return model, number, f"{''.join(refused)}it has restored checkpoint {number}"
     if plan.saved:
         said = "it has no checkpoint; its rows are those of --restore-from"
-        return None, f"{''.join(refused)}{said}"
+        return None, 0, f"{''.join(refused)}{said}"
     said = "warning: there is no good checkpoint; its rows have INITIAL VALUES"
-    return None, f"{''.join(refused)}{said}"
+    return None, 0, f"{''.join(refused)}{said}"
 
 
 class Meetings:

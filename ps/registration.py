@@ -31,7 +31,8 @@ class Registration:
     ownership: of its ids. progress: is told what is restored, and how far that is.
     storage_patience: seconds, with the storage of what is restored.
     log: that of its updates, once there is one.
-    replayed: pushes of the log that were done again. restarted: an earlier incarnation served in
+    checkpoint: that was restored, by number; 0: none. replayed: pushes of the log that were done
+    again. restarted: an earlier incarnation served in
     this course of the job.
     """
 
@@ -53,7 +54,7 @@ class Registration:
         self._saved: SavedRows | None = None
         self.log: UpdateLog | None = None
         self.meetings = Meetings()
-        self.replayed = 0
+        self.checkpoint = self.replayed = 0
         self.restarted = False
 
     @property
@@ -146,7 +147,7 @@ class Registration:
         def restored() -> ServerModel | None:
             nonlocal found, done
             routing = self._ownership.routing
-            model, done = newest_share(
+            model, self.checkpoint, done = newest_share(
                 plan, self._server, routing, self._pushes, self._progress, self._opened
             )
             found = model is not None

@@ -1,7 +1,8 @@
 """Servers that count what is pushed to them, and workers, that die at random around a job.
 
 A record is a push, as in tests/master/peers.py. What a server has of each record is the truth,
-to which the job's own account is compared.
+to which the job's own account is compared: by parts of the rows, each of one server, which a job
+that goes on with another number of servers has elsewhere.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.config import JobConfig
@@ -29,25 +30,56 @@ from tests.master.strategies import exited
 Record = tuple[int, str, int]
 """Epoch, source, position."""
 
+PARTS = 6
+"""Of the rows, so that 1, 2 and 3 servers have whole parts."""
+
 
 @dataclass
 class Held:
-    """What a server has: of each record how often, and of each worker the last push."""
+    """What a server has: of each record how often, and of each worker the last push.
+
+    before: the same of each part that it has, in the model that the job was resumed from with
+    another number of servers.
+    """
 
     records: Counter[Record] = field(default_factory=Counter)
     last: dict[WorkerId, LastPush] = field(default_factory=dict)
+    before: dict[int, Counter[Record]] = field(default_factory=dict)
+
+    def of(self, part: int) -> Counter[Record]:
+        """What it has of the records' pushes in one part of the rows."""
+        return self.records + self.before.get(part, Counter())
+
+
+def parts_of(server: int, servers: int) -> range:
+    """The parts of the rows that a server holds."""
+    return range(server * PARTS // servers, (server + 1) * PARTS // servers)
+
+
+def held_by(held: list[Held], servers: int) -> list[Held]:
+    """What so many servers hold that read the shares of others: no push counts as applied there."""
+    found = {}
+    for server, each in enumerate(held):
+        found |= {part: each.of(part) for part in parts_of(server, len(held))}
+    return [
+        Held(before={part: found[part] for part in parts_of(server, servers)})
+        for server in range(servers)
+    ]
 
 
 @dataclass
 class Server:
-    """history: after each push. saved: in checkpoints, by number; unreadable: some of these."""
+    """history: after each push. saved: in checkpoints, by number.
+
+    restored: the number of the one that it has restored.
+    """
 
     incarnation: int = 0
+    restored: int = 0
     up: bool = True
     held: Held = field(default_factory=Held)
     history: list[Held] = field(default_factory=list)
     saved: dict[int, Held] = field(default_factory=dict)
-    unreadable: set[int] = field(default_factory=set)
     fenced: dict[WorkerId, int] = field(default_factory=dict)
     met: set[tuple[WorkerId, int]] = field(default_factory=set)
     registered: Callable[[], None] = lambda: None  # its last call to register
@@ -60,8 +92,10 @@ class Server:
             push.sequence,
         ):
             return
-        self.held = Held(
-            self.held.records + Counter([record]), self.held.last | {push.worker: push}
+        self.held = replace(
+            self.held,
+            records=self.held.records + Counter([record]),
+            last=self.held.last | {push.worker: push},
         )
         self.history.append(self.held)
 
@@ -94,6 +128,8 @@ class PushingWorld:
         self.now = 0.0
         self.number = 0
         self.fixing: dict[ServerId, Held] | None = None
+        # Checkpoints by number: what each server had that wrote it.
+        self.taken: dict[int, list[Held]] = {}
         self.times_resumed = 0
         self.records = records
         self.job.begin(self.now)
@@ -233,18 +269,19 @@ class PushingWorld:
         """A server restores its newest checkpoint, and some of its log or nothing."""
         for at, server in self.servers.items():
             if not server.up and self.draw(2):
-                complete = len(server.saved)
                 while server.saved and not self.draw(8):
                     del server.saved[max(server.saved)]  # it is damaged
-                readable = sorted(server.saved.keys() - server.unreadable)
+                offered = [each.number for each in self.job.checkpoints.offered(at)]
+                readable = sorted(server.saved.keys() & offered)
                 while readable and not self.draw(8):
-                    server.unreadable.add(readable.pop())  # a resumed job can read it
+                    readable.pop()  # a resumed job can read it
+                complete = readable == sorted(each.number for each in self.job.checkpoints.kept)
                 newest = max(readable, default=0)
                 base = server.saved[newest] if newest else Held()
+                server.restored = newest
                 after = [base, *_after(server.history, base)]
                 # The log does not reach back beyond the newest that was complete.
-                log = len(readable) == complete
-                server.held = after[self.draw(len(after)) if log else 0]
+                server.held = after[self.draw(len(after)) if complete else 0]
                 # What was applied beyond it is gone from its past, too.
                 server.history = server.history[: _position(server.history, server.held)]
                 server.met, server.up = set(), True
@@ -257,9 +294,12 @@ class PushingWorld:
     def _register(self, at: ServerId) -> None:
         server = self.servers[at]
         incarnation, has = server.incarnation, tuple(server.held.last.values())
+        restored = server.restored
 
         def call() -> None:
-            self.job.server_registered(at, incarnation, "host", self.now, has=has)
+            self.job.server_registered(
+                at, incarnation, "host", self.now, has=has, checkpoint=restored
+            )
 
         call()
         server.registered = call
@@ -269,39 +309,69 @@ class PushingWorld:
         with contextlib.suppress(WireError):  # its incarnation is over
             self.servers[ServerId(self.draw(len(self.servers)))].registered()
 
-    def resume(self) -> None:
-        """All are killed, and the job goes on from the newest checkpoint that is whole."""
-        kept = {each.number: each for each in self.job.checkpoints.kept}
-        whole = set(kept).intersection(*(server.saved for server in self.servers.values()))
+    def resume(self, servers: int = 0) -> None:
+        """All are killed, and the job goes on from the newest checkpoint that is whole.
+
+        servers: so many from now on; 0: as many as before.
+        """
+        whole = [
+            each
+            for each in self.job.checkpoints.kept
+            if all(each.number in server.saved for server in self.servers.values())
+        ]
         if not whole or self.job.flow.phase == Phase.SUCCEEDED:
             return
-        number, there = max(whole), set().union(*(each.saved for each in self.servers.values()))
+        servers = servers or len(self.servers)
+        # A server may find out that the newest is damaged, as it restores it; of one with another
+        # number of servers the master knows before.
+        if len(whole) > 1 and servers == len(self.servers) and not self.draw(4):
+            damaged = whole.pop()
+            self._resume(damaged, servers)
+            at, slot = list(self.job.members.servers.items())[self.draw(servers)]
+            number = damaged.number
+            self.job.checkpoint_refused(at, slot.incarnation, number, "damaged", self.now)
+            assert self.job.halted
+        self._resume(whole[-1], servers)
+        self._restore(whole[-1].number)
+        self.describe()
+
+    def resume_with_others(self) -> None:
+        """As `resume`, with any number of servers."""
+        self.resume(1 + self.draw(3))
+
+    def _resume(self, taken: Taken, servers: int) -> None:
+        """Have the job go on from this checkpoint."""
         self.times_resumed += 1
         self.workers.clear()
         self.fences.clear()
         self.fixing = None
-        shares = tuple(
-            tuple(server.saved[number].last.values()) for server in self.servers.values()
-        )
+        shares = tuple(tuple(held.last.values()) for held in self.taken[taken.number])
         self.job.resumed(
             f"resumed {self.times_resumed}",
-            {},
-            kept[number],
-            tuple(each for each in there if each > number),
-            merged(self.job.flow.work.copies.in_shares(number, shares)),
+            {"num_ps": servers},
+            taken,
+            tuple(number for number in self.taken if number > taken.number),
+            merged(self.job.flow.work.copies.in_shares(taken.number, shares)),
             self.now,
             "",
             shares,
         )
         self.settle()
-        for at, server in self.servers.items():
-            server.held = server.saved[number]
-            server.history = [server.held]
-            server.saved = {n: each for n, each in server.saved.items() if n <= number}
-            server.fenced, server.met, server.up = {}, set(), True
-            server.unreadable = set()
+
+    def _restore(self, number: int) -> None:
+        """The servers that the job goes on with restore this checkpoint."""
+        count = len(self.job.members.servers)
+        held = self.taken[number]
+        if len(held) != count:
+            held = held_by(held, count)
+        before, self.servers = self.servers, {}
+        for at, slot in self.job.members.servers.items():
+            saved = {number: held[at.index]}
+            if len(before) == count:
+                saved = {n: each for n, each in before[at].saved.items() if n < number} | saved
+            self.servers[at] = Server(slot.incarnation, held=held[at.index], saved=saved)
+            self.servers[at].history, self.servers[at].restored = [held[at.index]], number
             self._register(at)
-        self.describe()
 
     def checkpoint(self) -> None:
         """The next part of a checkpoint: begun, a server's share, or all of it."""
@@ -318,6 +388,7 @@ class PushingWorld:
             self.job.checkpoint_fixed(self.now)
             self.job.checkpoint_taken(Taken(self.number, 0, 0, 0.0), False, self.now)
             kept = {each.number for each in self.job.checkpoints.kept}
+            self.taken[self.number] = list(self.fixing.values())
             for at, held in self.fixing.items():
                 saved = self.servers[at].saved
                 saved[self.number] = held
@@ -346,19 +417,22 @@ class PushingWorld:
 
     def account(self) -> list[str]:
         """Where the job's account of a record is not what a server has."""
-        epochs = self.job.config.num_epochs
+        epochs, servers = self.job.config.num_epochs, len(self.servers)
+        once = {(e, "s", r): 1 for e in range(epochs) for r in range(self.records)}
+        told = [Counter(once) for _ in range(PARTS)]
+        for each in self.job.flow.work.copies.differences():
+            change = 1 if each.kind == "repeated" else -1
+            for part in parts_of(each.server, each.servers):
+                for record in range(each.span.start, each.span.end):
+                    told[part][each.epoch, each.span.source, record] += change
         wrong = []
         for at, server in self.servers.items():
-            told = Counter({(e, "s", r): 1 for e in range(epochs) for r in range(self.records)})
-            for each in self.job.flow.work.copies.differences():
-                if each.server == at.index:
-                    for record in range(each.span.start, each.span.end):
-                        change = 1 if each.kind == "repeated" else -1
-                        told[each.epoch, each.span.source, record] += change
-            for record in told.keys() | server.held.records.keys():
-                if told[record] != server.held.records[record]:
-                    has = server.held.records[record]
-                    wrong.append(f"{at} has {record} {has} times; told: {told[record]}")
+            for part in parts_of(at.index, servers):
+                has = server.held.of(part)
+                for record in told[part].keys() | has.keys():
+                    if told[part][record] != has[record]:
+                        said = f"{has[record]} times; told: {told[part][record]}"
+                        wrong.append(f"{at} has {record} {said}")
         return wrong
 
 
@@ -384,3 +458,6 @@ EVERYTHING = (
 
 RESUMED = (*EVERYTHING, *EVERYTHING, PushingWorld.resume)
 """The job is killed whole as well; what it has lost by then may be in an older checkpoint."""
+
+REDIVIDED = (*EVERYTHING, *EVERYTHING, PushingWorld.resume, PushingWorld.resume_with_others)
+"""It also goes on with other numbers of servers."""

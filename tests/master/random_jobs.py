@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import random
 from collections import deque
@@ -54,12 +55,13 @@ def state(
         return [inner(each) for each in value]
     if isinstance(value, (set, frozenset)):
         return sorted(str(each) for each in value)
-    if hasattr(value, "__dict__") and not isinstance(value, enum.Enum) and not callable(value):
+    slots = getattr(type(value), "__slots__", ()) if dataclasses.is_dataclass(value) else ()
+    plain = isinstance(value, enum.Enum) or callable(value)
+    if (slots or hasattr(value, "__dict__")) and not plain:
         if id(value) not in known:
+            fields = {name: getattr(value, name) for name in slots} or vars(value)
             known[id(value)] = {
-                name: inner(each)
-                for name, each in vars(value).items()
-                if name not in HEARD_AGAIN | skip
+                name: inner(each) for name, each in fields.items() if name not in HEARD_AGAIN | skip
             }
         return known[id(value)]
     return repr(value)

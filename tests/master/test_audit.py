@@ -36,7 +36,7 @@ def audited(configuration, events):
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 400))
-@example(seed=323, steps=200)  # stopped while workers were at tasks that a server had lost a part of
+@example(seed=323, steps=200)  # stopped during tasks of which a server had lost a part
 def test_every_job_adds_up_at_every_moment(seed, steps):
     configuration = config(num_workers=3, num_ps=2, num_epochs=2, relaunch_limit=20)
     world = RandomJob(configuration, seed)

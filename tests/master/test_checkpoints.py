@@ -16,7 +16,7 @@ from shoal.master.status import position, status_message
 from shoal.master.work import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, config, confirm, finish_next, register, take, w
+from tests.master.strategies import begun, config, confirm, exited, finish_next, register, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 40),))
 
@@ -358,3 +358,44 @@ def test_a_new_master_goes_on_saving_the_model():
     again.master_restarted(3.0)
     again.tick(3.0)
     assert orders(again) == [TakeCheckpoint(final=True)]
+
+
+def resumed_on(job, servers, restored, now):
+    """The job goes on from a checkpoint, with so many servers."""
+    job.resumed(f"at {now}", {"num_ps": servers}, restored, (), (), now, "", ((),) * 2)
+    job.take_instructions()
+
+
+def test_with_another_number_of_servers_older_checkpoints_are_given_up():
+    job = begun(TRAINING, num_ps=2, checkpoint_steps=10, keep_checkpoint_max=3)
+    for number in (1, 2, 3):
+        job.checkpoint_begun(1.0)
+        job.checkpoint_taken(taken(number), False, 1.0)
+    orders(job)
+    resumed_on(job, 2, taken(2), 2.0)
+    assert job.checkpoints.kept == [taken(1), taken(2)]
+    resumed_on(job, 3, taken(2), 3.0)
+    assert job.checkpoints.kept == [taken(2)]
+    job.checkpoints.found([taken(1), taken(2)])  # still there, and nobody is to restore it
+    assert job.checkpoints.kept == [taken(2)]
+    job.checkpoint_begun(4.0)
+    job.checkpoint_taken(taken(4), False, 4.0)
+    assert RemoveCheckpoints((1,)) in orders(job)
+    job.checkpoint_begun(5.0)
+    job.checkpoint_taken(taken(5), False, 5.0)
+    assert not any(isinstance(each, RemoveCheckpoints) for each in orders(job))
+
+
+def test_a_checkpoint_is_not_offered_again_to_a_server_that_found_it_damaged():
+    job = begun(TRAINING, num_ps=2, checkpoint_steps=10)
+    for number in (1, 2):
+        job.checkpoint_begun(1.0)
+        job.checkpoint_taken(taken(number), False, 1.0)
+    one, other = job.members.servers
+    job.process_exited(exited(one, 0), 2.0)
+    job.server_registered(one, 1, "host:1", 3.0, checkpoint=1)
+    assert job.checkpoints.offered(one) == [taken(1)]
+    assert job.checkpoints.offered(other) == [taken(2), taken(1)]
+    # All servers have read it since.
+    resumed_on(job, 2, taken(2), 4.0)
+    assert job.checkpoints.offered(one) == [taken(2), taken(1)]

@@ -13,7 +13,7 @@ from shoal.master.copies import Copies
 from shoal.master.ids import WorkerId
 from shoal.master.work import Span, Task
 from shoal.proto import shoal_pb2 as pb
-from tests.master.pushing_world import EVERYTHING, RESUMED, PushingWorld
+from tests.master.pushing_world import EVERYTHING, REDIVIDED, RESUMED, PushingWorld
 from tests.master.strategies import config
 
 
@@ -51,6 +51,16 @@ def test_a_resumed_job_has_what_its_checkpoint_had_before_a_server_lost_it(seed,
     world.job.flow.work.board.check()
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
+def test_a_job_resumed_with_another_number_of_servers_has_what_it_says(seed, steps):
+    world = run(seed, steps, REDIVIDED)
+    world.finish()
+    assert world.account() == []
+    assert world.job.flow.work.copies.lacked == {}
+    world.job.flow.work.board.check()
+
+
 WORKER = WorkerId(0)
 
 
@@ -74,7 +84,7 @@ def test_what_a_server_lost_is_there_again_if_the_job_goes_on_from_before(settle
         last = trained(copies, 1, 0)
     copies.checkpoint_taken(1, [1])
     trained(copies, 2, 10)
-    copies.restored(1, (), meets=True)
+    copies.restored(1, (), 0, meets=True)
     assert copies.lacked == {1: 20}
     shares = ((last,), (last,))
     [there] = copies.in_shares(1, shares)
@@ -87,7 +97,7 @@ def test_what_a_server_lost_is_there_again_if_the_job_goes_on_from_before(settle
 def test_what_a_server_lost_before_a_checkpoint_is_lost_in_it_too():
     copies = Copies(2, tracks=True, retrain=False)
     trained(copies, 1, 0)
-    copies.restored(1, (), meets=True)
+    copies.restored(1, (), 0, meets=True)
     copies.met(1, LastPush(WORKER, 0, 10, 1, 10))
     copies.checkpoint_begun()
     copies.checkpoint_taken(1, [1])
@@ -97,5 +107,52 @@ def test_what_a_server_lost_before_a_checkpoint_is_lost_in_it_too():
     copies.resumed(2, 2, ((last,), (last,)), (), 2.0)
     assert copies.lacked == {1: 10}
     # All of it once more: it cannot lack more than there is.
-    copies.restored(1, (), meets=True)
+    copies.restored(1, (), 0, meets=True)
     assert copies.lacked == {1: 20}
+
+
+def test_a_server_without_the_checkpoint_of_other_servers_lacks_all_that_is_in_it():
+    copies = Copies(2, tracks=True, retrain=False)
+    last = trained(copies, 1, 0)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    copies.resumed(3, 1, ((last,), (last,)), (), 2.0)
+    copies.restored(0, (), 1, meets=True)
+    assert copies.lacked == {}
+    copies.restored(2, (), 0, meets=True)
+    assert copies.lacked == {2: 10}
+    copies.compared(2, ())
+    assert copies.lacked == {2: 10}
+    # It has it again if all go back to that checkpoint.
+    copies.resumed(2, 1, ((last,), (last,)), (), 3.0)
+    assert copies.lacked == {}
+
+
+def test_the_checkpoint_of_other_servers_has_nothing_that_was_trained_since():
+    copies = Copies(2, tracks=True, retrain=False)
+    last = trained(copies, 1, 0)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    copies.resumed(3, 1, ((last,), (last,)), (), 2.0)
+    trained(copies, 2, 10)
+    [there] = copies.in_shares(1, ((last,), (last,)))
+    assert (there.kind, there.span) == ("trained", Span("s", 0, 10))
+    copies.resumed(3, 1, ((last,), (last,)), (), 3.0)
+    assert copies.differences() == []
+
+
+def test_what_is_lost_of_other_servers_differences_is_counted_by_parts():
+    copies = Copies(2, tracks=True, retrain=False)
+    last = trained(copies, 1, 0)
+    # Server 1 of two had five records of it less, on its half of the rows.
+    had = LastPush(WORKER, 0, 5, 1, 5)
+    copies.restored(1, (had,), 0, meets=True)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    copies.resumed(3, 1, ((last,), (had,)), (), 2.0)
+    copies.restored(2, (), 0, meets=True)
+    # The last third lacks all of it, the sixth before that of server 1's half what that lacked.
+    lacks = {(d.server, d.servers, d.span.start, d.span.end) for d in copies.differences()}
+    assert {d.kind for d in copies.differences()} == {"lost"}
+    assert (3, 6, 5, 10) in lacks
+    assert not any((server, servers) == (1, 2) for server, servers, *_ in lacks)

@@ -95,9 +95,10 @@ def restored(plan, fails, progress=None, seconds=PATIENCE):
     held = RestorePatience(progress, seconds)
     storage = Flaky(plan.root, fails)
     pushes = PushRegister()
-    model, said = newest_share(
+    model, number, said = newest_share(
         plan, 0, Routing.even(2), pushes, progress, lambda _: PatientStorage(storage, held)
     )
+    assert said.endswith(f"it has restored checkpoint {number}") == bool(number)
     return model, said, storage
 
 

@@ -146,6 +146,7 @@ def test_a_server_that_restores_answers_and_says_that_it_is_not_ready(restoring)
     request = restoring.registered.get(timeout=PATIENCE)
     assert request.address == restoring.address
     assert "it has restored checkpoint 3" in request.restored
+    assert request.checkpoint == 3
     assert [push.identity.sequence for push in request.has] == [1]
     while told.progress.what:  # the last word is that nothing is being restored any more
         told = restoring.progress.get(timeout=PATIENCE)
