@@ -17,6 +17,7 @@ from shoal.master.instructions import Instruction, RemoveCheckpoints, TakeCheckp
 from shoal.master.membership import Membership
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
+from shoal.proto.backoff import doubled_seconds
 
 FINAL_ATTEMPTS = 2
 """Of the checkpoint at the end of training: the first may have met a server's death."""
@@ -303,7 +304,6 @@ class Checkpoints:
         self._final_failures += 1
         if self._final_failures == 1:
             self._final_since = now
-        first, longest = FINAL_PAUSE_SECONDS
-        self._final_after = now + min(longest, first * 2 ** min(self._final_failures - 1, 8))
+        self._final_after = now + doubled_seconds(self._final_failures, *FINAL_PAUSE_SECONDS)
         waited = now - self._final_since >= self._patience
         return self._final_failures >= FINAL_ATTEMPTS and (waited or not hope)

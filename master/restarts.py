@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.config import JobConfig
+from shoal.proto.backoff import doubled_seconds
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
@@ -73,5 +74,4 @@ def _pause(count: int) -> float:
     """The pause number `count`, from 1; 0 seconds for none."""
     if count < 1:
         return 0.0
-    # More doublings than this would only overflow.
-    return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(count - 1, 16))
+    return doubled_seconds(count, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)

@@ -7,8 +7,18 @@ import random
 BACKOFF_FIRST = 0.05
 BACKOFF_LIMIT = 2.0
 
+STORAGE_FIRST = 0.2
+STORAGE_LIMIT = 30.0
+"""Seconds: a read or write of storage takes longer than a call, and so does its recovery."""
+
 _DOUBLINGS = 16
 """More would change nothing, and 1,024 of them do not fit a float."""
+
+
+def doubled_seconds(attempt: int, first: float, limit: float) -> float:
+    """The pause before attempt number `attempt` (from 1): `first` doubled each time, to `limit`."""
+    pause: float = min(limit, first * 2 ** min(attempt - 1, _DOUBLINGS))
+    return pause
 
 
 def backoff_seconds(
@@ -20,5 +30,9 @@ def backoff_seconds(
     Exponential, so that many callers do not return to a struggling peer at once
     (M. Brooker, "Exponential Backoff And Jitter", 2015).
     """
-    pause: float = min(limit, first * 2 ** min(attempt - 1, _DOUBLINGS))
-    return random.uniform(0.5, 1.0) * pause
+    return random.uniform(0.5, 1.0) * doubled_seconds(attempt, first, limit)
+
+
+def storage_seconds(attempt: int) -> float:
+    """As `backoff_seconds`, before storage that has failed is tried again."""
+    return backoff_seconds(attempt, STORAGE_FIRST, STORAGE_LIMIT)

@@ -14,13 +14,10 @@ from typing import TypeVar
 from shoal.checkpoints.patient import PatientStorage, stays
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.errors import StorageError, without_secrets
-from shoal.proto.backoff import backoff_seconds
+from shoal.proto.backoff import storage_seconds
 from shoal.ps.progress import Progress
 
 Result = TypeVar("Result")
-
-FIRST_PAUSE_SECONDS = 0.2
-LONGEST_PAUSE_SECONDS = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -76,4 +73,4 @@ class RestorePatience:
         # With the number, so that the master sees that the server gets on.
         again = f", tried {tries} times" if tries > 1 else ""
         self._progress.held_up(f"wait for storage: {reason}{again}")
-        self._progress.pause(backoff_seconds(tries, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
+        self._progress.pause(storage_seconds(tries))

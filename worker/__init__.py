@@ -15,6 +15,7 @@
     heartbeat.py        tells the master of progress
     watch.py            the thread that stands still, and where
     module.py           the user's module
+    keras_internals.py  every private name of Keras that shoal uses
 
 A room may import the rooms and modules below it in this list, input/ and servers/ not each
 other (pyproject.toml). Nothing imports this package but its own main.

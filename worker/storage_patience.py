@@ -12,13 +12,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from shoal.errors import NOT_THERE, UnreadableError, UserCodeError, UserError, without_secrets
-from shoal.proto.backoff import backoff_seconds
+from shoal.proto.backoff import storage_seconds
 from shoal.worker.heartbeat import Progress
 
 Result = TypeVar("Result")
-
-FIRST_PAUSE_SECONDS = 0.2
-LONGEST_PAUSE_SECONDS = 30.0
 
 TOLD_SECONDS = 2.0
 """Of waiting, before the master is told: a hiccup is no news."""
@@ -91,7 +88,7 @@ class StoragePatience:
         self._tries += 1
         if waited >= TOLD_SECONDS:
             self._progress.waits_for(f"storage: {trouble}")
-        pause = backoff_seconds(self._tries, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        pause = storage_seconds(self._tries)
         self._pause(pause, trouble, now)
 
     def _pause(self, seconds: float, trouble: UnreadableError, began: float) -> None:

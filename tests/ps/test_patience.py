@@ -12,7 +12,6 @@ from shoal.errors import StorageError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps import patience
 from shoal.ps.comeback import newest_share
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress, StoppedError
@@ -76,8 +75,8 @@ class Flaky(LocalStorage):
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("shoal.proto.backoff.STORAGE_FIRST", 0.001)
+    monkeypatch.setattr("shoal.proto.backoff.STORAGE_LIMIT", 0.01)
 
 
 @pytest.fixture

@@ -52,8 +52,8 @@ class Flaky(fsspec.AbstractFileSystem):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(storage_patience, "FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(storage_patience, "LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("shoal.proto.backoff.STORAGE_FIRST", 0.001)
+    monkeypatch.setattr("shoal.proto.backoff.STORAGE_LIMIT", 0.01)
 
 
 def patience(seconds=60.0, *, known=True, progress=None):

@@ -15,6 +15,7 @@ from shoal import callbacks as ours
 from shoal.config import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.optimizer import ServedOptimizer
 from shoal.worker.module import UserModule, user_code
 
@@ -83,7 +84,7 @@ class Callbacks:
             raise UserError(f"{self._what}: there are two schedules of the learning rate")
 
     def _take(self, callback: Any) -> None:
-        own_keras = type(callback).__module__.startswith("keras.")
+        own_keras = is_keras_own(callback)
         name = type(callback).__name__
         if isinstance(callback, ours.MaxSteps):
             least = min(self.rules.max_steps or callback.steps, callback.steps)

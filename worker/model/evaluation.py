@@ -18,6 +18,7 @@ from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import blaming
 from shoal.worker.input.feed import Batch
+from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.broadcasting import pairs_all
 from shoal.worker.model.losses import output_name, part_of
 from shoal.worker.model.model import ServedModel
@@ -55,7 +56,7 @@ class FunctionMetric(keras.metrics.Mean):
 
 def _is_known(metric: Any) -> bool:
     # Ours have additive states too, but may look at a batch as a whole.
-    return type(metric).__module__.startswith(("keras.", "shoal."))
+    return is_keras_own(metric) or type(metric).__module__.startswith("shoal.")
 
 
 def _name(metric: Any) -> str:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from shoal.errors import UserError
 from shoal.native.initializers import InitializerSpec, variance_scaling
+from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.keras_embeddings import ROWS_PER_CALL, is_served, vocabulary
 from shoal.worker.module import user_code
 
@@ -56,7 +57,7 @@ def _drawn(layer: Any) -> InitializerSpec | None:
     initializer = layer.embeddings_initializer
     kind = type(initializer).__name__
     # A class of the user's may draw otherwise than the one of Keras's that it derives from.
-    if not type(initializer).__module__.startswith("keras."):
+    if not is_keras_own(initializer):
         return None
     if kind == "Zeros":
         return InitializerSpec("zeros")

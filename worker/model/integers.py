@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.worker.keras_internals import inputs_structure
+
 
 @dataclass(frozen=True)
 class CastFeature:
@@ -31,7 +33,7 @@ def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
     """The features whose values a cast to the model's inputs may change, of numbers."""
     specs = dict(_leaves(features_spec))
     inputs = getattr(model, "inputs", None) or ()
-    struct = getattr(model, "_inputs_struct", None)
+    struct = inputs_structure(model)
     if not isinstance(features_spec, Mapping):
         names = list(specs)
         wanted = dict(zip(names, inputs, strict=True)) if len(names) == len(inputs) else {}

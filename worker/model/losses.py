@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from shoal.errors import UserError
+from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.broadcasting import pairs_all
 from shoal.worker.module import summary
 
@@ -65,7 +66,7 @@ class Losses:
                 "and predictions, a keras.losses.Loss, or the name of one"
             )
         function: Callable[[Any, Any], Any] = loss
-        if getattr(loss, "__module__", "").startswith("keras."):
+        if is_keras_own(loss):
             # Some of them take tensors of one rank only; Keras sees to that when it compiles.
             return lambda labels, predictions: function(*_of_one_rank(labels, predictions))
 

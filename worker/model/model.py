@@ -25,6 +25,7 @@ from shoal.layers import lookup_with
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.heartbeat import Progress
 from shoal.worker.input.feed import Batch
+from shoal.worker.keras_internals import all_layers
 from shoal.worker.model import accumulation
 from shoal.worker.model.callbacks import Callbacks
 from shoal.worker.model.finite import FiniteCheck
@@ -180,7 +181,7 @@ class ServedModel:
         if not (worker or incarnation):
             return
         stream = np.random.SeedSequence([seed, worker, incarnation]).generate_state(1)[0]
-        for layer in self.model._flatten_layers():
+        for layer in all_layers(self.model):
             generator = getattr(layer, "seed_generator", None)
             if generator is not None:
                 state = generator.state.numpy()

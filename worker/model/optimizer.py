@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from shoal.errors import UserError
 from shoal.native.optimizers import OptimizerSpec
+from shoal.worker.keras_internals import excludes_from_weight_decay, given_learning_rate
 from shoal.worker.module import user_code
 
 CLIPPING = ("clipvalue", "clipnorm", "global_clipnorm")
@@ -37,15 +38,13 @@ class ServedOptimizer:
         config = optimizer.get_config()
         self.accumulated: int = config.pop("gradient_accumulation_steps", None) or 1
         self._clip = {name: config.pop(name) for name in CLIPPING if config.get(name)}
-        if getattr(optimizer, "_exclude_from_weight_decay_pattern", None) or getattr(
-            optimizer, "_exclude_from_weight_decay", None
-        ):
+        if excludes_from_weight_decay(optimizer):
             raise UserError(f"{what}: exclude_from_weight_decay is not supported")
         try:
             self.spec = OptimizerSpec.from_keras(type(optimizer).__name__, config)
         except ValueError as error:
             raise UserError(f"{what}: {error}") from error
-        self._rate = optimizer._learning_rate
+        self._rate = given_learning_rate(optimizer)
         self._what = what
 
     def learning_rate(self, version: int) -> float:

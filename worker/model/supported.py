@@ -14,6 +14,12 @@ import keras
 import tensorflow as tf
 
 from shoal.errors import UserError
+from shoal.worker.keras_internals import (
+    all_layers,
+    inputs_structure,
+    is_keras_own,
+    outputs_structure,
+)
 
 _UNNAMED = re.compile(r"keras_tensor(_\d+)?")
 """The names that Keras gives to inputs by itself."""
@@ -35,7 +41,7 @@ def check_model(model: Any, file: str) -> None:
                 f"remove {name}"
             )
     # Gradients of float16 vanish unless the loss is scaled, which Keras does by itself.
-    for layer in model._flatten_layers():
+    for layer in all_layers(model):
         if layer.compute_dtype == "float16":
             raise UserError(
                 f"layer {layer.name!r} of the model in {file} computes in float16 "
@@ -52,14 +58,14 @@ def with_named_input(model: Any, features_spec: Any) -> Any:
     if (
         not isinstance(features_spec, dict)
         or len(features_spec) != 1
-        or not type(model).__module__.startswith("keras.")
+        or not is_keras_own(model)
         or len(getattr(model, "inputs", None) or ()) != 1
-        or isinstance(getattr(model, "_inputs_struct", None), dict)
+        or isinstance(inputs_structure(model), dict)
         or not _UNNAMED.fullmatch(model.inputs[0].name)
     ):
         return model
     (feature,) = features_spec
-    outputs = getattr(model, "_outputs_struct", None)
+    outputs = outputs_structure(model)
     if outputs is None:
         (outputs,) = model.outputs
     model.inputs[0].name = feature
@@ -85,7 +91,7 @@ def spec_of_inputs(model: Any, file: str) -> Any:
 
     Raises UserError for a model that does not say what its inputs are.
     """
-    inputs = getattr(model, "_inputs_struct", None)
+    inputs = inputs_structure(model)
     if inputs is None:
         raise UserError(
             f"the model of {file} does not say what its inputs are, as a functional model does: "
@@ -111,7 +117,7 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
     if not isinstance(features_spec, dict):
         return
     inputs = getattr(model, "inputs", None) or ()
-    struct = getattr(model, "_inputs_struct", None)
+    struct = inputs_structure(model)
     # Keras takes the names of the dictionary that the model was made with.
     wanted = struct if isinstance(struct, dict) else {tensor.name: tensor for tensor in inputs}
     missing = [

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from shoal.config import JobConfig
 from shoal.errors import UserError
+from shoal.worker.keras_internals import all_layers
 from shoal.worker.model.initial_rows import initializer_spec
 from shoal.worker.model.keras_embeddings import vocabulary
 from shoal.worker.model.model import ServedModel
@@ -54,7 +55,7 @@ def try_export(
         keras_file, _ = write_models(model, tables, folder, config.export_kinds)
         loaded = []
         if keras_file:
-            own = {type(each).__name__: type(each) for each in model.model._flatten_layers()}
+            own = {type(each).__name__: type(each) for each in all_layers(model.model)}
             with user_code(f"loading the exported Keras model of {model.file}"):
                 found = keras.models.load_model(folder / keras_file, own)(features, training=False)
             _compare(found, expected, keras_file, model.file)

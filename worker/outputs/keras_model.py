@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.layers import Embedding
+from shoal.worker.keras_internals import all_layers, direct_layers, inputs_of_calls
 from shoal.worker.model.keras_embeddings import is_served, plain_copy
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def obstacle(model: Any) -> str | None:
     # user's stay there, as what calls them is the user's code.
     if not (isinstance(model, keras.Sequential) or hasattr(model, "operations")):
         return f"{type(model).__name__} {model.name!r} is a class of its own that holds tables"
-    for layer in _layers(model):
-        if is_served(layer) or not any(_is_table(each) for each in layer._flatten_layers()):
+    for layer in direct_layers(model):
+        if is_served(layer) or not any(_is_table(each) for each in all_layers(layer)):
             continue
         if isinstance(layer, Embedding):
             why = _without_plain_form(layer)
@@ -55,12 +56,11 @@ def _without_plain_form(layer: Embedding) -> str | None:
         return f"{what} combines bags of ids (combiner={layer.combiner!r})"
     if layer.mask_zero:
         return f"{what} has mask_zero"
-    for node in layer._inbound_nodes:
-        for ids in node.input_tensors:
-            if getattr(ids, "ragged", False):
-                return f"{what} takes ragged ids"
-            if ids.dtype == "string":
-                return f"{what} takes strings as ids"
+    for ids in inputs_of_calls(layer):
+        if getattr(ids, "ragged", False):
+            return f"{what} takes ragged ids"
+        if ids.dtype == "string":
+            return f"{what} takes strings as ids"
     return None
 
 
@@ -80,15 +80,10 @@ def plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
 
     clone = keras.models.clone_model(model, clone_function=plain)
     # Both have the same layers in the same order; only the clone's tables have weights.
-    for target, source in zip(_layers(clone), _layers(model), strict=True):
+    for target, source in zip(direct_layers(clone), direct_layers(model), strict=True):
         if not _is_table(source) and not rebuildable(source):
             target.set_weights(source.get_weights())
     return clone
-
-
-def _layers(model: Any) -> list[Any]:
-    """The model's own layers, not those within them."""
-    return list(model._layers) if isinstance(model, keras.Sequential) else list(model.layers)
 
 
 def _plain_embedding(layer: Embedding, table: ExportedTable) -> Any:

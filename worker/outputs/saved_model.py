@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from shoal.layers import Embedding, lookup_with
+from shoal.worker.keras_internals import all_layers
 from shoal.worker.model.keras_embeddings import vocabulary
 from shoal.worker.model.lookups import RecordLookup, Refusals
 from shoal.worker.model.model import ServedModel
@@ -92,7 +93,7 @@ def save(
     module.dense = [variable.value for variable in model.model.variables]
     module.ids, module.rows = lookup.ids, lookup.rows
     resource = tf.saved_model.experimental.TrackableResource
-    of_layers = [each for layer in model.model._flatten_layers() for each in vars(layer).values()]
+    of_layers = [each for layer in all_layers(model.model) for each in vars(layer).values()]
     module.vocabularies = [each for each in of_layers if isinstance(each, resource)]
 
     def serve(features: Any, vectors: Mapping[str, Any]) -> Any:

@@ -10,6 +10,7 @@ import threading
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.backoff import doubled_seconds
 from shoal.proto.rpc import Connection
 from shoal.worker.heartbeat import Progress
 
@@ -55,14 +56,14 @@ class Pace:
         if self._pulled - self._slowest > self._bound:
             # What the others did since this worker asked last is not known here.
             self._tell()
-        pause = FIRST_PAUSE
+        asked = 0
         while self._pulled - self._slowest > self._bound:
             if self._progress.interrupted:
                 return False
             with self._progress.stage("wait for workers"):
-                self._progress.stopped.wait(pause)
+                asked += 1
+                self._progress.stopped.wait(doubled_seconds(asked, FIRST_PAUSE, LONGEST_PAUSE))
                 self._tell()
-            pause = min(2 * pause, LONGEST_PAUSE)
         with self._lock:
             self._pulled += 1
         return True

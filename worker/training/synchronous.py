@@ -13,6 +13,7 @@ from contextlib import closing
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.backoff import doubled_seconds
 from shoal.proto.rpc import Connection
 from shoal.worker.heartbeat import Progress
 from shoal.worker.input.channel import read_ahead
@@ -105,12 +106,12 @@ class SynchronousTraining:
         """Wait for an update to compute a gradient for; None if the task is to be left."""
         worker, incarnation = self._identity
         request = pb.JoinUpdateRequest(worker=worker, incarnation=incarnation)
-        pause = FIRST_PAUSE
+        asked = 0
         while not self._progress.interrupted:
             with self._progress.stage("wait for update"):
                 reply = self._master.call(methods.JOIN_UPDATE, request)
                 if reply.joined:
                     return reply.update
-                self._progress.stopped.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                asked += 1
+                self._progress.stopped.wait(doubled_seconds(asked, FIRST_PAUSE, LONGEST_PAUSE))
         return None

@@ -6,7 +6,6 @@ import os
 import pytest
 
 from shoal.errors import StorageError, UserError
-from shoal.worker import storage_patience
 from shoal.worker.heartbeat import Progress
 from shoal.worker.outputs.patience import written
 from shoal.worker.storage_patience import StoragePatience
@@ -14,8 +13,8 @@ from shoal.worker.storage_patience import StoragePatience
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(storage_patience, "FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(storage_patience, "LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("shoal.proto.backoff.STORAGE_FIRST", 0.001)
+    monkeypatch.setattr("shoal.proto.backoff.STORAGE_LIMIT", 0.01)
 
 
 def patience(seconds=60.0):

@@ -1,0 +1,56 @@
+"""What the worker needs of Keras that Keras has no public name for.
+
+Every private name of Keras that shoal uses is here and nowhere else, so that a new version of
+Keras is a matter of one module and of its test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+
+def is_keras_own(each: Any) -> bool:
+    """Whether a function, or the class of an object, is Keras's own and not the user's."""
+    return (getattr(each, "__module__", None) or "").startswith("keras.")
+
+
+def all_layers(layer: Any) -> Iterator[Any]:
+    """A layer or model and all layers within it, at any depth."""
+    yield from layer._flatten_layers()
+
+
+def direct_layers(model: Any) -> list[Any]:
+    """A model's layers, not those within them; of a Sequential its input layer too."""
+    return list(model._layers) if isinstance(model, keras.Sequential) else list(model.layers)
+
+
+def inputs_of_calls(layer: Any) -> Iterator[Any]:
+    """The symbolic tensors that a layer was called with when models were made of it."""
+    for node in layer._inbound_nodes:
+        yield from node.input_tensors
+
+
+def inputs_structure(model: Any) -> Any:
+    """The inputs of a functional or Sequential model as it was made with them, else None."""
+    return getattr(model, "_inputs_struct", None)
+
+
+def outputs_structure(model: Any) -> Any:
+    """The outputs of a functional model as it was made with them, else None."""
+    return getattr(model, "_outputs_struct", None)
+
+
+def excludes_from_weight_decay(optimizer: Any) -> bool:
+    """Whether exclude_from_weight_decay() was called, which no configuration tells."""
+    return any(
+        getattr(optimizer, name, None)
+        for name in ("_exclude_from_weight_decay_pattern", "_exclude_from_weight_decay")
+    )
+
+
+def given_learning_rate(optimizer: Any) -> Any:
+    """The learning rate as the optimizer was given it: a variable, a schedule or a function."""
+    return optimizer._learning_rate
