@@ -36,6 +36,7 @@ from shoal.master.record import JobRecord
 from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.master.spans import Interval
 from shoal.master.start_waits import StartWaits
+from shoal.master.storage_waits import StorageWaits
 from shoal.master.updates import Gradient
 from shoal.master.work import Task
 from shoal.master.worker_lifecycle import WorkerLifecycle
@@ -59,6 +60,7 @@ class Job:
         self.resumptions: list[str] = []
         self.left_out = LeftOut()
         self.start_waits = StartWaits(config)
+        self.storage_waits = StorageWaits()
         self._instructions: list[Instruction] = []
         shared = (config, self.flow, self.record, self.members)
         self.servers = ServerLifecycle(*shared, self._instructions)
@@ -463,10 +465,8 @@ class Job:
     def worker_waits(self, worker: WorkerId, incarnation: int, what: str, now: float) -> None:
         """A worker waits for what is out of its hands, such as storage; "" for nothing more."""
         slot = self.members.worker_calls(worker, incarnation, now)
-        if what != slot.waits_for:
-            before, slot.waits_for = slot.waits_for, what
-            text = f"waits for {what}" if what else f"goes on; it has waited for {before}"
-            self.record.note(now, shortened(f"{worker} {text}"))
+        if text := self.storage_waits.says(slot, what, self.members.workers.values()):
+            self.record.note(now, shortened(text))
 
     def task_reported(
         self,

@@ -13,7 +13,10 @@ WINDOW_SECONDS = 10.0
 records are acknowledged all at once, short enough to show a death."""
 
 MESSAGES = 50
-"""Kept of the messages; the master's log has them all."""
+"""Kept of the warnings, and of all other messages; the master's log has them all."""
+
+WARNING = "warning: "
+"""In a message that is one."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +69,10 @@ class JobRecord:
         self.training_ended: float | None = None
         self.throughput = Throughput()
         self.loss = RecentLoss()
-        self.messages: deque[str] = deque(maxlen=MESSAGES)
+        # Apart, so that news never drive out a warning; each with its place among both.
+        self._news: deque[tuple[int, str]] = deque(maxlen=MESSAGES)
+        self._warnings: deque[tuple[int, str]] = deque(maxlen=MESSAGES)
+        self._noted = 0
         self._stage_seconds: Counter[str] = Counter()
 
     def note(self, now: float, text: str) -> None:
@@ -76,7 +82,15 @@ class JobRecord:
         """
         logger.info("%s", text)
         first, *more = text.splitlines() or [""]
-        self.messages.append(f"{now - self.started:.1f} s: {first}{' ...' if more else ''}")
+        kept = self._warnings if WARNING in first else self._news
+        self._noted += 1
+        when = f"{now - self.started:.1f} s"
+        kept.append((self._noted, f"{when}: {first}{' ...' if more else ''}"))
+
+    @property
+    def messages(self) -> list[str]:
+        """The newest warnings and the newest other messages, in their order."""
+        return [text for _, text in sorted([*self._warnings, *self._news])]
 
     def training_begins(self, now: float) -> None:
         """Training tasks are given out from now on; again, if some were before."""

@@ -196,7 +196,9 @@ def _figures(status: pb.JobStatus, course: Course) -> dict[str, str]:
         figures["loss"] = f"{course.loss:.4f}"
     if status.state in ENDED:
         return figures
-    figures["workers"] = f"{status.workers_alive}/{status.workers_wanted}"
+    # Those that are given back, or beyond `shoal scale`, are about to end.
+    alive = min(status.workers_alive, status.workers_wanted)
+    figures["workers"] = f"{alive}/{status.workers_wanted}"
     figures["servers"] = f"{status.servers_alive}/{status.servers_wanted}"
     if status.ledger.total and status.state == "training":
         figures["staleness"] = f"{status.mean_staleness:.2f}"

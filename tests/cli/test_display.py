@@ -59,6 +59,10 @@ def test_a_training_status_in_one_line():
     )
 
 
+def test_workers_that_are_given_back_count_no_more():
+    assert "workers 2/2" in line(status(workers_alive=3, workers_wanted=2))
+
+
 def test_a_prediction_counts_records():
     given = status(
         state="predicting",

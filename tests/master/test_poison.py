@@ -24,6 +24,7 @@ from shoal.master.outcomes import (
     Trained,
 )
 from shoal.master.phases import Phase
+from shoal.master.record import MESSAGES
 from shoal.master.result import result_of
 from shoal.master.segments import Entry
 from shoal.master.status import status_message
@@ -410,6 +411,45 @@ def test_a_worker_that_waits_for_storage_is_named_once_and_when_it_goes_on():
         "goes on; it has waited for storage: part-3: timed out",
     ]
     assert "storage" not in status_message(job, 5.0).waits_for
+
+
+def test_all_workers_that_wait_for_storage_make_one_message_and_no_news_drives_a_warning_out():
+    workers = 2 * MESSAGES
+    job = RecordedJob(config(num_workers=workers), lambda event: None)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    job.noted("warning: the updates of ps-0 are NOT PROTECTED", 1.0)
+    for time in (2.0, 4.0):
+        told = len(job.record.messages)
+        for worker in range(workers):
+            job.worker_waits(w(worker), 0, f"storage: part-{worker}: timed out", time)
+        for worker in range(workers):
+            job.worker_waits(w(worker), 0, "", time + 1)
+        assert [text.partition(" s: ")[2] for text in job.record.messages[told:]] == [
+            "worker-0 waits for storage: part-0: timed out",
+            f"{workers} workers go on; the first has waited for storage: part-0: timed out",
+        ]
+    for number in range(2 * MESSAGES):
+        job.noted(f"news {number}", 6.0)
+    warning, *news = job.record.messages
+    assert "NOT PROTECTED" in warning
+    assert [text.partition("news ")[2] for text in news] == [
+        str(number) for number in range(MESSAGES, 2 * MESSAGES)
+    ]
+
+
+def test_a_worker_that_ended_while_it_waited_is_waited_for_no_more():
+    job = RecordedJob(config(num_workers=2), lambda event: None)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    job.worker_waits(w(0), 0, "storage: a", 2.0)
+    job.process_exited(exited(w(0)), 3.0)
+    job.worker_waits(w(1), 0, "storage: b", 4.0)
+    job.worker_waits(w(1), 0, "", 5.0)
+    said = [text.partition(" s: ")[2] for text in job.record.messages if "storage" in text]
+    assert said == [
+        "worker-0 waits for storage: a",
+        "worker-1 waits for storage: b",
+        "worker-1 goes on; it has waited for storage: b",
+    ]
 
 
 def stuck(task):
