@@ -14,7 +14,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
 from shoal.worker.storage_patience import StorageAwayError
 
-_BLAMELESS = (
+_OF_NO_RECORD = (
     WireError,
     PeerUnavailableError,
     ServerAwayError,
@@ -26,7 +26,7 @@ _NOTE = "_shoal_records"
 
 
 @contextmanager
-def blaming(records: pb.Range | None) -> Iterator[None]:
+def attributing(records: pb.Range | None) -> Iterator[None]:
     """Hold an exception of the body against `records`, None for against none at all.
 
     Where it is said more than once, the first counts: it knew best.
@@ -34,17 +34,17 @@ def blaming(records: pb.Range | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        blame(error, records)
+        attribute(error, records)
         raise
 
 
-def blame(error: Exception, records: pb.Range | None) -> None:
+def attribute(error: Exception, records: pb.Range | None) -> None:
     """Hold `error` against `records`, or against none."""
-    if not any(isinstance(each, _BLAMELESS) or _NOTE in vars(each) for each in _causes(error)):
+    if not any(isinstance(each, _OF_NO_RECORD) or _NOTE in vars(each) for each in _causes(error)):
         setattr(error, _NOTE, records)
 
 
-def blamed(error: Exception) -> pb.Range | None:
+def attributed(error: Exception) -> pb.Range | None:
     """The records that an exception is held against; None if none are."""
     notes = (vars(each)[_NOTE] for each in _causes(error) if _NOTE in vars(each))
     records = next(notes, None)

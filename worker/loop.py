@@ -19,7 +19,7 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError, WireError
 from shoal.proto.rpc import Connection
-from shoal.worker.attribution import blamed, blaming
+from shoal.worker.attribution import attributed, attributing
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.input import feed
 from shoal.worker.input.data import FLAGS, JobData
@@ -38,7 +38,7 @@ from shoal.worker.servers.group import ServerGroup
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from shoal.worker.tasks import TaskClient, TrainingTasks
 from shoal.worker.training.pipeline import TaskError, TrainingPipeline
-from shoal.worker.training.staleness import Pace
+from shoal.worker.training.staleness import StalenessBound
 from shoal.worker.training.synchronous import SynchronousTraining
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,9 @@ def failure_of(error: Exception) -> pb.Failure:
         kind, text = pb.INTERNAL, without_secrets(traceback.format_exc())
         message = without_secrets(f"{type(error).__name__}: {error}")
     line = line or (message.splitlines() or [""])[0]
-    return pb.Failure(kind=kind, message=message, traceback=text, range=blamed(error), error=line)
+    return pb.Failure(
+        kind=kind, message=message, traceback=text, range=attributed(error), error=line
+    )
 
 
 class Worker:
@@ -117,8 +119,8 @@ class Worker:
         )
         self._restore = open_saved(config.restore_from) if config.restore_from else None
         self._model.register(self._restore.dense() if self._restore else None)
-        self._pace = (
-            Pace(master, worker, incarnation, config.staleness_bound, progress)
+        self._staleness = (
+            StalenessBound(master, worker, incarnation, config.staleness_bound, progress)
             if config.staleness_bound >= 0
             else None
         )
@@ -128,7 +130,7 @@ class Worker:
             SynchronousTraining(self._model, master, worker, incarnation, progress, self._tasks)
             if config.sync
             else TrainingPipeline(
-                self._model, config.pipeline_depth, progress, self._tasks, self._pace
+                self._model, config.pipeline_depth, progress, self._tasks, self._staleness
             )
         )
         self._evaluator: Evaluator | None = None
@@ -149,8 +151,8 @@ class Worker:
         while not self._progress.stopped.is_set():
             reply = self._client.lease()
             if reply.WhichOneof("answer") == "task":
-                if self._pace is not None and reply.task.kind == pb.TRAIN:
-                    self._pace.begin(reply.clock)
+                if self._staleness is not None and reply.task.kind == pb.TRAIN:
+                    self._staleness.begin(reply.clock)
                 self._model.callbacks.rate_reductions = reply.rate_reductions
                 self._do(reply.task)
             elif reply.finished:
@@ -234,7 +236,7 @@ class Worker:
         with closing(self._pulled(feed.EVALUATION, task)) as batches:
             for batch, inputs in batches:
                 doing = self._progress.watch.doing("the evaluation", batch.records)
-                with doing, blaming(batch.records):
+                with doing, attributing(batch.records):
                     evaluator.add(batch, inputs)
                 faults.point("batch-evaluated")
                 if self._progress.interrupted:
@@ -268,7 +270,7 @@ class Worker:
         with closing(self._pulled(feed.PREDICTION, task)) as batches:
             for batch, inputs in batches:
                 doing = self._progress.watch.doing("the prediction", batch.records)
-                with doing, blaming(batch.records):
+                with doing, attributing(batch.records):
                     outputs.append(self._model.predict_batch(batch.features, inputs))
                 faults.point("batch-predicted")
                 if self._progress.interrupted:

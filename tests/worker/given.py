@@ -30,9 +30,9 @@ class GivenTasks:
         self.log.append(("done", task.id))
 
 
-def train(model, depth, progress, *tasks, pace=None):
+def train(model, depth, progress, *tasks, staleness=None):
     """Run a pipeline over the batches of one or more tasks; returns the GivenTasks."""
     given = GivenTasks(*tasks)
-    last = TrainingPipeline(model, depth, progress, given, pace).run(task_of(1))
+    last = TrainingPipeline(model, depth, progress, given, staleness).run(task_of(1))
     assert last.id == (len(tasks) if depth else 1)
     return given

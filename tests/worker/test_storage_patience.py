@@ -14,7 +14,7 @@ from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker import storage_patience
 from shoal.worker.heartbeat import Progress
-from shoal.worker.input.feed import TRAINING, Pipeline
+from shoal.worker.input.feed import TRAINING, InputPipeline
 from shoal.worker.loop import failure_of
 from shoal.worker.module import user_code
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
@@ -78,7 +78,7 @@ def test_every_record_comes_once_however_often_reading_fails(quick, module, endi
     FlakyFile.reads = 0
     loaded = module(MODULE)
     made = waiting.call(
-        lambda: Pipeline(reader, loaded, TRAINING, "--training-data", 64, patience=waiting),
+        lambda: InputPipeline(reader, loaded, TRAINING, "--training-data", 64, patience=waiting),
         reader.reopen,
     )
     (source,) = waiting.call(reader.sources, reader.reopen)

@@ -15,7 +15,7 @@ from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
 from shoal.data.reader import DataReader, Source
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, Pipeline
+from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.storage_patience import StoragePatience
 
@@ -52,7 +52,7 @@ class JobData:
             PREDICTION: config.prediction_data,
         }
         self._readers: dict[str, DataReader] = {}
-        self._pipelines: dict[str, Pipeline] = {}
+        self._pipelines: dict[str, InputPipeline] = {}
 
     def _patiently(self, work: Callable[[], Result], again: Callable[[], object]) -> Result:
         return work() if self._patience is None else self._patience.call(work, again)
@@ -77,12 +77,12 @@ class JobData:
                 with user_code(self._module.describe("custom_data_reader"), reads=True):
                     self._readers[mode] = open_custom_reader(custom, pattern, flag)
 
-    def pipeline(self, mode: str) -> Pipeline:
-        """The pipeline of a mode. Raises UserError or UserCodeError as `Pipeline` does."""
+    def pipeline(self, mode: str) -> InputPipeline:
+        """The pipeline of a mode. Raises UserError or UserCodeError as `InputPipeline` does."""
         if mode not in self._pipelines:
             reader = self._reader(mode)
             self._pipelines[mode] = self._patiently(
-                lambda: Pipeline(
+                lambda: InputPipeline(
                     reader,
                     self._module,
                     mode,

@@ -20,7 +20,7 @@ from shoal.data.reader import DataReader, Metadata, check_columns
 from shoal.data.samples import blank, sample_columns
 from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.attribution import blame, part
+from shoal.worker.attribution import attribute, part
 from shoal.worker.input.chunks import MappedChunks, spec_of, tensors_of
 from shoal.worker.input.transformations import makes_batches, one_to_one, reordering, used_columns
 from shoal.worker.module import UserModule, user_code
@@ -49,7 +49,7 @@ class Batch:
     records: pb.Range = field(default_factory=pb.Range)
 
 
-class Pipeline:
+class InputPipeline:
     """Batches of one kind of data (training, evaluation or prediction).
 
     Built once, so that feed is traced once; `batches` then runs it on any range.
@@ -187,7 +187,7 @@ class Pipeline:
         except Exception as error:
             # The prefetch reads ahead: any of the rest may be at fault.
             rest = records.end - records.start - done
-            blame(error, part(records, done, rest) if self.aligned else records)
+            attribute(error, part(records, done, rest) if self.aligned else records)
             raise
 
     def _batches(self, records: pb.Range) -> Iterator[Batch]:
@@ -249,7 +249,7 @@ class Pipeline:
                 with user_code(f"{what}, record {position}"):
                     next(iterator)
             except UserCodeError as error:
-                blame(error, part(records, position - records.start, 1))
+                attribute(error, part(records, position - records.start, 1))
                 raise
         # Every record passes alone: they do not fit together.
         if self._cut is not None:

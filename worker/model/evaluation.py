@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.attribution import blaming
+from shoal.worker.attribution import attributing
 from shoal.worker.input.feed import Batch
 from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.broadcasting import pairs_all
@@ -211,7 +211,7 @@ class Evaluator:
         """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
         predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
         with user_code(f"the metrics of {self._module.path.name}"):
-            with blaming(None):
+            with attributing(None):
                 self._check_outputs(predictions)
                 if not self._traced:
                     self._check_functions(batch.labels, predictions)

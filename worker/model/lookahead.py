@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 
-from shoal.worker.attribution import blaming
+from shoal.worker.attribution import attributing
 from shoal.worker.heartbeat import Progress
 from shoal.worker.input.channel import read_ahead
 from shoal.worker.input.feed import Batch
@@ -29,7 +29,7 @@ def pulled_ahead(
     def pulled() -> Iterator[tuple[Batch, StepInputs]]:
         with closing(read_ahead(batches, None)) as read:
             for batch in read:
-                with progress.watch.doing("the pull", batch.records), blaming(batch.records):
+                with progress.watch.doing("the pull", batch.records), attributing(batch.records):
                     inputs = model.pull_inputs(batch.features)
                 yield batch, inputs
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.native.gradients import sum_by_inverse
-from shoal.worker.attribution import blaming
+from shoal.worker.attribution import attributing
 from shoal.worker.model import dependencies
 from shoal.worker.model.flat import FlatVariables
 from shoal.worker.model.lookups import Refusals, RowsLookup
@@ -91,7 +91,7 @@ class CompiledSteps:
         Raises UserError if the step looks up ids that cannot be known before it.
         """
         if self._traced is None:
-            with blaming(None):  # no record is at fault where tracing fails
+            with attributing(None):  # no record is at fault where tracing fails
                 self._traced = self._checked(*arguments)
         # The one trace there is: finding it by the arguments, at each call, took 0.4 ms of Python.
         outputs: StepOutputs = self._traced(*arguments)
@@ -119,7 +119,7 @@ class CompiledSteps:
         the first call.
         """
         if not self._predicted:
-            with blaming(None):
+            with attributing(None):
                 self._predict.get_concrete_function(*arguments)
             self._predicted = True
         outputs: tuple[Any, tf.Tensor] = self._predict(*arguments)

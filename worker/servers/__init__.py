@@ -6,7 +6,6 @@
     in_flight.py     the pushes that a pull does not have yet
     requests.py      frames of pulls and pushes
     calls.py         connections, registering again, following the routing
-    dense_values.py  the flat dense vectors as pulled last
     cache.py         rows that were pulled before
     ids.py           ids grouped by table, server and stripe
     local.py         the same without servers, for `shoal check` and `shoal export`

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,10 +21,11 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
 from shoal.proto.errors import WireError
 from shoal.proto.protocol import own_protocol
-from shoal.proto.routing import Routing
+from shoal.proto.routing import Routing, slice_of
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES, peer_name
-from shoal.worker.servers.dense_values import DenseValues
+
+Float32 = npt.NDArray[np.float32]
 
 ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
 
@@ -34,6 +35,44 @@ LARGEST_SLICE_BYTES = MAXIMUM_MESSAGE_BYTES - (64 << 20)
 
 IN_FLIGHT = 2
 """Parts of one pull at one server: one is gathered while another one travels."""
+
+
+class DenseValues:
+    """The flat dense vectors as a worker has them, of which each server owns a slice.
+
+    trainable, state: the vectors, float32 [n], as last set or pulled; not to be written to.
+
+    A pull that brings newer values replaces them, as the arrays of earlier ones may still
+    be in use. versions: of each server's slice, -1 where it was never pulled.
+    """
+
+    def __init__(self, servers: int) -> None:
+        self._servers = servers
+        self.trainable: Float32 = np.zeros(0, np.float32)
+        self.state: Float32 = np.zeros(0, np.float32)
+        self.versions = [-1] * servers
+
+    def set(self, trainable: Float32, state: Float32) -> None:
+        """The values to begin with."""
+        self.trainable, self.state = trainable, state
+
+    def of(self, server: int) -> tuple[Float32, Float32]:
+        """The slices of one server."""
+        return self.slices(self.trainable, self.state, server)
+
+    def slices(self, first: Float32, second: Float32, server: int) -> tuple[Float32, Float32]:
+        """What of two vectors of these sizes is a server's."""
+        return (
+            first[slice_of(first.size, server, self._servers)],
+            second[slice_of(second.size, server, self._servers)],
+        )
+
+    def take(self, newer: Mapping[int, tuple[Float32, Float32]]) -> None:
+        """Take newer slices, by server."""
+        if newer:
+            pairs = [newer.get(server, self.of(server)) for server in range(self._servers)]
+            self.trainable = np.concatenate([pair[0] for pair in pairs])
+            self.state = np.concatenate([pair[1] for pair in pairs])
 
 
 class ServerCalls:
@@ -54,7 +93,11 @@ class ServerCalls:
         token: str,
         patience: float,
     ) -> None:
-        """Register with the master. token: of the job. The others: as ServerGroup's."""
+        """Register with the master.
+
+        cancelled: ends the waiting for a server that is away. token: of the job. patience: seconds
+        that a server may be away until calls fail.
+        """
         self._master = master
         reply = master.call(
             methods.REGISTER_WORKER,
@@ -110,8 +153,8 @@ class ServerCalls:
     def register(
         self,
         spec: pb.ModelSpec,
-        trainable: npt.NDArray[np.float32],
-        state: npt.NDArray[np.float32],
+        trainable: Float32,
+        state: Float32,
     ) -> None:
         """Register the model with all servers; those without dense values get these.
 

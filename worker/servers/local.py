@@ -48,7 +48,7 @@ class LocalServers:
         self._dense = (trainable, state)
 
     def pull(self, calls: Sequence[Sequence[Int64]], *, training: bool) -> Any:
-        """As ServerGroup.pull."""
+        """The rows for the ids of a batch, as of ServerGroup.pull, and the dense vectors."""
         from shoal.worker.servers.ids import group_ids
         from shoal.worker.servers.pulling import Pulled
 
@@ -66,7 +66,7 @@ class LocalServers:
         return rows
 
     def assign_rows(self, table: int, ids: Int64, rows: Float32) -> None:
-        """As ServerGroup.assign_rows."""
+        """Set rows of a table: ids int64 [n] without repeats, rows float32 [n, dim]."""
         self._tables[table].assign(ids, rows)
 
 

@@ -65,7 +65,7 @@ class Puller:
         *,
         whole_updates: bool,
     ) -> None:
-        """value_type, whole_updates: as ServerGroup's."""
+        """value_type: of rows on the wire. whole_updates: all servers' values are of one update."""
         self._calls = calls
         self._cancelled = cancelled
         self._value_type = value_type
@@ -74,7 +74,7 @@ class Puller:
         self.cache: RowCache | None = None
 
     def register(self, dims: list[int], cache_bytes: int, cache_staleness: int) -> None:
-        """Pull rows of these lengths from now on, one a table. cache_...: as ServerGroup's."""
+        """Pull rows of these lengths from now on, one a table. cache_...: as of RowCache."""
         self._dims = dims
         if cache_bytes:
             self.cache = RowCache(cache_bytes, cache_staleness, dims, len(self._calls))
@@ -82,7 +82,7 @@ class Puller:
     def pull(
         self, calls: Sequence[Sequence[Int64]], *, training: bool, exact: bool = False
     ) -> Pulled:
-        """As ServerGroup.pull."""
+        """Rows for the ids of a batch and the dense vectors, as of ServerGroup.pull."""
         while True:
             routing = self._calls.routing
             try:

@@ -36,7 +36,7 @@ from shoal.worker.input.channel import READ_AHEAD, Channel, ChannelClosedError, 
 from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import Prepared, ServedModel
 from shoal.worker.module import as_exception
-from shoal.worker.training.staleness import Pace
+from shoal.worker.training.staleness import StalenessBound
 from shoal.worker.training.steps import Step, Tasks, prepare, push, steps
 
 
@@ -52,7 +52,7 @@ class TrainingPipeline:
     """Trains `model` on the batches of tasks.
 
     depth: see the module's text. progress: hears of every step that all servers have
-    acknowledged, and ends the task early when it is interrupted. pace: says when a step
+    acknowledged, and ends the task early when it is interrupted. staleness: says when a step
     may be pulled; None for always.
     """
 
@@ -62,37 +62,37 @@ class TrainingPipeline:
         depth: int,
         progress: Progress,
         tasks: Tasks,
-        pace: Pace | None = None,
+        staleness: StalenessBound | None = None,
     ) -> None:
         self._model = model
         self._depth = depth
         self._progress = progress
         self._tasks = tasks
-        self._pace = pace
+        self._staleness = staleness
 
     def run(self, task: pb.Task) -> pb.Task:
         """Train on a task, and on what can be leased ahead; returns the last, not reported.
 
         Every push is acknowledged when it returns, unless the progress is interrupted.
         Raises TaskError of what a stage raised, at depth 0 the error itself; what is about
-        records, blames them. Every step before it is pushed then.
+        records has them noted. Every step before it is pushed then.
         """
         with self._progress.training():
             last = self._run(task)
-            if self._pace is not None and not self._progress.interrupted:
-                self._pace.end()
+            if self._staleness is not None and not self._progress.interrupted:
+                self._staleness.end()
             return last
 
     def _run(self, task: pb.Task) -> pb.Task:
         if self._depth:
             return _Run(
-                self._model, self._progress, self._pace, self._tasks, task, self._depth
+                self._model, self._progress, self._staleness, self._tasks, task, self._depth
             ).run()
         self._tasks.begin(task)
         with closing(read_ahead(self._tasks.batches(task), self._progress)) as batches:
             prepared = self._prepared(batches)
             for step in steps(self._model, prepared, task, self._progress):
-                push(self._model, self._progress, self._pace, step)
+                push(self._model, self._progress, self._staleness, step)
                 if self._progress.interrupted:
                     break
         return task
@@ -100,7 +100,7 @@ class TrainingPipeline:
     def _prepared(self, batches: Iterator[Batch]) -> Iterator[Prepared]:
         for number, batch in enumerate(batches):
             begins = number % self._model.accumulated == 0
-            if begins and self._pace is not None and not self._pace.wait():
+            if begins and self._staleness is not None and not self._staleness.wait():
                 return
             yield prepare(self._model, batch, self._progress)
 
@@ -121,14 +121,14 @@ class _Run:
         self,
         model: ServedModel,
         progress: Progress,
-        pace: Pace | None,
+        staleness: StalenessBound | None,
         tasks: Tasks,
         first: pb.Task,
         depth: int,
     ) -> None:
         self._model = model
         self._progress = progress
-        self._pace = pace
+        self._staleness = staleness
         self._tasks = tasks
         self._first = self._last = first
         self._read: Channel[Batch | Border | TaskError] = Channel(max(depth, READ_AHEAD))
@@ -231,7 +231,7 @@ class _Run:
             if number % self._model.accumulated == 0:
                 with self._progress.stage("wait for push"):
                     self._places.put(None)
-                if self._pace is not None and not self._pace.wait():
+                if self._staleness is not None and not self._staleness.wait():
                     self._abort()
                     return
             number += 1
@@ -260,7 +260,7 @@ class _Run:
             if isinstance(item, TaskError):
                 raise item
             if isinstance(item, Step):
-                push(self._model, self._progress, self._pace, item)
+                push(self._model, self._progress, self._staleness, item)
                 self._free(self._places)
                 continue
             if self._interrupted():

@@ -20,7 +20,7 @@ LONGEST_PAUSE = 0.05
 a waiting worker's questions must not slow the master down."""
 
 
-class Pace:
+class StalenessBound:
     """The clock of one worker: steps pulled and steps that all servers have applied.
 
     A step may be pulled if every worker that trains, this one too, has had at least all

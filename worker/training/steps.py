@@ -1,6 +1,6 @@
 """What all ways of training share: where tasks come from, and the steps made of their batches.
 
-Owns one step from its batches to its push, and what it blames on records; no threads.
+Owns one step from its batches to its push, and which records an error of it is about; no threads.
 When each part of it is done is pipeline.py's, or with --sync synchronous.py's; what is
 computed is model/model.py's.
 """
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.attribution import blaming
+from shoal.worker.attribution import attributing
 from shoal.worker.heartbeat import Progress
 from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import Prepared, ServedModel
 from shoal.worker.servers.in_flight import NOTHING, InFlightPushes
 from shoal.worker.servers.pushing import Push
-from shoal.worker.training.staleness import Pace
+from shoal.worker.training.staleness import StalenessBound
 
 
 class Tasks(Protocol):
@@ -53,7 +53,7 @@ class Step:
 
 def prepare(model: ServedModel, batch: Batch, progress: Progress) -> Prepared:
     """A batch with all that its step takes. Raises what ServedModel.prepare does."""
-    with progress.watch.doing("the pull", batch.records), blaming(batch.records):
+    with progress.watch.doing("the pull", batch.records), attributing(batch.records):
         return model.prepare(batch)
 
 
@@ -109,23 +109,25 @@ def compute(
     """The step of a prepared batch, after those `before` it in the same push.
 
     own: the pushes in flight, from which those are found that the pulled values lack; None if
-    none can be. Raises as ServedModel.compute, blaming the records.
+    none can be. Raises as ServedModel.compute, with the records noted.
     """
     missing = own.missing(prepared.pulled.applied) if own is not None else NOTHING
     changes = [each.push.dense[1] for each in before if not each.push.left_out]
-    with blaming(prepared.batch.records):
+    with attributing(prepared.batch.records):
         loss, made = model.compute(prepared, task.id, missing.then(changes))
     left_out = ((prepared.batch.size, made.left_out),) if made.left_out else ()
     return Step(made, loss, prepared.batch.records_done, left_out)
 
 
-def push(model: ServedModel, progress: Progress, pace: Pace | None, step: Step) -> None:
+def push(
+    model: ServedModel, progress: Progress, staleness: StalenessBound | None, step: Step
+) -> None:
     """Push a step and tell of it once every server has it."""
     if not step.push.left_out:
         with progress.watch.doing("the push"), progress.stage("push"):
             model.servers.push(step.push)
-    if pace is not None:
-        pace.applied()
+    if staleness is not None:
+        staleness.applied()
     servers = model.servers
     progress.add_step(
         step.records_done, servers.version, step.loss, step.left_out, servers.acknowledged

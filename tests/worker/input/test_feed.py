@@ -12,7 +12,7 @@ from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, Pipeline
+from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
 from tests.worker.conftest import MODULE
 
 
@@ -20,7 +20,7 @@ from tests.worker.conftest import MODULE
 def pipeline(module):
     def make(path, mode=TRAINING, text=MODULE, size=8):
         reader = open_reader(path, "--training-data")
-        return Pipeline(reader, module(text), mode, "--training-data", size)
+        return InputPipeline(reader, module(text), mode, "--training-data", size)
 
     return make
 
@@ -157,7 +157,7 @@ def test_an_exception_in_the_users_reader_is_the_users(module, at):
     reader = open_custom_reader(lambda _: BrokenReader(at), "", "--training-data")
     with pytest.raises(UserCodeError, match=r"custom_data_reader\(\) .* KeyError.*broken"):
         list(
-            Pipeline(reader, loaded, TRAINING, "--training-data", 16).batches(
+            InputPipeline(reader, loaded, TRAINING, "--training-data", 16).batches(
                 pb.Range(source="shard", start=1400, end=1600)
             )
         )
@@ -336,6 +336,6 @@ def test_odd_columns_of_a_reader_of_the_users(module):
 
     text = MODULE + "\ndef custom_data_reader(path):\n    pass\n"
     reader = open_custom_reader(lambda path: Reader(), "memory", "--training-data")
-    made = Pipeline(reader, module(text), TRAINING, "--training-data", 8)
+    made = InputPipeline(reader, module(text), TRAINING, "--training-data", 8)
     (batch,) = made.batches(records("memory", 0, 4))
     np.testing.assert_array_equal(batch.features.numpy()[:, 0], np.arange(4))

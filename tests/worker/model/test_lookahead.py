@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.attribution import blamed
+from shoal.worker.attribution import attributed
 from shoal.worker.heartbeat import Progress
 from shoal.worker.input.channel import READ_AHEAD
 from shoal.worker.model.lookahead import pulled_ahead
@@ -66,7 +66,7 @@ def test_what_a_pull_raises_is_raised_in_its_place_with_its_records():
     with pytest.raises(ValueError, match="no rows for 3") as raised:
         take_all()
     assert found == [0, 1, 2]
-    records = blamed(raised.value)
+    records = attributed(raised.value)
     assert (records.start, records.end) == (3, 4)
 
 

@@ -10,7 +10,7 @@ from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.input.data import open_reader
-from shoal.worker.input.feed import PREDICTION, Pipeline
+from shoal.worker.input.feed import PREDICTION, InputPipeline
 from shoal.worker.module import load_module
 from shoal.worker.outputs.prediction import PredictedRecords, PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
@@ -178,7 +178,7 @@ def test_a_feed_that_shuffles_is_refused(write_module, numbers):
     module = load_module(write_module(text), "model.custom_model")
     flag = "--prediction-data"
     with pytest.raises(UserError, match=r"feed\(\) of model.py shuffles in mode 'prediction'"):
-        Pipeline(open_reader(numbers, flag), module, PREDICTION, flag, 10)
+        InputPipeline(open_reader(numbers, flag), module, PREDICTION, flag, 10)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError
-from shoal.worker.attribution import blamed
+from shoal.worker.attribution import attributed
 from shoal.worker.heartbeat import Heartbeat, Progress
 from shoal.worker.input.channel import Channel, ChannelClosedError, read_ahead
 from shoal.worker.servers.in_flight import InFlightPushes
@@ -255,9 +255,9 @@ def error_of(model, depth):
 @pytest.mark.parametrize("stage", ["pull", "compute"])
 def test_an_error_is_held_against_its_records_but_not_one_of_the_servers(model, depth, stage):
     model.fail[stage, 3] = UserError("the loss is nan")
-    assert blamed(error_of(model, depth)) == pb.Range(source="data", start=103, end=104)
+    assert attributed(error_of(model, depth)) == pb.Range(source="data", start=103, end=104)
     model.fail[stage, 3] = ServerAwayError("ps-0 has been away")
-    assert blamed(error_of(model, depth)) is None
+    assert attributed(error_of(model, depth)) is None
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
@@ -298,7 +298,7 @@ def test_an_interruption_ends_the_task_early(model, depth):
 
 @pytest.mark.parametrize("depth", [0, 2])
 def test_each_step_asks_its_pace_before_the_pull_and_tells_it_after_the_push(model, depth):
-    """The pace lets four steps go, each no sooner than allowed, and then ends the task."""
+    """The bound lets four steps go, each no sooner than allowed, and then ends the task."""
 
     def wait():
         model.log.append(("wait", len(stages(model, "wait"))))
@@ -310,10 +310,10 @@ def test_each_step_asks_its_pace_before_the_pull_and_tells_it_after_the_push(mod
     def end():
         model.log.append(("end", 0))
 
-    pace = SimpleNamespace(wait=wait, applied=applied, end=end)
+    staleness = SimpleNamespace(wait=wait, applied=applied, end=end)
     progress = Progress()
     progress.begin(1)
-    train(model, depth, progress, numbered(6), pace=pace)
+    train(model, depth, progress, numbered(6), staleness=staleness)
     assert stages(model, "pull") == [0, 1, 2, 3]
     for number in range(4):
         assert model.log.index(("wait", number)) < model.log.index(("pull", number))

@@ -17,7 +17,7 @@ from shoal.proto import serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.worker.heartbeat import Progress
-from shoal.worker.training.staleness import Pace
+from shoal.worker.training.staleness import StalenessBound
 from tests.master.strategies import begun, exited, take, w
 
 PATIENCE = 120
@@ -26,7 +26,7 @@ STEPS = 12
 
 @pytest.fixture
 def race(connect):
-    """(runner, pace of each worker) of two workers in training."""
+    """(runner, bound of each worker) of two workers in training."""
     servers = []
 
     def make(bound):
@@ -39,10 +39,10 @@ def race(connect):
         )
         servers.append(server)
         connection = connect(f"127.0.0.1:{port}")
-        paces = [Pace(connection, index, 0, bound, Progress()) for index in range(2)]
-        for index, pace in enumerate(paces):
-            pace.begin(job.clocks.of(w(index)))
-        return runner, paces
+        bounds = [StalenessBound(connection, index, 0, bound, Progress()) for index in range(2)]
+        for index, staleness in enumerate(bounds):
+            staleness.begin(job.clocks.of(w(index)))
+        return runner, bounds
 
     yield make
     for server in servers:
@@ -52,21 +52,21 @@ def race(connect):
 class Fast(threading.Thread):
     """Steps as fast as it may; notes with each how far the slow worker was."""
 
-    def __init__(self, pace):
+    def __init__(self, staleness):
         super().__init__(daemon=True)
-        self.pace = pace
+        self.staleness = staleness
         self.slow = 0
         self.ahead = []
         self.stepped = threading.Condition()
 
     def run(self):
         for step in range(STEPS):
-            if not self.pace.wait():
+            if not self.staleness.wait():
                 return
             with self.stepped:
                 self.ahead.append(step - self.slow)
                 self.stepped.notify_all()
-            self.pace.applied()
+            self.staleness.applied()
 
     def reached(self, steps):
         with self.stepped:
@@ -76,8 +76,8 @@ class Fast(threading.Thread):
 @pytest.mark.parametrize("bound", [0, 1, 3, 8])
 def test_a_fast_worker_uses_the_bound_and_never_passes_it(race, bound):
     """The slow worker steps only when the fast one has gone as far as it may."""
-    _, (slow, pace) = race(bound)
-    fast = Fast(pace)
+    _, (slow, staleness) = race(bound)
+    fast = Fast(staleness)
     fast.start()
     for step in range(STEPS):
         assert fast.reached(min(step + bound + 1, STEPS))
@@ -92,8 +92,8 @@ def test_a_fast_worker_uses_the_bound_and_never_passes_it(race, bound):
 
 
 def test_a_worker_that_waits_goes_on_when_the_slow_one_dies(race):
-    runner, (_, pace) = race(2)
-    fast = Fast(pace)
+    runner, (_, staleness) = race(2)
+    fast = Fast(staleness)
     fast.start()
     assert fast.reached(3)
     runner.apply(lambda job, now: job.process_exited(exited(w(0)), now))
@@ -102,11 +102,11 @@ def test_a_worker_that_waits_goes_on_when_the_slow_one_dies(race):
 
 
 def test_a_worker_that_waits_leaves_when_the_job_ends(race):
-    _, (_, pace) = race(0)
-    fast = Fast(pace)
+    _, (_, staleness) = race(0)
+    fast = Fast(staleness)
     fast.start()
     assert fast.reached(1)
-    pace._progress.stopped.set()
+    staleness._progress.stopped.set()
     fast.join(PATIENCE)
     assert fast.ahead == [0]
 
@@ -132,7 +132,7 @@ class Workers:
     def __init__(self, bound):
         self.master = Master(bound)
         self.bound = bound
-        self.paces, self.pulled, self.applied = {}, {}, {}
+        self.bounds, self.pulled, self.applied = {}, {}, {}
         self.training = set()
         self._progress = Progress()
         self._progress.stopped.set()
@@ -142,13 +142,15 @@ class Workers:
             return
         self.master.clocks.enter(w(index))
         clock = self.master.clocks.of(w(index))
-        pace = self.paces.setdefault(index, Pace(self.master, index, 0, self.bound, self._progress))
-        pace.begin(clock)
+        staleness = self.bounds.setdefault(
+            index, StalenessBound(self.master, index, 0, self.bound, self._progress)
+        )
+        staleness.begin(clock)
         self.pulled[index] = self.applied[index] = max(self.applied.get(index, 0), clock)
         self.training.add(index)
 
     def leave(self, index):
-        self.paces[index].end()
+        self.bounds[index].end()
         self.fail(index)
 
     def fail(self, index):
@@ -158,11 +160,11 @@ class Workers:
     def die(self, index):
         self.master.clocks.forget(w(index))
         self.training.discard(index)
-        del self.paces[index], self.applied[index]
+        del self.bounds[index], self.applied[index]
 
     def pull(self, index):
         ahead = self.pulled[index] - min(self.applied[each] for each in self.training)
-        if self.paces[index].wait():
+        if self.bounds[index].wait():
             assert ahead <= self.bound
             self.pulled[index] += 1
         else:
@@ -171,7 +173,7 @@ class Workers:
     def push(self, index):
         if self.applied[index] < self.pulled[index]:
             self.applied[index] += 1
-            self.paces[index].applied()
+            self.bounds[index].applied()
 
 
 ACTIONS = ["pull", "pull", "pull", "push", "push", "push", "leave", "fail", "die", "enter"]
