@@ -84,10 +84,21 @@ SHOAL_CLONES static void shoal_decay_weights(float *w, int64_t n, const shoal_st
     for (int64_t i = 0; i < n; i++) w[i] = w[i] - w[i] * decay * rate;
 }
 
+/* Copies a part of a row. Readers take no lock: an update may be changing the row, and
+ * shoal_unchanged (store.h) then has them read it again. */
+#ifdef __SANITIZE_THREAD__
+static SHOAL_RACY void shoal_read(void *out, const void *row, size_t bytes) {
+    const volatile char *from = (const volatile char *)row; /* memcpy would be looked into */
+    for (size_t i = 0; i < bytes; i++) ((char *)out)[i] = from[i];
+}
+#else
+SHOAL_INLINE void shoal_read(void *out, const void *row, size_t bytes) { memcpy(out, row, bytes); }
+#endif
+
 SHOAL_INLINE void shoal_decode(const void *row, float *out, int64_t dim, int format) {
     if (format == SHOAL_BFLOAT16) shoal_decode_bfloat16((const uint16_t *)row, out, dim);
     else if (format == SHOAL_FLOAT16) shoal_decode_float16((const uint16_t *)row, out, dim);
-    else memcpy(out, row, (size_t)dim * 4);
+    else shoal_read(out, row, (size_t)dim * 4);
 }
 
 SHOAL_INLINE void shoal_encode(const float *x, void *row, int64_t dim, int format) {

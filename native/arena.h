@@ -96,11 +96,11 @@ static size_t shoal_arena_resident(shoal_arena *a) {
     size_t bytes = 0;
     for (size_t i = 0;; i++) {
         pthread_mutex_lock(&a->lock);
-        int more = i < a->region_count;
+        const size_t count = a->region_count;
         shoal_mapping region = {0};
-        if (more) region = a->regions[i];
+        if (i < count) region = a->regions[i];
         pthread_mutex_unlock(&a->lock);
-        if (!more) return bytes + a->region_count * sizeof *a->regions;
+        if (i >= count) return bytes + count * sizeof *a->regions;
         bytes += shoal_resident(region.start, region.mapped - SHOAL_HUGE_PAGE);
     }
 }
@@ -123,6 +123,11 @@ static int shoal_arena_extend(shoal_arena *a, size_t need) {
     return 1;
 }
 
+/* Adds nothing to a word of each page. Whoever has taken a block meanwhile may be writing it. */
+SHOAL_RACY static void shoal_touch(char *from, const char *to) {
+    for (; from < to; from += 4096) __atomic_fetch_or((uint64_t *)from, 0, __ATOMIC_RELAXED);
+}
+
 /* Makes the pages of the next blocks resident, so that whoever takes them later,
  * holding locks, does not wait for the system to clear them (0.1 ms or more each).
  * The touch changes nothing: a block may have been taken meanwhile. */
@@ -136,7 +141,7 @@ static void shoal_arena_prepare(shoal_arena *a) {
         a->ready = to;
     }
     pthread_mutex_unlock(&a->lock);
-    for (; touch && from < to; from += 4096) __atomic_fetch_or((uint64_t *)from, 0, __ATOMIC_RELAXED);
+    if (touch) shoal_touch(from, to);
 }
 
 /* A zeroed block, or NULL. */

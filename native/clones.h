@@ -15,8 +15,11 @@
 
 /* Sanitizers instrument the dispatch itself, which runs before they are set up,
  * so they get the baseline code; AArch64 has NEON in its baseline. */
+#if (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)) && !defined(SHOAL_NO_CLONES)
+#define SHOAL_NO_CLONES
+#endif
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
-    __GNUC__ >= 12 && !defined(__SANITIZE_ADDRESS__) && !defined(SHOAL_NO_CLONES)
+    __GNUC__ >= 12 && !defined(SHOAL_NO_CLONES)
 #define SHOAL_CLONES \
     __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -24,6 +27,14 @@
 #endif
 
 #define SHOAL_INLINE static inline __attribute__((always_inline))
+/* A function that ThreadSanitizer does not look into, as it reads what another thread may be
+ * writing, or touches it: by design, which is to be said where this stands. All other accesses
+ * of the kernels are checked. */
+#ifdef __SANITIZE_THREAD__
+#define SHOAL_RACY __attribute__((noinline, no_sanitize("thread")))
+#else
+#define SHOAL_RACY
+#endif
 #define SHOAL_LIKELY(x) __builtin_expect(!!(x), 1)
 #define SHOAL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define SHOAL_LINE 64 /* bytes in a cache line */

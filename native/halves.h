@@ -80,7 +80,8 @@ SHOAL_CLONES static void shoal_encode_bfloat16(const float *x, uint16_t *out, in
     for (int64_t i = 0; i < n; i++) out[i] = shoal_to_bfloat16(x[i]);
 }
 
-SHOAL_CLONES static void shoal_decode_bfloat16(const uint16_t *x, float *out, int64_t n) {
+/* Decoding reads rows that may change meanwhile, as shoal_read does (apply.h). */
+SHOAL_RACY SHOAL_CLONES static void shoal_decode_bfloat16(const uint16_t *x, float *out, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] = shoal_from_bfloat16(x[i]);
 }
 
@@ -88,7 +89,7 @@ SHOAL_CLONES static void shoal_encode_float16(const float *x, uint16_t *out, int
     for (int64_t i = 0; i < n; i++) out[i] = shoal_to_float16(x[i]);
 }
 
-SHOAL_CLONES static void shoal_decode_float16(const uint16_t *x, float *out, int64_t n) {
+SHOAL_RACY SHOAL_CLONES static void shoal_decode_float16(const uint16_t *x, float *out, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] = shoal_from_float16(x[i]);
 }
 

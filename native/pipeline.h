@@ -59,7 +59,7 @@ SHOAL_INLINE void SHOAL_VARIANT(lookup_rows)(const shoal_store *t, const shoal_b
         uint64_t seen;
         do {
             seen = shoal_stable_meta(meta);
-            if (dim) memcpy(out, record, bytes);
+            if (dim) shoal_read(out, record, bytes);
             else shoal_decode(record, out, t->dim, t->format);
         } while (!shoal_unchanged(meta, seen));
     }

@@ -94,8 +94,8 @@ static void shoal_export_record(const shoal_store *t, int64_t id, uint64_t heade
     out->ids[at] = id;
     shoal_decode(record, out->values + at * t->dim, t->dim, t->format);
     for (int k = 0; k < t->slots; k++)
-        memcpy(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
-               (size_t)t->slot_width * 4);
+        shoal_read(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
+                   (size_t)t->slot_width * 4);
     out->versions[at] = shoal_version_of(header);
     out->uses[at] = shoal_uses_of(header);
 }
@@ -217,7 +217,9 @@ static int shoal_snapshot_kept(shoal_store *t, const shoal_split *out) {
     return room;
 }
 
-static int shoal_snapshot_failed(const shoal_store *t) { return t->snapshot->failed; }
+static int shoal_snapshot_failed(const shoal_store *t) {
+    return __atomic_load_n(&t->snapshot->failed, __ATOMIC_RELAXED);
+}
 
 /* ---- compaction: the only operation that moves rows ---- */
 

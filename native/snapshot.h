@@ -84,7 +84,7 @@ static void shoal_snapshot_copy(shoal_store *t, uint32_t row, uint64_t hash, uin
             block->count = 0;
             s->kept = block;
         } else {
-            s->failed = 1;
+            __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
         }
     }
     if (!s->failed) {

@@ -182,7 +182,7 @@ static inline void shoal_update_group(shoal_store *t, const shoal_batch *b,
 
 /* ---- the pipeline, once per instruction set ---- */
 
-#if defined(__x86_64__) && !defined(SHOAL_NO_CLONES) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && !defined(SHOAL_NO_CLONES)
 #include <immintrin.h>
 #define SHOAL_HAS_VARIANTS 1
 
