@@ -109,8 +109,6 @@ class Flow:
         self._saved = self._confirmed = self._whole = False
         self._errors.clear()
         self._plan = phases.plan(self._config)
-        if version and Phase.LOADING in self._plan:
-            self._plan.remove(Phase.LOADING)
         self.work.resume(in_model, version, times, max_bad_records)
         self.updates = self.updates.resumed()
 

@@ -27,7 +27,6 @@ class Kind:
 
 KINDS: Mapping[pb.TaskKind, Kind] = {
     pb.DESCRIBE_DATA: Kind(DataDescribed, doing="reading the data", alone_in=Phase.DESCRIBING),
-    pb.LOAD: Kind(Done, doing="loading --restore-from", alone_in=Phase.LOADING),
     pb.TRAIN: Kind(Done, data="training"),
     pb.EVALUATE: Kind(StatesComputed, data="validation"),
     pb.FINISH_EVALUATION: Kind(MetricsComputed, doing="computing the metrics"),

@@ -14,7 +14,7 @@ from shoal.proto import shoal_pb2 as pb
 
 @dataclass(frozen=True)
 class Done:
-    """TRAIN, PREDICT, FINISH_PREDICTION, EXPORT, LOAD: all of it is done.
+    """TRAIN, PREDICT, FINISH_PREDICTION, EXPORT: all of it is done.
 
     stop: TRAIN: why a callback of the user's asks for training to end; empty if none does.
     """

@@ -1,6 +1,6 @@
 """The phases of a job: which there are, which may follow which, and a job's own plan.
 
-    starting -> describing -> [loading] -> training -> [saving] -> [evaluating] -> [exporting]
+    starting -> describing -> training -> [saving] -> [evaluating] -> [exporting]
                                            -> [confirming]
                                         -> evaluating
                                         -> predicting -> finishing
@@ -26,7 +26,6 @@ class Phase(enum.Enum):
 
     # Distinct to us, the same to users: nothing is trained or computed yet.
     DESCRIBING = "starting, reading data"
-    LOADING = "starting, loading the model"
 
     TRAINING = "training"
     SAVING = "saving"  # the checkpoint at the end of training
@@ -63,10 +62,7 @@ _AFTER_TRAINING = (Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.CONFIR
 
 _FORWARD: dict[Phase, frozenset[Phase]] = {
     Phase.STARTING: frozenset({Phase.DESCRIBING}),
-    Phase.DESCRIBING: frozenset(
-        {Phase.LOADING, Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}
-    ),
-    Phase.LOADING: frozenset({Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}),
+    Phase.DESCRIBING: frozenset({Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}),
     Phase.TRAINING: frozenset(_AFTER_TRAINING) | _END,
     Phase.PREDICTING: frozenset({Phase.FINISHING}),
     Phase.FINISHING: frozenset({Phase.SUCCEEDED}),
@@ -102,8 +98,6 @@ def check_transition(source: Phase, target: Phase) -> None:
 def plan(config: JobConfig) -> list[Phase]:
     """The phases that this job goes through when all goes well, in order."""
     phases = [Phase.STARTING, Phase.DESCRIBING]
-    if config.restore_from:
-        phases.append(Phase.LOADING)
     if config.command == "train":
         phases.append(Phase.TRAINING)
         if config.checkpoint_steps or config.checkpoint_seconds:

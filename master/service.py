@@ -115,7 +115,7 @@ class MasterService:
                 checkpoints=[each.number for each in kept],
                 nonces=[each.nonce for each in kept],
                 replay=replay,
-                saved=job.config.restore_from if again else "",
+                saved=job.config.restore_from,
                 holder=job.members.holder_of(server) if replay else "",
                 whole_job=whole_job,
             )

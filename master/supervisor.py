@@ -70,7 +70,7 @@ def after_server_death(
     To be asked once for each death.
     """
     died = f"parameter server {slot.id} died ({exited.cause})"
-    if config.sync and phase not in (Phase.STARTING, Phase.DESCRIBING, Phase.LOADING):
+    if config.sync and phase not in (Phase.STARTING, Phase.DESCRIBING):
         return GiveUp(
             Failure.internal(
                 f"{died}. With --sync a server's death ends the job: what it held of the next "

@@ -39,8 +39,6 @@ def waits_for(job: Job) -> str:
         return f"{held_up.waits_for} ({held_up.id})"
     if phase == Phase.DESCRIBING:
         return "a worker to build the model and to look at the data"
-    if phase == Phase.LOADING:
-        return "the rows of --restore-from"
     if phase == Phase.TRAINING and job.record.loss.mean is None:
         here, least = members.workers_alive, min(job.config.min_workers, members.workers_wanted)
         if here < least:

@@ -68,7 +68,7 @@ POINTS = {
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
     "log-appending": Point("ps", "another server's push has come to its log, and is not in it yet"),
     "before-checkpoint-read": Point("ps", "a checkpoint is about to be restored"),
-    "rows-assigned": Point("ps", "rows of --restore-from have come and are in their table"),
+    "rows-assigned": Point("ps", "rows of --restore-from are in their table, more may be to come"),
     "share-begun": Point("ps", "a share of a checkpoint is about to be written"),
     "share-half-written": Point("ps", "a part of a share is written"),
     "share-written": Point("ps", "a share is written, and the master was not told yet"),

@@ -43,7 +43,6 @@ class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PREDICT: _ClassVar[TaskKind]
     FINISH_EVALUATION: _ClassVar[TaskKind]
     EXPORT: _ClassVar[TaskKind]
-    LOAD: _ClassVar[TaskKind]
     FINISH_PREDICTION: _ClassVar[TaskKind]
 
 class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -84,7 +83,6 @@ EVALUATE: TaskKind
 PREDICT: TaskKind
 FINISH_EVALUATION: TaskKind
 EXPORT: TaskKind
-LOAD: TaskKind
 FINISH_PREDICTION: TaskKind
 FAILURE_KIND_UNSPECIFIED: FailureKind
 USER_ERROR: FailureKind

@@ -170,6 +170,12 @@ def main(
         assert connection is not None
         _tell_storage_away(index, incarnation, job, error, connection)
         sys.exit(EXIT_JOB_FAILED)
+    except UserError as error:
+        assert connection is not None
+        failure = pb.Failure(kind=pb.USER_ERROR, message=str(error))
+        logger.error("%s", error)
+        _tell_failed(index, incarnation, failure, connection)
+        sys.exit(EXIT_USER_ERROR)
     except RefusedError as error:
         assert connection is not None
         failure = pb.Failure(kind=pb.USER_ERROR, message=str(error))
@@ -189,7 +195,8 @@ def main(
 def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
     """Return when the server is to end, or no master has asked for `timeout` seconds.
 
-    Who holds the model must not hold it for ever if nobody is left to end it.
+    Who holds the model must not hold it for ever if nobody is left to end it. Raises what kept
+    the server from having one.
     """
     # Counted by looks, not read from a clock: a server that was itself stopped for a
     # while must first get the chance to be asked.
@@ -199,6 +206,8 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
         server.asked.clear()
         if server.leaving.is_set():
             return
+        if (failure := server.registration.failure) is not None:
+            raise failure
         if silent > timeout:
             logger.error("leaving the job: no master has asked for %.0f s", silent)
             return
@@ -214,7 +223,7 @@ def _restore(
         pb.RestoreRequest(server=index, incarnation=incarnation, protocol=own_protocol()),
     )
     if not plan.again:
-        server.registration.begin_anew()
+        server.registration.begin_anew(plan.saved)
         server.open.set()
         return ""
     restored = server.registration.restore(plan)

@@ -77,10 +77,14 @@ class Registration:
         with self._lock:
             if self._model is None:
                 if self._saved is not None:
-                    self._model = self._saved.model(request.model)
+                    model = self._saved.model(request.model)
+                    if self.log is not None:
+                        # Not from the model's beginning: it would be done again without its rows.
+                        self.log.begin_with_rows()
                 else:
                     servers = self._ownership.routing.servers
-                    self._model = ServerModel(request.model, self._server, servers)
+                    model = ServerModel(request.model, self._server, servers)
+                self._model = model
                 logger.info(
                     "registered %d tables and %d of the dense elements",
                     len(request.model.tables),
@@ -115,18 +119,33 @@ class Registration:
             # Before they are in the log, which is done again from them.
             self.model.check_dense(trainable, state)
             begins = not self.model.dense_initialized
-            if log is not None and begins and self._saved is None:
+            if log is not None and begins:
                 log.begin(self.model.spec, frame)
             taken = self.model.initialize_dense(trainable, state)
-            if log is not None and begins and self._saved is not None:
-                # Not from the model's beginning: it would be done again without these rows.
-                log.begin_with_rows()
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
-    def begin_anew(self) -> None:
-        """The job starts here: what was logged before is not of it."""
+    def begin_anew(self, saved: str = "") -> None:
+        """The job starts here, with what is `saved`: what was logged before is not of it."""
         if self.log is not None:
             self.log.clear()
+        self._begin_with(saved)
+
+    def _begin_with(self, saved: str) -> None:
+        """saved: what --restore-from names; may be empty. Read when the model is known."""
+        if saved:
+            self._saved = SavedRows(
+                saved, self._server, self._ownership.routing, self._progress, self._opened
+            )
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why this server will never have a model; None while it has or may have one."""
+        return None if self._saved is None else self._saved.failure
+
+    def check_ready(self) -> None:
+        """Raises WireError(NOT_READY) if `register` would because of what it reads."""
+        if self._saved is not None:
+            self._saved.check_ready()
 
     def restore(self, plan: pb.RestoreReply) -> str:
         """Go on where an earlier incarnation was; returns in words what was restored.
@@ -164,10 +183,8 @@ class Registration:
         if self.log is not None and not plan.replay:
             self.begin_anew()
             self.log.resumed(self._model is not None)
-        if self._model is None and plan.saved:
-            self._saved = SavedRows(
-                plan.saved, self._server, self._ownership.routing, self._progress, self._opened
-            )
+        if self._model is None:
+            self._begin_with(plan.saved)
         return done
 
 

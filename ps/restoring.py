@@ -69,17 +69,10 @@ def _pages(
 
     Those of different files side by side: rows enter the index of one table one by one.
     """
-    before = np.concatenate(([0], np.cumsum(owned))) if owned is not None else None
     placed = []
     for share in shares:
         for position in range(len(checkpoint.model.tables)):
-            pages = contents.table_pages(checkpoint, share, position)
-            if before is not None:
-                pages = [
-                    page
-                    for page in pages
-                    if page.slots is not None and before[page.slots[0]] < before[page.slots[1] + 1]
-                ]
+            pages = contents.table_pages(checkpoint, share, position, owned)
             for number, page in enumerate(pages):
                 placed.append(((number + 0.5) / len(pages), share, position, page))
     for *_, page in sorted(placed, key=lambda each: each[:3]):

@@ -269,7 +269,6 @@ class ParameterServer:
         check_ids(ids)
         self.ownership.check(request.routing_epoch, [ids])
         self.model.assign(request.table, ids, rows)
-        faults.point("rows-assigned")
         if self._log is not None:
             self._log.assigned()
         return frames.encode(pb.AssignRowsReply(), [])
@@ -368,6 +367,8 @@ class ParameterServer:
 
     def ready_for(self, request: pb.ReadyRequest) -> pb.ReadyReply:
         """Whether a call would be taken now; refused with NOT_READY as that would be."""
+        if request.method == methods.REGISTER.name:
+            self.registration.check_ready()
         if request.method == methods.PUSH.name:
             self._pushes.check_open()
             if self._log is not None:

@@ -76,11 +76,12 @@ def cluster():
     """Start a Cluster of n servers."""
     clusters = []
 
-    def make(servers=2, *, synchronous=False):
+    def make(servers=2, *, synchronous=False, saved=""):
         made = Cluster(Routing.even(servers))
         clusters.append(made)
         for index in range(servers):
             server = ParameterServer(index, made.routing, synchronous=synchronous)
+            server.registration.begin_anew(saved)
             grpc_server, port = _start(server.handlers())
             made.servers.append(server)
             made.addresses.append(f"127.0.0.1:{port}")

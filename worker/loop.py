@@ -33,7 +33,6 @@ from shoal.worker.outputs import export
 from shoal.worker.outputs.patience import written
 from shoal.worker.outputs.prediction import PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
-from shoal.worker.restore import load_tables
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from shoal.worker.tasks import TaskClient, TrainingTasks
@@ -117,8 +116,12 @@ class Worker:
             progress,
             incarnation,
         )
-        self._restore = open_saved(config.restore_from) if config.restore_from else None
-        self._model.register(self._restore.dense() if self._restore else None)
+        if config.restore_from:
+            # The servers read it. What its manifest tells is told before they begin.
+            saved = open_saved(config.restore_from)
+            for name, layer in self._model.tables.items():
+                saved.check_table(name, layer.output_dim)
+        self._model.register()
         self._staleness = (
             StalenessBound(master, worker, incarnation, config.staleness_bound, progress)
             if config.staleness_bound >= 0
@@ -143,7 +146,6 @@ class Worker:
             pb.PREDICT: self._predict,
             pb.FINISH_PREDICTION: self._finish_prediction,
             pb.EXPORT: self._export,
-            pb.LOAD: self._load,
         }
 
     def run(self) -> None:
@@ -220,7 +222,7 @@ class Worker:
                 f"{self._module.describe(self._module.feed_name)}",
             )
             self._evaluator_ready()
-        given = self._restore is None and self._model.assign_given_rows()
+        given = not config.restore_from and self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)
         if config.command == "train":
@@ -288,9 +290,4 @@ class Worker:
 
     def _export(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
         export.export(self._model, self._servers, self._config, patience=self._patience)
-        report.done = True
-
-    def _load(self, _: pb.Task, report: pb.ReportTaskRequest) -> None:
-        assert self._restore is not None
-        load_tables(self._restore, self._model, self._servers)
         report.done = True

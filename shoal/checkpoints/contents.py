@@ -25,6 +25,7 @@ from shoal.proto.routing import flat_size, slice_of
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
 
 
 def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator[dict[str, Array]]:
@@ -58,11 +59,14 @@ class Page:
     slots: tuple[int, int] | None
 
 
-def table_pages(checkpoint: Checkpoint, server: int, position: int) -> list[Page]:
-    """The pages of a table's file in the share of `server`, in their order: all of the file.
+def table_pages(
+    checkpoint: Checkpoint, server: int, position: int, owned: Flags | None = None
+) -> list[Page]:
+    """The pages of a table's file in the share of `server`, in their order.
 
-    For who reads them in any order, by several threads (`page_rows`). Raises CheckpointError if
-    the file has another size.
+    owned: bool [16384]; only pages that may have rows of these routing slots. None: all pages,
+    which are all of the file. For who reads them in any order, by several threads (`page_rows`).
+    Raises CheckpointError if the file has another size.
     """
     described = checkpoint.shares[server]["files"][position]
     manifests.check_size(checkpoint.folder, described)
@@ -73,7 +77,14 @@ def table_pages(checkpoint: Checkpoint, server: int, position: int) -> list[Page
         rows = page.get("rows", 0)
         found.append(Page(server, position, number, start, page["bytes"], rows, slots))
         start += page["bytes"]
-    return found
+    if owned is None:
+        return found
+    before = np.concatenate(([0], np.cumsum(owned)))
+    return [
+        page
+        for page in found
+        if page.slots is not None and before[page.slots[0]] < before[page.slots[1] + 1]
+    ]
 
 
 def page_rows(checkpoint: Checkpoint, page: Page) -> dict[str, Array] | None:

@@ -155,23 +155,27 @@ def writing(storage: Storage, name: str) -> Iterator[DescribedFile]:
         yield DescribedFile(name, file)
 
 
-def describe(storage: Storage, name: str) -> File:
-    """Read a file and describe it as it is. Raises OSError."""
+def describe(storage: Storage, name: str, told: Callable[[int], object] = lambda _: None) -> File:
+    """Read a file and describe it as it is. told: is called with bytes read. Raises OSError."""
     digest, size = xxhash.xxh3_128(), 0
     with storage.read(name) as file:
         while piece := file.read(READ_BYTES):
             digest.update(piece)
             size += len(piece)
+            told(len(piece))
     return {"name": name, "bytes": size, "xxh3_128": digest.hexdigest()}
 
 
-def check(storage: Storage, described: File) -> str:
-    """The name of a described file. Raises CheckpointError if it is not that file."""
+def check(storage: Storage, described: File, told: Callable[[int], object] = lambda _: None) -> str:
+    """The name of a described file. Raises CheckpointError if it is not that file.
+
+    told: is called with bytes read.
+    """
     name = described["name"]
     try:
         # Before reading it: a cut file is told from its size alone.
         if storage.size(name) == described["bytes"]:
-            found = describe(storage, name)
+            found = describe(storage, name, told)
             if found["bytes"] == described["bytes"] and found["xxh3_128"] == described["xxh3_128"]:
                 return name
         problem = DAMAGED

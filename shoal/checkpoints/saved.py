@@ -8,8 +8,10 @@ ps/checkpoint.py's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,14 +20,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.checkpoints import manifests
-from shoal.checkpoints.contents import dense_slices, state_slice, table_pieces
+from shoal.checkpoints.contents import (
+    Flags,
+    Page,
+    dense_slices,
+    page_rows,
+    state_slice,
+    table_pages,
+    table_pieces,
+)
 from shoal.checkpoints.folders import Checkpoint, checkpoint_at
 from shoal.checkpoints.manifests import MANIFEST, CheckpointError
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import ExportManifest
+    from shoal.checkpoints.schema import ExportManifest, ExportTable
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
@@ -39,6 +49,35 @@ DENSE_COLUMNS = {
     "values": pa.list_(pa.float32()),
 }
 """Of an export's file of dense variables."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a table, to be read beside others.
+
+    bytes: of the file. rows: how many it has. read: gives them in pieces, ids int64 [n] and rows
+    float32 [n, dim]; raises UserError if it cannot be read.
+    """
+
+    bytes: int
+    rows: int
+    read: Callable[[], Iterator[tuple[Int64, Float32]]]
+
+
+def dense_value(
+    values: Mapping[str, Float32], variable: str, shape: tuple[int, ...], where: str
+) -> Float32:
+    """The saved value of a dense variable of the model. where: "export" or "checkpoint".
+
+    Raises UserError if there is none, or it has another shape.
+    """
+    value = values.get(variable)
+    if value is None or value.shape != shape:
+        raise UserError(
+            f"--restore-from: variable {variable} has shape {shape} in the model, but "
+            f"{'is missing' if value is None else value.shape} in the {where}"
+        )
+    return value
 
 
 def open_saved(
@@ -58,6 +97,9 @@ def open_saved(
 
 class SavedCheckpoint:
     """A checkpoint, by whichever number of servers."""
+
+    kind = "checkpoint"
+    by_slots = True  # its parts are of few routing slots each
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
@@ -81,13 +123,52 @@ class SavedCheckpoint:
 
         Raises UserError if there is no such table, or it cannot be read.
         """
-        saved = {t.name: (i, int(t.dim)) for i, t in enumerate(self._checkpoint.model.tables)}
-        position, found = saved.get(table, (0, None))
-        _check_table(table, dim, found, "checkpoint")
+        position = self._position(table, dim)
         for share in range(len(self._checkpoint.shares)):
             with _told():
                 for columns in table_pieces(self._checkpoint, share, position):
                     yield columns["id"], columns["values"]
+
+    def check_table(self, table: str, dim: int) -> None:
+        """Raises UserError if there is no such table. Reads nothing but manifests."""
+        self._position(table, dim)
+
+    def size(self, table: str, dim: int, owned: Flags) -> int:
+        """Bytes that `parts` and reading them tell of. Raises as `parts`."""
+        return sum(part.bytes for part in self.parts(table, dim, owned))
+
+    def parts(
+        self,
+        table: str,
+        dim: int,
+        owned: Flags,
+        told: Callable[[int], object] = lambda _: None,
+    ) -> list[Part]:
+        """The parts of a table that may have rows of these routing slots, and others, too.
+
+        owned: bool [16384]. told: is called with bytes that this reads already. Each part is
+        compared with its checksum when it is read. Raises as `rows`.
+        """
+        del told  # nothing is read
+        position = self._position(table, dim)
+        with _told():
+            return [
+                Part(page.bytes, page.rows, partial(self._page, page))
+                for share in range(len(self._checkpoint.shares))
+                for page in table_pages(self._checkpoint, share, position, owned)
+            ]
+
+    def _page(self, page: Page) -> Iterator[tuple[Int64, Float32]]:
+        with _told():
+            columns = page_rows(self._checkpoint, page)
+        if columns is not None:
+            yield columns["id"], columns["values"]
+
+    def _position(self, table: str, dim: int) -> int:
+        saved = {t.name: (i, int(t.dim)) for i, t in enumerate(self._checkpoint.model.tables)}
+        position, found = saved.get(table, (0, None))
+        _check_table(table, dim, found, self.kind)
+        return position
 
 
 def _check_table(name: str, dim: int, saved: int | None, where: str) -> None:
@@ -100,6 +181,9 @@ def _check_table(name: str, dim: int, saved: int | None, where: str) -> None:
 
 class Export:
     """An export folder, opened. A file is compared with its checksum before it is used."""
+
+    kind = "export"
+    by_slots = False
 
     def __init__(self, folder: str, opened: Callable[[str], Storage] = open_storage) -> None:
         """opened: as in `open_saved`. Raises UserError if it is not a whole export."""
@@ -156,25 +240,66 @@ class Export:
 
     def rows(self, table: str, dim: int) -> Iterator[tuple[Int64, Float32]]:
         """As SavedCheckpoint.rows."""
-        exported = {each["name"]: each for each in self.manifest["tables"]}
-        found = exported.get(table)
-        _check_table(table, dim, found["dim"] if found else None, "export")
-        assert found is not None
-        name, count = found["file"], 0
-        with self._parquet(name) as file:
+        for part in self.parts(table, dim):
+            yield from part.read()
+
+    def check_table(self, table: str, dim: int) -> None:
+        """As SavedCheckpoint.check_table."""
+        self._table(table, dim)
+
+    def size(self, table: str, dim: int, owned: Flags) -> int:
+        """As SavedCheckpoint.size: `parts` reads the file once, and reading them once more."""
+        del owned
+        return 2 * self._files[self._table(table, dim)["file"]]["bytes"]
+
+    def parts(
+        self,
+        table: str,
+        dim: int,
+        owned: Flags | None = None,
+        told: Callable[[int], object] = lambda _: None,
+    ) -> list[Part]:
+        """As SavedCheckpoint.parts; but the file is compared with its checksum here.
+
+        An export does not say where which slots are: all parts may have rows of any.
+        """
+        del owned
+        found = self._table(table, dim)
+        name, rows = found["file"], found["rows"]
+        with self._parquet(name, told) as file:
             columns = {"id": pa.int64(), "vector": pa.list_(pa.float32(), dim)}
             self._require(file.schema_arrow, pa.schema(columns))
-            if file.metadata.num_rows != found["rows"]:
-                raise ValueError(f"{file.metadata.num_rows} rows, not {found['rows']}")
-            for batch in file.iter_batches(ROWS_PER_PIECE):
+            metadata = file.metadata
+            groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+            if sum(groups) != rows:
+                raise ValueError(f"{sum(groups)} rows, not {rows}")
+        size, read = self._files[name]["bytes"], partial(self._group, name, metadata, dim)
+        return [
+            Part(size * count // max(rows, 1), count, partial(read, group))
+            for group, count in enumerate(groups)
+        ]
+
+    def _group(
+        self, name: str, metadata: pq.FileMetaData, dim: int, group: int
+    ) -> Iterator[tuple[Int64, Float32]]:
+        count, wanted = 0, metadata.row_group(group).num_rows
+        with self._reading(name, metadata) as file:
+            for batch in file.iter_batches(ROWS_PER_PIECE, row_groups=[group], use_threads=False):
                 ids, vectors = batch.column("id"), batch.column("vector")
                 flat = vectors.flatten()
                 if ids.null_count or vectors.null_count or flat.null_count:
                     raise ValueError("a value is missing")
                 count += len(ids)
                 yield ids.to_numpy(), flat.to_numpy().reshape(len(ids), dim)
-            if count != found["rows"]:
-                raise ValueError(f"{count} rows, not {found['rows']}")
+            if count != wanted:
+                raise ValueError(f"{count} rows in row group {group}, not {wanted}")
+
+    def _table(self, table: str, dim: int) -> ExportTable:
+        exported = {each["name"]: each for each in self.manifest["tables"]}
+        found = exported.get(table)
+        _check_table(table, dim, found["dim"] if found else None, self.kind)
+        assert found is not None
+        return found
 
     @staticmethod
     def _require(found: pa.Schema, wanted: pa.Schema) -> None:
@@ -185,14 +310,24 @@ class Export:
             raise ValueError(f"has columns {found.to_string(show_schema_metadata=False)!r}")
 
     @contextmanager
-    def _parquet(self, name: str) -> Iterator[pq.ParquetFile]:
+    def _parquet(
+        self, name: str, told: Callable[[int], object] = lambda _: None
+    ) -> Iterator[pq.ParquetFile]:
         """A file of the export, as it was written. What does not fit is a UserError."""
         with _told():
-            manifests.check(self._storage, self._files[name])
+            manifests.check(self._storage, self._files[name], told)
+        with self._reading(name) as file:
+            yield file
+
+    @contextmanager
+    def _reading(
+        self, name: str, metadata: pq.FileMetaData | None = None
+    ) -> Iterator[pq.ParquetFile]:
+        """A file that was compared. metadata: of it, where they were read."""
         try:
             with self._storage.read(name) as file:
                 # The pages' own checksums: the file may change after it was compared.
-                yield pq.ParquetFile(file, page_checksum_verification=True)
+                yield pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True)
         except (OSError, ValueError, pa.ArrowException) as error:
             path = self._storage.path(name)
             raise UserError(f"--restore-from: cannot read {path}: {error}") from error

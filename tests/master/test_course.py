@@ -78,7 +78,6 @@ def fail(job: Job, incarnation: int, message: str) -> None:
     ("kind", "what"),
     [
         (pb.DESCRIBE_DATA, "reading the data"),
-        (pb.LOAD, "loading --restore-from"),
         (pb.FINISH_EVALUATION, "computing the metrics"),
         (pb.EXPORT, "exporting the model"),
     ],

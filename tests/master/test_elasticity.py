@@ -219,7 +219,6 @@ def test_predictions_give_back_all_but_those_at_the_last_tasks():
     described = DataDescribed(prediction=(Source("p", 20),))
     values = {"command": "predict", "prediction_data": "p", "restore_from": "m", "output": "o"}
     job = begun(described, num_workers=3, training_data="", **values)
-    finish_next(job, w(0), Done())  # --restore-from
     assert job.flow.phase == Phase.PREDICTING
     last = take(job, w(0))
     finish_next(job, w(1), Done())

@@ -66,16 +66,16 @@ EVALUATION = ["EVALUATE", "EVALUATE", "FINISH_EVALUATION"]
         ({"validation_data": "v"}, ["DESCRIBE_DATA", "TRAIN", "TRAIN", *EVALUATION]),
         (
             {"validation_data": "v", "output": "o", "restore_from": "r"},
-            ["DESCRIBE_DATA", "LOAD", "TRAIN", "TRAIN", *EVALUATION, "EXPORT"],
+            ["DESCRIBE_DATA", "TRAIN", "TRAIN", *EVALUATION, "EXPORT"],
         ),
         ({"output": "o"}, ["DESCRIBE_DATA", "TRAIN", "TRAIN", "EXPORT"]),
         (
             {"command": "evaluate", "validation_data": "v", "restore_from": "r"},
-            ["DESCRIBE_DATA", "LOAD", *EVALUATION],
+            ["DESCRIBE_DATA", *EVALUATION],
         ),
         (
             {"command": "predict", "prediction_data": "p", "restore_from": "r", "output": "o"},
-            ["DESCRIBE_DATA", "LOAD", "PREDICT", "PREDICT", "FINISH_PREDICTION"],
+            ["DESCRIBE_DATA", "PREDICT", "PREDICT", "FINISH_PREDICTION"],
         ),
     ],
 )

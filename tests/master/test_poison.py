@@ -496,8 +496,6 @@ def test_storage_that_takes_no_predictions_is_not_said_to_be_unreadable():
         lambda event: None,
     )
     register(job, DataDescribed(prediction=(Source("p", 20),)))
-    while job.flow.phase == Phase.LOADING:
-        finish_next(job, w(0), Done())
     assert job.flow.phase == Phase.PREDICTING
     for _ in range(3 * 20):
         if job.ended:

@@ -36,7 +36,7 @@ class Restoring:
         self.progress = queue.SimpleQueue()
         self.master, port = serving.serve(
             {
-                methods.GET_RESTORE: lambda _: pb.RestoreReply(again=True, **plan),
+                methods.GET_RESTORE: lambda _: pb.RestoreReply(**({"again": True} | plan)),
                 methods.REPORT_PROGRESS: self._progressed,
                 methods.REGISTER_SERVER: self._registered,
                 methods.REPORT_FAILURE: self._failed,

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from shoal.checkpoints.saved import dense_value
 from shoal.config import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
@@ -214,19 +215,13 @@ class ServedModel:
     def register(self, dense: dict[str, npt.NDArray[np.float32]] | None = None) -> None:
         """Register with the servers; the first worker's dense values are the model's.
 
-        dense: values by variable name to start from instead of the initial ones.
+        dense: values by variable name of a checkpoint, instead of the initial ones.
         Raises UserError if a name or shape does not fit.
         """
         if dense is not None:
             for variable in (*self.trainable.variables, *self.state.variables):
-                value = dense.get(variable.path)
-                if value is None or value.shape != tuple(variable.shape):
-                    raise UserError(
-                        f"--restore-from: variable {variable.path} has shape "
-                        f"{tuple(variable.shape)} in the model, but "
-                        f"{'is missing' if value is None else value.shape} in the export"
-                    )
-                variable.assign(value)
+                shape = tuple(variable.shape)
+                variable.assign(dense_value(dense, variable.path, shape, "checkpoint"))
         self.servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
 
     def assign_given_rows(self) -> bool:

@@ -167,11 +167,22 @@ class ServerCalls:
         self._spec = spec
         for values in (self.dense, self._first):
             values.set(trainable, state)
-        for server in range(len(self)):
-            self._join(server)
+        # All at once: each begins to read its share of --restore-from when it is asked.
+        requests = [self._registration(server) for server in range(len(self))]
+        begun = [
+            circuit.start(methods.REGISTER, request)
+            for circuit, request in zip(self._circuits, requests, strict=True)
+        ]
+        for server, circuit in enumerate(self._circuits):
+            reply = circuit.finish(methods.REGISTER, requests[server], begun[server])
+            self._registered(server, reply)
 
     def _join(self, server: int) -> None:
-        """Register with one server; again if it was started again, which then knows nobody."""
+        """Register with one server again, which was started again and knows nobody."""
+        reply = self._circuits[server].call(methods.REGISTER, self._registration(server))
+        self._registered(server, reply)
+
+    def _registration(self, server: int) -> pb.RegisterRequest:
         sent = self._sent[server]
         if sent is not None and Circuit.was_answered(methods.PUSH, sent[1]):
             # While its sender still waits for another server: what is not told now, the master
@@ -180,14 +191,15 @@ class ServerCalls:
         last = self._acknowledged[server]
         caller = pb.PushIdentity(sequence=last.identity.sequence)
         caller.MergeFrom(self.caller)
-        request = pb.RegisterRequest(
+        return pb.RegisterRequest(
             model=self._spec,
             caller=caller,
             known_version=self._known_versions[server],
             task=last.task,
             records_done=last.records_done,
         )
-        reply = self._circuits[server].call(methods.REGISTER, request)
+
+    def _registered(self, server: int, reply: pb.RegisterReply) -> None:
         self.see(server, reply.version)
         if not reply.dense_initialized:
             frame = frames.encode(pb.InitializeDenseRequest(), self._first.of(server))

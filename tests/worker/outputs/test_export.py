@@ -16,7 +16,6 @@ from shoal.checkpoints.saved import Export, open_saved
 from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.outputs.export_tables import file_names, write_parquet
-from shoal.worker.restore import load_tables
 from tests.worker.exported import export_to, tried
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
 
@@ -110,7 +109,7 @@ def test_a_process_without_shoal_gives_the_jobs_predictions(served, exports, nam
 
 
 def test_tables_too_large_for_the_model_are_streamed_and_their_vectors_given(
-    served, exports, monkeypatch
+    served, exports, cluster, server_group, monkeypatch
 ):
     """The process that gives them is test_model_shapes.py's last test."""
     monkeypatch.setattr("shoal.worker.outputs.export_tables.ROWS_PER_PIECE", 2)
@@ -132,8 +131,7 @@ def test_tables_too_large_for_the_model_are_streamed_and_their_vectors_given(
         assert Export(folders[-1]).manifest["keras"] is None
         assert all(table["rows"] == IDS.size for table in tables)
     # What was streamed is restored like any other.
-    fresh = served(servers=1)
-    load_tables(Export(folders[0]), fresh, fresh.group)
+    fresh = served(group=server_group(cluster(1, saved=folders[0])))
     ids = np.concatenate([piece[0] for piece in fresh.group.read_table(0)])
     assert set(ids.tolist()) == set(IDS.tolist())
 
@@ -149,15 +147,11 @@ def test_what_is_exported_is_chosen(served, tmp_path, kinds):
     assert found == expected
 
 
-def test_an_export_restores_onto_another_number_of_servers(served, tmp_path):
+def test_an_export_restores_onto_another_number_of_servers(served, cluster, server_group, tmp_path):
     model = trained(served, BUILDS["functional"])
     export_to(tmp_path / "export", model)
-    restored = served(servers=3)
     saved = Export(str(tmp_path / "export"))
-    # The fixture has registered initial dense values; a job registers the export's.
-    fresh = served(servers=1)
-    del restored
-    load_tables(saved, fresh, fresh.group)
+    fresh = served(group=server_group(cluster(3, saved=str(tmp_path / "export"))))
     ids = tf.constant(np.concatenate([IDS.reshape(2, 3), UNSEEN]))
     calls = [[ids.numpy().ravel()] for _ in fresh.tables]
     ours = model.group.pull(calls, training=False)
@@ -168,9 +162,10 @@ def test_an_export_restores_onto_another_number_of_servers(served, tmp_path):
             theirs.rows[table][theirs.ids[table].inverses[0]],
         )
     dense = saved.dense()
-    model.pull_dense()
-    for variable in model.trainable.variables:
-        np.testing.assert_array_equal(dense[variable.path], variable.numpy())
+    for each in (model, fresh):
+        each.pull_dense()
+        for variable in each.trainable.variables:
+            np.testing.assert_array_equal(dense[variable.path], variable.numpy())
 
 
 def test_a_table_without_rows_is_exported(served, tmp_path):
@@ -336,7 +331,7 @@ def test_an_export_of_another_model_is_refused(served, tmp_path):
     saved = Export(str(tmp_path / "export"))
     other = served(build=Subclassed)
     with pytest.raises(UserError, match="table 'items' of dim 4, the export has no such table"):
-        load_tables(saved, other, other.group)
+        saved.check_table("items", other.tables["items"].output_dim)
     with pytest.raises(UserError, match="--restore-from: variable"):
         other.register(saved.dense())
 
