@@ -371,19 +371,14 @@ def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
     """
     segments.segments(path)  # none is missing between others
     before: Segment | None = None
-    while True:
+    goes_on = True
+    while goes_on:
         index = before.header.index + 1 if before is not None else first
-        plain = segments.segment_path(path, index)
-        packed = plain.with_name(plain.name + segments.PACKED)
-        if before is not None and not before.followed and not (plain.exists() or packed.exists()):
-            return
-        try:
-            # A running master may compress it just now.
-            segment = Segment(plain if plain.exists() else packed)
-        except UserError:
-            if not packed.exists():
-                raise
-            segment = Segment(packed)
+        segment = _segment(path, index)
+        goes_on = segment.followed or any(_names(path, index + 1, present=True))
+        if goes_on and not segment.followed:
+            # Begun since, with events before it that were not there yet.
+            segment = _segment(path, index)
         if before is not None:
             segments.follows(segment, before)
         elif index == 1 and segment.header.before != segments.beginning(
@@ -392,6 +387,24 @@ def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
             raise UserError(f"{segment.path} is damaged: it does not begin the journal")
         yield segment
         before = segment
+
+
+def _names(path: Path, index: int, *, present: bool = False) -> list[Path]:
+    """The files that a segment may be in; only those that exist, if `present`."""
+    plain = segments.segment_path(path, index)
+    names = [plain, plain.with_name(plain.name + segments.PACKED)]
+    return [name for name in names if name.exists()] if present else names
+
+
+def _segment(path: Path, index: int) -> Segment:
+    """A segment, which a running master may compress just now. Raises UserError."""
+    plain, packed = _names(path, index)
+    try:
+        return Segment(plain if plain.exists() else packed)
+    except UserError:
+        if not packed.exists():
+            raise
+        return Segment(packed)
 
 
 def read(path: Path) -> tuple[JobConfig, Iterator[Entry]]:

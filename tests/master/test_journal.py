@@ -179,6 +179,40 @@ def test_events_come_back_and_more_can_be_added(journal):
     assert events[-1] == EVENT
 
 
+@pytest.mark.parametrize("reading", [1, 2, 3])
+def test_a_journal_is_whole_for_who_reads_while_a_segment_begins(tmp_path, monkeypatch, reading):
+    """`events` more were written each time that a segment had just been read."""
+    monkeypatch.setattr(journals, "SEGMENT_EVENTS", SNAPSHOT_AT)
+    path = tmp_path / "journal"
+    opened = Journal(path, config())
+    job = opened.restore()
+    written = 0
+
+    def write(events):
+        nonlocal written
+        for _ in range(events):
+            job.process_waits(Start(w(0), 0), f"reason {written}", float(written))
+            written += 1
+        opened.commit()
+
+    reads = 0
+
+    class Overtaken(Segment):
+        def __init__(self, path):
+            nonlocal reads
+            super().__init__(path)
+            reads += 1
+            if reads == reading:
+                write(5)
+
+    write(2)
+    monkeypatch.setattr(journals, "Segment", Overtaken)
+    found = [entry.event.arguments["why"] for entry in read(path)[1]]
+    opened.close()
+    assert found == [f"reason {index}" for index in range(len(found))]
+    assert len(found) >= 2
+
+
 def test_a_new_master_reads_the_newest_segment_alone(journal):
     (journal / "000001.journal.gz").write_bytes(b"damaged")
     opened = Journal(journal, config())
