@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.checkpoints.folders import Checkpoint
+from shoal.checkpoints.folders import Checkpoint, numbers
 from shoal.checkpoints.storage import open_storage
 from shoal.config import JobConfig
 from shoal.job_folder import JobFolder
@@ -188,6 +188,18 @@ class RunningJob:
         taken = until(f"checkpoint {count}", look)
         root = open_storage(str(location or self.folder.path / "checkpoints"))
         return Checkpoint(root, taken.number, taken.nonce)
+
+    def pushes_apart(self):
+        """{number of a complete checkpoint: pushes that one of its shares has more than another}.
+
+        A checkpoint may be taken between the parts of a push, of the job's only worker here.
+        """
+        root = open_storage(str(self.folder.path / "checkpoints"))
+        apart = {}
+        for number in numbers(root):
+            pushes = [share["pushes"][0]["sequence"] for share in Checkpoint(root, number).shares]
+            apart[number] = max(pushes) - min(pushes)
+        return apart
 
     def wait_told(self, index=0):
         """Wait until a server has been told of the last event of the journal there is."""

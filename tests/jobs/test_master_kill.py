@@ -26,6 +26,15 @@ def points(tmp_path):
     return arm
 
 
+def restarted(job, count):
+    """Wait until the journal has so many new starts of the master."""
+
+    def look():
+        return sum(event.method == "master_restarted" for event in job.events()) >= count
+
+    until(f"start {count} of the master again", look)
+
+
 def test_kills_of_the_master_cost_nothing(numbered, tmp_path, points):
     """In the start of a process, between two tasks, around the journal, in evaluation."""
     training, validation = numbered
@@ -49,15 +58,18 @@ def test_kills_of_the_master_cost_nothing(numbered, tmp_path, points):
         job.kill("master")  # both tasks are under way, and stay leased
         job.wait_status("the next master", lambda status: status.workers_alive == 2)
         assert job.call_status().ledger.total == 480
+        restarted(job, 2)  # that is in the journal before the next death
 
         died = points("before-journal")
         job.open("record-100")
         until("the death before the journal", died)
+        restarted(job, 3)
         died = points("after-journal")
         job.open("record-205")
         until("the death after the journal", died)
 
         pids.add(job.at_gate("evaluate-1085"))
+        restarted(job, 4)
         job.kill("master")
         job.open("evaluate-1085")
         ended = job.ended().succeeded()

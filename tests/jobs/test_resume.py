@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -25,6 +26,24 @@ def resume(folder, environment=None, **more):
     )
 
 
+def resumed_from(result):
+    """The number of the checkpoint from which a job was resumed."""
+    texts = "\n".join(result["messages"])
+    return int(re.search(r"the job was resumed from checkpoint (\d+)", texts)[1])
+
+
+def trained_as_the_audit_says(output, records, apart):
+    """All 480 records once; twice, on some servers, only pushes by which the shares differed."""
+    twice = 10 * apart
+    assert records["more"] == twice
+    assert records["once"] + records["more"] == records["total"] == 480
+    total, counts = applied(output)
+    assert set(total) <= {480.0, 480.0 + twice}
+    assert set(counts) == set(range(480))
+    assert set(counts.values()) <= {1, 2}
+    assert [*counts.values()].count(2) <= twice
+
+
 def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_path):
     training, validation = numbered
     with RunningJob(
@@ -44,18 +63,13 @@ def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_
         job.at_gate("step-20")
         job.wait_taken()
         job.kill_whole()
+        apart = job.pushes_apart()
         done = resume(job.folder, num_ps=3, num_workers=2)
         assert done.returncode == 0, done.stdout + done.stderr
         report = audited(job.folder)
+        result = json.loads(job.folder.result.read_text())
         again = resume(job.folder)
-    records = report["records"]
-    assert records["once"] + records["more"] == records["total"] == 480
-    # The only worker stood still at a gate: its servers had had the same pushes.
-    assert records["more"] == 0
-    total, counts = applied(tmp_path / "out")
-    assert set(total) == {480.0}
-    assert set(counts) == set(range(480))
-    assert set(counts.values()) == {1}
+    trained_as_the_audit_says(tmp_path / "out", report["records"], apart[resumed_from(result)])
     assert again.returncode == 2
     assert again.stderr == "Error: --resume: job killed has succeeded: nothing is left to do\n"
 
@@ -215,6 +229,7 @@ def test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before(
         checkpoints = job.folder.path / "checkpoints"
         until("two checkpoints", lambda: len([*checkpoints.glob("*/manifest.json")]) == 2)
         job.kill_whole()
+        apart = job.pushes_apart()
         older, newer = sorted(checkpoints.glob("*/server-0001.*.table-0000.arrow"))
         flip(newer)
         if not sync:  # none is good
@@ -235,10 +250,7 @@ def test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before(
     assert f"warning: checkpoint {number} is refused: {newer}: damaged" in texts
     before = int(older.parent.name.removeprefix("checkpoint-"))
     assert f"the job was resumed from checkpoint {before}" in texts
-    assert report["records"]["once"] == report["records"]["total"] == 480
-    total, counts = applied(tmp_path / "out")
-    assert set(total) == {480.0}
-    assert set(counts.values()) == {1}
+    trained_as_the_audit_says(tmp_path / "out", report["records"], apart[before])
 
 
 def test_what_cannot_be_resumed_is_told(tmp_path):
