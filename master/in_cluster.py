@@ -133,7 +133,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     take_folder(folder, config, resume=bool(resume), runs=runs)
     core = client.CoreV1Api(api)
     insist(pod.objects.keep)
-    allow_restarts(pod.job)
+    allow_restarts(pod.job, config.active_deadline_seconds)
     version = insist(version_of, api)
     if not folder.journal.exists():
         insist(remove_pods, core, namespace, name)

@@ -19,7 +19,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, message_of
-from shoal.cluster.manifests import MASTER_RESTARTS, master_name
+from shoal.cluster.manifests import DEADLINE_GRACE_SECONDS, MASTER_RESTARTS, master_name
 from shoal.errors import EXIT_SUCCESS
 
 logger = logging.getLogger(__name__)
@@ -45,18 +45,24 @@ class MastersJob:
             self._name, self._namespace, {"spec": spec} if spec else {}, **self._options
         )
 
-    def begun(self) -> None:
-        """Allow the restarts of a master that runs; of one that cannot begin there are few."""
-        self._patch({"backoffLimit": MASTER_RESTARTS})
+    def begun(self, deadline: int) -> None:
+        """Allow the restarts of a master that runs; of one that cannot begin there are few.
+
+        deadline: seconds after which the master ends the job, from now at the latest; 0: never.
+        Kubernetes counts from the Job's start, in which the master may have waited for room: it is
+        to end a master only that has not done so.
+        """
+        job = self._patch({"backoffLimit": MASTER_RESTARTS})
+        if deadline:
+            seconds = _seconds_since(job) + deadline + DEADLINE_GRACE_SECONDS
+            self._patch({"activeDeadlineSeconds": seconds})
 
     def fail(self) -> None:
         """Have the Job be Failed as soon as this pod has, which it is to be now."""
         if not self._restarts():
             self._patch({"backoffLimit": 0})
         else:
-            began = self._patch({}).status.start_time
-            passed = datetime.datetime.now(datetime.UTC) - began
-            seconds = max(1, int(passed.total_seconds()) + LAST_SECONDS)
+            seconds = max(1, _seconds_since(self._patch({})) + LAST_SECONDS)
             self._patch({"activeDeadlineSeconds": seconds})
         body = {"spec": {"activeDeadlineSeconds": 1}}
         self._core.patch_namespaced_pod(self._pod, self._namespace, body, **self._options)
@@ -69,10 +75,15 @@ class MastersJob:
         return sum(status.restart_count for status in statuses)
 
 
-def allow_restarts(job: MastersJob) -> None:
+def _seconds_since(job: client.V1Job) -> int:
+    """Since Kubernetes began to count the time of this Job."""
+    return int((datetime.datetime.now(datetime.UTC) - job.status.start_time).total_seconds())
+
+
+def allow_restarts(job: MastersJob, deadline: int) -> None:
     """As MastersJob.begun; without the right to, the job goes on with few restarts."""
     try:
-        job.begun()
+        job.begun(deadline)
     except ApiException as error:
         logger.warning("this master may be restarted few times only: %s", message_of(error))
     except UNREACHABLE as error:

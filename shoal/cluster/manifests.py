@@ -23,7 +23,8 @@ START_RESTARTS = 2
 """Of a master that has not begun: one that lacks its rights is not started for hours."""
 
 DEADLINE_GRACE_SECONDS = 120
-"""For the master to end the job in order at its deadline, before Kubernetes ends the master."""
+"""For the master to end the job in order at its deadline, before Kubernetes ends the master, which
+it is told as the master begins."""
 
 CONFIG_FOLDER = "/etc/shoal"
 CONFIG_FILE, TEMPLATES_FILE = "job.json", "pod-templates.json"
@@ -162,8 +163,6 @@ def master_job(
         container["env"].append({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}})
     _probe(container, MASTER_PORT, grpc_probes)
     limits: Manifest = {}
-    if config.active_deadline_seconds:
-        limits["activeDeadlineSeconds"] = config.active_deadline_seconds + DEADLINE_GRACE_SECONDS
     if config.ttl_seconds_after_finished >= 0:
         limits["ttlSecondsAfterFinished"] = config.ttl_seconds_after_finished
     return {

@@ -3,6 +3,7 @@
 tests/kubernetes has a real one, and what it makes of this.
 """
 
+import datetime
 import json
 import subprocess
 import sys
@@ -20,7 +21,10 @@ job_end.TOLD_SECONDS = 0.01
 configuration = client.Configuration()
 configuration.host = sys.argv[1]
 job = job_end.MastersJob(client.ApiClient(configuration), "space", "job", "pod")
-job_end.end(job, int(sys.argv[2]))
+if sys.argv[2] == "begins":
+    job_end.allow_restarts(job, int(sys.argv[3]))
+else:
+    job_end.end(job, int(sys.argv[2]))
 """
 
 
@@ -29,6 +33,7 @@ class Cluster:
 
     def __init__(self):
         self.restarts, self.refuses = 0, False
+        self.began = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
         self.patched = []
 
 
@@ -49,7 +54,7 @@ def cluster():
             if made.refuses:
                 self.answer(403, {"message": "you may not"})
             else:
-                began = {"startTime": "2026-01-01T00:00:00Z"}
+                began = {"startTime": made.began.isoformat()}
                 self.answer(200, {"metadata": {"name": "x"}, "status": began})
 
     with served(Handler) as made.address:
@@ -58,6 +63,30 @@ def cluster():
 
 def end(cluster, code):
     return subprocess.run([sys.executable, "-c", ENDS, cluster.address, str(code)]).returncode
+
+
+def begins(cluster, deadline):
+    arguments = [cluster.address, "begins", str(deadline)]
+    return subprocess.run([sys.executable, "-c", ENDS, *arguments]).returncode
+
+
+def test_kubernetes_ends_no_master_that_has_not_had_its_time(cluster):
+    waited = datetime.timedelta(hours=1)
+    cluster.began = datetime.datetime.now(datetime.UTC) - waited  # for room, an image
+    assert begins(cluster, 600) == 0
+    (_, restarts), (name, limit) = cluster.patched
+    assert (name, set(restarts), set(limit)) == (
+        "job-master",
+        {"backoffLimit"},
+        {"activeDeadlineSeconds"},
+    )
+    # At the deadline the master still has time to end the job in order.
+    assert limit["activeDeadlineSeconds"] >= waited.total_seconds() + 600 + 60
+
+
+def test_a_job_without_a_deadline_has_no_limit_of_kubernetes(cluster):
+    assert begins(cluster, 0) == 0
+    assert [set(spec) for _, spec in cluster.patched] == [{"backoffLimit"}]
 
 
 def test_a_job_that_failed_ends_its_job_and_its_pod(cluster):
