@@ -102,9 +102,14 @@ class Auditor:
     def _master_restarted(self, entry: Entry) -> None:
         self.deaths.append(Death("master", self._wall, "ended", entry.wall - self._wall))
 
-    def _server_registered(self, entry: Entry, replayed: int = 0, **_: Any) -> None:
-        del entry
+    def _server_registered(
+        self, entry: Entry, server: ServerId, restored: str = "", replayed: int = 0, **_: Any
+    ) -> None:
         self.updates["replayed"] += replayed
+        if "warning: " in restored:
+            # It may be protected again before the master looks, and its reason is here only.
+            at = time_text(entry.wall)
+            self.unprotected.append(f"{at}  {server}: is back: {restored}")
 
     def _checkpoint_recovered(self, entry: Entry, replayed: int, **_: Any) -> None:
         del entry

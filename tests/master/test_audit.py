@@ -215,6 +215,19 @@ def test_what_a_log_did_and_when_there_was_none():
     assert first in text_of(report)
 
 
+def test_damage_in_a_log_is_told_though_it_was_over_before_the_master_looked():
+    events = []
+    job = trained(events.append)
+    server = ServerId(0)
+    job.process_exited(exited(server), 5.0)
+    restored = "3 updates of its log were done again; warning: its log is damaged: a at byte 7"
+    job.server_registered(server, 1, "host:2", 6.0, restored, 3)
+    job.protection_changed(server, 1, 0.8, "", 8.0)
+    first, second = audited(job.config, events).unprotected
+    assert first.endswith(f"ps-0: is back: {restored}")
+    assert second.endswith("ps-0: protected again")
+
+
 def test_what_a_server_lost_counts_once_however_often_the_same_checkpoint_is_restored():
     events = []
     job = trained(events.append)
