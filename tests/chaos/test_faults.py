@@ -195,7 +195,7 @@ def test_the_points_are_those_in_the_code():
         # What counts, workers do.
         (name, package.__name__.rpartition(".")[2].replace("counting", "worker"))
         for package in (master, ps, worker, counting)
-        for path in Path(package.__path__[0]).glob("*.py")
+        for path in Path(package.__path__[0]).rglob("*.py")
         for name in re.findall(r'faults\.point\("([\w-]+)"[,)]', path.read_text())
     }
     assert found == {(name, point.role) for name, point in POINTS.items()}
