@@ -39,7 +39,7 @@ from shoal.cli_chaos import OPTIONS
 from shoal.errors import UserError
 from shoal.proto.faults import POINTS
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "chaos.md"
 
 
 def kill(text):

@@ -1,4 +1,4 @@
-"""Each kind of trouble that the operations guide tells the outcome of has a test of it."""
+"""Each kind of trouble whose outcome the guide describes has a test."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs" / "guide" / "operations.md"
+PAGE = TESTS.parent / "docs" / "guide" / "when-things-die.md"
 
 PROOFS = {
     "a worker is killed or crashes": [
