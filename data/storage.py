@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -21,6 +20,9 @@ import pyarrow as pa
 from shoal.data.files import PACKED, find_files
 from shoal.data.remote import RemoteFiles, is_url
 from shoal.errors import NOT_THERE, UnreadableError, UserError
+
+UNPACKED_BYTES = 1 << 20
+"""That are unpacked at a time."""
 
 
 class Storage:
@@ -64,12 +66,17 @@ class Storage:
         if not name.lower().endswith(PACKED):
             return pa.OSFile(name) if self._remote is None else self._remote.open(name)
         if name not in self._unpacked:
-            handle, temporary = tempfile.mkstemp(prefix="shoal-")
+            with _unpacking(name):
+                handle, temporary = tempfile.mkstemp(prefix="shoal-")
             try:
-                with self._packed(name) as packed, os.fdopen(handle, "wb") as plain:
-                    shutil.copyfileobj(packed, plain, 1 << 20)
-                self._unpacked[name] = pa.OSFile(temporary)
+                with self._packed(name) as packed:
+                    while chunk := packed.read(UNPACKED_BYTES):
+                        with _unpacking(name):
+                            _write(handle, chunk)
+                with _unpacking(name):
+                    self._unpacked[name] = pa.OSFile(temporary)
             finally:
+                os.close(handle)
                 # It lives on until closed, and leaves nothing behind if we are killed.
                 os.unlink(temporary)
         return self._unpacked[name]
@@ -80,6 +87,26 @@ class Storage:
         plain = pa.OSFile(name) if self._remote is None else self._remote.open(name)
         packed: contextlib.AbstractContextManager[Any] = pa.CompressedInputStream(plain, "zstd")
         return packed
+
+
+def _write(handle: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+@contextmanager
+def _unpacking(name: str) -> Iterator[None]:
+    """Turns errors of the temporary folder, to which `name` is unpacked, into ones that name it."""
+    try:
+        yield
+    except OSError as error:
+        folder = tempfile.tempdir or "a temporary folder"
+        raise UnreadableError(
+            f"{name}: cannot be unpacked to {folder}: {error.strerror or error}; make room there, "
+            "or set TMPDIR to a folder that can be written and has room",
+            may_be_mistake=isinstance(error, NOT_THERE),
+        ) from error
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Separated text as people have it: other separators, no header, packed; and suspicions told."""
 
 import gzip
+import os
 import re
+import tempfile
 
 import pyarrow as pa
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from shoal.data import CsvReader, csv_index, open_reader
 from shoal.data.analysis import analyze
 from shoal.data_format import DataFormat, DataOptions
-from shoal.errors import UserError
+from shoal.errors import UnreadableError, UserError
+from shoal.processes import limit_files
 
 FLAG = "--training-data"
 RATINGS = [(196, 242, 3, 881250949), (186, 302, 3, 891717742), (22, 377, 1, 878887116)]
@@ -79,6 +82,33 @@ def test_packed_files(tmp_path, ending):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=f"packed{ending}: .*damaged"):
         rows(opened(path))
+
+
+@pytest.mark.parametrize("trouble", ["full", "missing"])
+@pytest.mark.parametrize("ending", [".csv.zst", ".csv.gz"])
+def test_errors_in_unpacking_name_the_temporary_folder(tmp_path, monkeypatch, ending, trouble):
+    """And say what to do, in place of blaming the file."""
+    path = tmp_path / f"packed{ending}"
+    text = write(tmp_path / "plain", RATINGS * 2000, ",", NAMES).read_bytes()
+    if ending.endswith(".gz"):
+        path.write_bytes(gzip.compress(text))
+    else:
+        with pa.CompressedOutputStream(str(path), "zstd") as file:
+            file.write(text)
+    folder = tmp_path / "temporary"
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    if trouble == "full":
+        folder.mkdir()
+        limit_files(os.getpid(), 4096)
+    told = rf"packed{ending}: cannot be unpacked to {folder}: .*set TMPDIR"
+    try:
+        with pytest.raises(UnreadableError, match=told):
+            rows(opened(path))
+    finally:
+        limit_files(os.getpid(), None)
+    assert not list(folder.glob("*"))
+    folder.mkdir(exist_ok=True)
+    assert rows(opened(path)) == RATINGS * 2000
 
 
 def test_quotes_may_be_characters_like_others(tmp_path):
