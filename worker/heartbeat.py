@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from shoal.errors import EXIT_JOB_FAILED
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
@@ -24,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 STILL_SECONDS = 5.0
 """Between two beats, beyond all that they wait for: the process itself stood still."""
+
+LEAVE_SECONDS = 30.0
+"""For a worker to leave the job by itself; then a thread of it is stuck."""
 
 TRAINING = "training"
 """The stage that is all of a worker's training; the others are parts of it."""
@@ -223,8 +228,12 @@ class Heartbeat:
         incarnation: int,
         seconds: float,
         master_timeout_seconds: float = math.inf,
+        leave_seconds: float = LEAVE_SECONDS,
     ) -> None:
         """seconds: between beats. master_timeout_seconds: without an answer, to the end.
+
+        leave_seconds: without an answer after that, until the process is ended from here: its
+        main thread is stuck, and nobody is left to kill it.
 
         A worker one of whose threads is stuck, by the master's limit, is reported by it.
         """
@@ -238,7 +247,8 @@ class Heartbeat:
         self._seconds = seconds
         self._master_timeout = master_timeout_seconds
         self._patience = 3 * seconds
-        self._unanswered = 0.0
+        self._leave = leave_seconds
+        self._unanswered = self._leaving = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -283,7 +293,7 @@ class Heartbeat:
             self._progress.watch.excuse()
             self._unheard()
             return
-        self._unanswered = 0.0
+        self._unanswered = self._leaving = 0.0
         self._progress.heard(request)
         if reply.abandon_task:
             self._progress.abandon(request.task)
@@ -338,8 +348,22 @@ class Heartbeat:
         # Counted by beats, not read from a clock: a worker that was itself stopped for
         # a while must first get the chance to hear.
         self._unanswered += self._seconds + self._patience
-        if self._unanswered > self._master_timeout and not self._progress.stopped.is_set():
+        if self._unanswered <= self._master_timeout:
+            return
+        if not self._progress.stopped.is_set():
             logger.error(
                 "leaving the job: the master has not answered for %.0f s", self._unanswered
             )
             self._progress.stopped.set()
+            return
+        # Calls are cancelled from here on: what passes is the pause between beats.
+        self._leaving += self._seconds
+        if self._leaving >= self._leave:
+            logger.error(
+                "ending the process: it could not leave the job within %.0f s, and no master "
+                "is there to end it. All threads:\n%s",
+                self._leaving,
+                stacks()[0],
+            )
+            logging.shutdown()
+            os._exit(EXIT_JOB_FAILED)

@@ -1,10 +1,13 @@
 """Threads that stand still: found, named with the user's line, and reported to the master once."""
 
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from shoal.errors import EXIT_JOB_FAILED
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -187,3 +190,29 @@ def test_who_waits_for_storage_or_a_server_is_not_stuck(master, standing, excuse
     heartbeat.beat()
     assert progress.watch.oldest()[0] < before + 3600.0
     assert master.beats[0].busy_seconds < before
+
+
+ORPHAN = """
+import logging, threading
+from shoal.proto.rpc import Connection
+from shoal.worker.heartbeat import Heartbeat, Progress
+
+logging.basicConfig()
+progress = Progress()
+master = Connection("127.0.0.1:1", deadline=1.0, cancelled=progress.stopped)
+Heartbeat(master, progress, 3, 1, 0.01, 0.05, leave_seconds=0.05).start()
+
+def feed_of_the_user():
+    threading.Event().wait()
+
+feed_of_the_user()
+"""
+
+
+def test_a_stuck_worker_that_no_master_is_left_to_kill_ends_itself():
+    """With the reason, and where its threads stand, in its log."""
+    ended = subprocess.run([sys.executable, "-c", ORPHAN], stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == EXIT_JOB_FAILED
+    assert "leaving the job: the master has not answered" in ended.stderr
+    assert "no master is there to end it" in ended.stderr
+    assert "in feed_of_the_user" in ended.stderr
