@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 import grpc
 
-from shoal import log
+from shoal import log, temporary
 from shoal.config import JobConfig
 from shoal.errors import (
     EXIT_INTERRUPTED,
@@ -238,7 +238,9 @@ def main(config_path: Path, port: int, resume: str) -> None:
         # Not resolve(): a job's processes are recognised by the path in their command
         # lines, which must be the one that the client wrote.
         folder = JobFolder(config_path.absolute().parent)
-        sys.exit(run_job(config, folder, port, resume=resume))
+        code = run_job(config, folder, port, resume=resume)
+        temporary.remove(folder)  # as the client would, which may have been killed
+        sys.exit(code)
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)

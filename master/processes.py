@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal import temporary
 from shoal.job_folder import JobFolder
 from shoal.master.ids import Start
 from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started
@@ -130,6 +131,7 @@ class ProcessLauncher(Launcher):
             # A log must be whole when its process was killed.
             "PYTHONUNBUFFERED": "1",
             faults.PROCESS_VARIABLE: str(start.process),
+            **temporary.environment(self._folder),
         }
         with log.open("wb") as output:
             process = subprocess.Popen(

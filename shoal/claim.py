@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from shoal import temporary
 from shoal.checkpoints.outputs import check_output, check_removable
 from shoal.config import JobConfig
 from shoal.errors import UserError
@@ -93,6 +94,7 @@ def reopened(folder: JobFolder, config: JobConfig) -> Iterator[JobFolder]:
 def _empty(folder: JobFolder, config: JobConfig) -> None:
     """Make room for the job; what is removed here was checked before."""
     try:
+        temporary.remove(folder)
         folder.empty()
         write_text(folder.config, config.to_json())
         folder.logs.mkdir()

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from shoal import temporary
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.checks import check_inputs, with_checkpoint
 from shoal.claim import claimed, reclaimed
@@ -63,14 +64,15 @@ def run_job(
     check_output(config)
     try_output(config)
     with claimed(config) as folder:
-        try:
-            with display, interruptions or Interruptions() as interruptions:
-                display.started(config, folder)
-                for doubt in [*doubts, *filter(None, [config.unprotected])]:
-                    display.event(f"warning: {doubt}")
-                code = _Run(folder, config, display, interruptions).follow()
-        finally:
-            kill_job(folder.config)
+        with (
+            _no_process_left(folder),
+            display,
+            interruptions or Interruptions() as interruptions,
+        ):
+            display.started(config, folder)
+            for doubt in [*doubts, *filter(None, [config.unprotected])]:
+                display.event(f"warning: {doubt}")
+            code = _Run(folder, config, display, interruptions).follow()
         return _result(config, folder, code, interruptions.count > 0)
 
 
@@ -95,16 +97,31 @@ def resume_job(
         check_output(config)
         try_output(config)
         before = _identity(folder.result)
-        try:
-            # Whatever was left of it must not speak for the job any more.
-            kill_job(folder.config)
-            with display, interruptions or Interruptions() as interruptions:
-                display.started(config, folder)
-                run = _Run(folder, config, display, interruptions, resume=secrets.token_hex(8))
-                code = run.follow()
-        finally:
-            kill_job(folder.config)
+        # Whatever was left of it must not speak for the job any more.
+        kill_job(folder.config)
+        with (
+            _no_process_left(folder),
+            display,
+            interruptions or Interruptions() as interruptions,
+        ):
+            display.started(config, folder)
+            run = _Run(folder, config, display, interruptions, resume=secrets.token_hex(8))
+            code = run.follow()
         return _result(config, folder, code, interruptions.count > 0, before)
+
+
+@contextlib.contextmanager
+def _no_process_left(folder: JobFolder) -> Iterator[None]:
+    """Have a temporary folder for the job's processes; at the end neither it nor they are there.
+
+    Raises UserError if it cannot be made.
+    """
+    try:
+        temporary.make(folder)
+        yield
+    finally:
+        kill_job(folder.config)
+        temporary.remove(folder)
 
 
 def master_command(config_path: Path) -> list[str]:

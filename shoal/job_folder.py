@@ -56,6 +56,11 @@ class JobFolder:
         return self.path / "processes" / f"{role}-{index}.{incarnation}.json"
 
     @property
+    def temporary(self) -> Path:
+        """Which folder the running processes have for temporary files: JSON {path}."""
+        return self.path / "temporary.json"
+
+    @property
     def update_log(self) -> Path:
         """Folder of the log of updates of a job with one server, with --durability=log."""
         return self.path / "log"

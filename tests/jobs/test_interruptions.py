@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal import temporary
 from tests.jobs.running import RunningJob, arguments_of, until
 
 pytestmark = pytest.mark.job
@@ -131,6 +132,10 @@ def test_a_name_is_taken_while_its_job_runs_also_without_its_command(counting):
     with counting("orphan", overwrite=True) as job:
         job.at_gate("step-3")
         master = job.pid("master")
+        temporary_folder = temporary.path_of(job.folder)
+        variables = Path(f"/proc/{job.pid('worker')}/environ").read_bytes().split(b"\0")
+        assert f"TMPDIR={temporary_folder}".encode() in variables
+        (temporary_folder / "left_by_a_killed_worker.py").touch()
         message = (
             f"Error: job orphan is already running in {job.folder.path}; choose another "
             f"--job-name, or stop it with: kill {master}\n"
@@ -159,3 +164,4 @@ def test_a_name_is_taken_while_its_job_runs_also_without_its_command(counting):
         until("the job's end", lambda: job.left() == [])
         assert json.loads(Path(job.folder.result).read_text())["state"] == "stopped"
         assert not job.folder.master.exists()
+        assert not temporary_folder.exists()
