@@ -8,7 +8,8 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
-  bench-memory bench-restore soak annotate sanitize sanitize-memory sanitize-threads proto clean build/tree
+  bench-memory bench-restore soak annotate docs sanitize sanitize-memory sanitize-threads proto clean \
+  build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -192,6 +193,19 @@ proto:
 	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
 	build/protoc/bin/pip install --quiet 'grpcio-tools==1.62.3' 'setuptools<80'
 	build/protoc/bin/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto proto/shoal.proto
+
+# The pages of docs/ as a site: build/site/index.html. Nothing of shoal is built for it, so its
+# tools, the extra `docs`, have an environment of their own.
+docs: build/docs/installed
+	NO_MKDOCS_2_WARNING=1 build/docs/venv/bin/mkdocs build --strict
+
+build/docs/installed: pyproject.toml
+	test -x build/docs/venv/bin/python || $(PYTHON) -m venv build/docs/venv
+	build/docs/venv/bin/python -c "import tomllib; \
+	  print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" \
+	  > build/docs/requirements.txt
+	build/docs/venv/bin/pip install --quiet --requirement build/docs/requirements.txt
+	touch $@
 
 clean:
 	rm -rf build dist *.egg-info native/*.so

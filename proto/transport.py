@@ -26,7 +26,7 @@ LABEL_METADATA = "shoal-label-bin"
 """A method's label (methods.py)."""
 
 # Sizes of frames, windows, reads and write buffers are gRPC's own: no other was faster for pulls
-# and pushes alike (docs/benchmarks.md, "One server").
+# and pushes alike (docs/notes/server.md).
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", MAXIMUM_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAXIMUM_MESSAGE_BYTES),

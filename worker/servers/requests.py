@@ -27,7 +27,7 @@ Int64 = npt.NDArray[np.int64]
 
 PULLED_BYTES = 4 << 20
 """Most bytes of rows in one answer. A larger pull is split: the server gathers one part
-while gRPC copies another. See docs/benchmarks.md."""
+while gRPC copies another. See docs/notes/server.md."""
 
 VALUE_TYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLOAT16}
 """By the value of --wire-dtype."""
