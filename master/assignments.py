@@ -159,6 +159,8 @@ class Assignments:
         # First: if this is the end of training, the last round begins at this version.
         self._flow.version_seen(version)
         self._flow.settle(task, outcome, str(slot.id), now)
+        if task.kind == pb.TRAIN:
+            self._members.reached_all()
         return True
 
     def _failed(

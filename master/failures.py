@@ -18,6 +18,7 @@ class Failure:
     span: the records at fault; None where it is not about records.
     error: in one line, where the message says more. place: the first of the records in the
         words of their reader, where known.
+    server: with SERVER_AWAY the index of the parameter server, where known.
     """
 
     kind: pb.FailureKind
@@ -26,6 +27,7 @@ class Failure:
     span: Span | None = None
     error: str = ""
     place: str = ""
+    server: int | None = None
 
     @property
     def another_tries(self) -> bool:
@@ -55,6 +57,7 @@ class Failure:
             span,
             message.error,
             message.place,
+            message.server if message.HasField("server") else None,
         )
 
     def to_message(self) -> pb.Failure:
@@ -65,6 +68,7 @@ class Failure:
             traceback=self.traceback,
             error=self.error,
             place=self.place,
+            server=self.server,
         )
         if self.span is not None:
             message.range.CopyFrom(self.span.to_message())

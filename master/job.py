@@ -64,7 +64,9 @@ class Job:
         self._instructions: list[Instruction] = []
         shared = (config, self.flow, self.record, self.members)
         self.servers = ServerLifecycle(*shared, self._instructions)
-        self._workers = WorkerLifecycle(*shared, self.clocks, self.leases, self._instructions)
+        self._workers = WorkerLifecycle(
+            *shared, self.servers, self.clocks, self.leases, self._instructions
+        )
         self.checkpoints = Checkpoints(*shared, self._instructions)
         self._assignments = Assignments(
             config.min_workers, self.flow, self.members, self.clocks, self.leases, self._workers

@@ -112,8 +112,10 @@ class ServerSlot:
     log protects its updates now, "" if one does, and absent_since: since when. absences,
     absent_seconds: how often and how long none did, of all incarnations, without the time that
     runs. bereft: an incarnation died without protection, and the next one is not there yet.
-    wants_checkpoint: as it said last. registered: an incarnation has, since the job began or was
-    resumed. Before it registers, a server does away with the log that an earlier course left.
+    wants_checkpoint: as it said last. missed_by: workers that ended as they could not reach the
+    incarnation, since a training task was done. registered: an incarnation has, since the job
+    began or was resumed. Before it registers, a server does away with the log that an earlier
+    course left.
     """
 
     id: ServerId
@@ -135,6 +137,7 @@ class ServerSlot:
     absent_since: float = 0.0
     bereft: bool = False
     wants_checkpoint: bool = False
+    missed_by: list[WorkerId] = field(default_factory=list)
     registered: bool = False
     answered: float = 0.0
     progress: pb.ServerProgress = field(default_factory=pb.ServerProgress)
@@ -152,6 +155,7 @@ class ServerSlot:
         self.absent_seconds_before = max(self.absent_seconds_before, self.absent_seconds)
         self.bereft = bool(self.unprotected)
         self.wants_checkpoint = False
+        self.missed_by = []
         self.running = False
         self.progress = pb.ServerProgress()
         return self.incarnation
@@ -354,6 +358,11 @@ class Membership:
             for slot in self.servers.values()
             if slot.state == ProcessState.ALIVE and now - slot.answered > self._server_timeout
         ]
+
+    def reached_all(self) -> None:
+        """A worker has had its pushes applied by all servers."""
+        for server in self.servers.values():
+            server.missed_by = []
 
     def unheard(self, seconds: float, now: float) -> None:
         """Nobody could be heard for so long: it was not their silence."""

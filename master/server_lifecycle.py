@@ -14,7 +14,7 @@ from shoal.master import supervisor
 from shoal.master.applied import LastPush
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
-from shoal.master.ids import ServerId, Start
+from shoal.master.ids import ServerId, Start, WorkerId
 from shoal.master.instructions import (
     AdoptProcess,
     ConfirmServers,
@@ -29,6 +29,9 @@ from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+
+MISSED_TO_BE_KILLED = 2
+"""Workers that end one after the other as they cannot reach a server that answers the master."""
 
 
 class ServerLifecycle:
@@ -107,12 +110,31 @@ class ServerLifecycle:
     def hung(self, server: ServerId, incarnation: int, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""
         slot = self._members.servers[server]
-        if slot.incarnation != incarnation or slot.state != ProcessState.ALIVE:
+        if slot.incarnation == incarnation and slot.state == ProcessState.ALIVE:
+            seconds = self._config.server_timeout_seconds
+            self._kill(slot, f"has not answered for {seconds:g} s", now)
+
+    def missed(self, server: ServerId, worker: WorkerId, now: float) -> None:
+        """A worker has ended because it could not reach a server.
+
+        A server whose disk hangs, say, answers the master and no push. Two workers in a row must
+        have missed it: one alone may have a network that is cut.
+        """
+        slot = self._members.servers.get(server)
+        if slot is None or slot.state != ProcessState.ALIVE:
             return
-        seconds = self._config.server_timeout_seconds
-        self._record.note(now, f"{server} has not answered for {seconds:g} s, and is killed")
+        slot.missed_by.append(worker)
+        alone = len(self._members.workers) == 1
+        if len(slot.missed_by if alone else set(slot.missed_by)) >= MISSED_TO_BE_KILLED:
+            workers = f"{MISSED_TO_BE_KILLED} workers in a row"
+            self._kill(slot, f"answers the master, but {workers} could not reach it", now)
+
+    def _kill(self, slot: ServerSlot, why: str, now: float) -> None:
+        """Have a server started again."""
+        self._record.note(now, f"{slot.id} {why}, and is killed")
         slot.answered = now  # or it would be killed again before it is gone
-        self._instructions.append(KillProcess(Start(server, incarnation)))
+        slot.missed_by = []
+        self._instructions.append(KillProcess(Start(slot.id, slot.incarnation)))
 
     def tick(self) -> None:
         """Have the servers asked what they have, where the job waits for that."""

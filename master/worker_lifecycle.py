@@ -17,7 +17,7 @@ from shoal.master.applied import AppliedPush
 from shoal.master.clocks import Clocks
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
-from shoal.master.ids import FIRST_INCARNATION, Start, WorkerId
+from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.instructions import (
     AdoptProcess,
     FenceWorker,
@@ -32,6 +32,7 @@ from shoal.master.membership import Membership, ProcessState, WorkerSlot
 from shoal.master.range_failures import Trouble
 from shoal.master.record import JobRecord
 from shoal.master.restarts import RelaunchLimit
+from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -44,6 +45,7 @@ class WorkerLifecycle:
         flow: Flow,
         record: JobRecord,
         members: Membership,
+        servers: ServerLifecycle,
         clocks: Clocks,
         leases: Leases,
         instructions: list[Instruction],
@@ -52,6 +54,7 @@ class WorkerLifecycle:
         self._flow = flow
         self._record = record
         self._members = members
+        self._servers = servers
         self._clocks = clocks
         self._leases = leases
         self._instructions = instructions
@@ -153,6 +156,8 @@ class WorkerLifecycle:
             # Only what is about records is held against them.
             trouble = failure if failure.span is not None else None
             self._bury(slot, failure.message, now, trouble, kill=True)
+            if failure.server is not None:
+                self._servers.missed(ServerId(failure.server), slot.id, now)
 
     def _rest(self, slot: WorkerSlot) -> None:
         slot.state = ProcessState.DEAD

@@ -61,9 +61,11 @@ class Circuit:
         deadline: float = DEFAULT_DEADLINE,
         cancelled: threading.Event | None = None,
         flag: str = "",
+        server: int | None = None,
     ) -> None:
         """what: the server in words. flag: the one that sets the patience. For errors.
 
+        server: its index, for errors too.
         locate: where the server is now; asked before each try while it is away. Raises
             WireError or PeerUnavailableError if that is not known: then it is coming.
         """
@@ -75,6 +77,7 @@ class Circuit:
         self._cancelled = cancelled or threading.Event()
         self._closed = False
         self._flag = flag
+        self._server = server
         self._connection = self._connect(address)
         self._changed = threading.Condition()
         self._away_since: float | None = None
@@ -248,7 +251,8 @@ class Circuit:
             raise ServerAwayError(
                 f"{self._what} has been out of reach for {missed:.0f} s, longer than "
                 f"{self._flag or 'the patience'} ({self._patience:g}); its log says why. "
-                f"The last attempt: {error}"
+                f"The last attempt: {error}",
+                self._server,
             ) from error
 
     @contextmanager

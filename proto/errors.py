@@ -61,4 +61,11 @@ class PeerUnavailableError(CallError):
 
 
 class ServerAwayError(Error):
-    """A parameter server stayed away for longer than the job allows; says which."""
+    """A parameter server stayed away for longer than the job allows; says which.
+
+    server: its index, None where that is not known.
+    """
+
+    def __init__(self, message: str, server: int | None = None) -> None:
+        super().__init__(message)
+        self.server = server

@@ -55,7 +55,7 @@ _MODES = {
 
 def failure_of(error: Exception) -> pb.Failure:
     """An exception as the master is told of it."""
-    line = ""
+    line, server = "", None
     if isinstance(error, StorageAwayError):
         kind, message, text = pb.STORAGE, str(error), ""
     elif isinstance(error, UserError):
@@ -69,13 +69,18 @@ def failure_of(error: Exception) -> pb.Failure:
     elif isinstance(error, WireError) and error.kind in _TO_MEND:
         kind, message, text = pb.USER_ERROR, error.message, ""
     elif isinstance(error, ServerAwayError):
-        kind, message, text = pb.SERVER_AWAY, str(error), ""
+        kind, message, text, server = pb.SERVER_AWAY, str(error), "", error.server
     else:
         kind, text = pb.INTERNAL, without_secrets(traceback.format_exc())
         message = without_secrets(f"{type(error).__name__}: {error}")
     line = line or (message.splitlines() or [""])[0]
     return pb.Failure(
-        kind=kind, message=message, traceback=text, range=attributed(error), error=line
+        kind=kind,
+        message=message,
+        traceback=text,
+        range=attributed(error),
+        error=line,
+        server=server,
     )
 
 

@@ -108,6 +108,11 @@ PROOFS = {
         "master/test_job.py::test_silence_while_the_master_itself_stood_still_is_nobodys",
         "master/test_runner.py::test_a_master_that_stood_still_takes_nobody_for_dead",
     ],
+    "a server answers the master, and no worker: its disk hangs, say": [
+        "master/test_server_lifecycle.py::"
+        "test_a_server_that_answers_the_master_and_no_worker_is_killed",
+        "master/test_server_lifecycle.py::test_one_of_several_workers_may_have_a_network_of_its_own",
+    ],
     "the network is cut between two processes, and comes back": [
         "proto/test_network.py::test_a_cut_and_its_return_cost_time_only",
         "proto/test_network.py::test_a_cut_that_lasts_is_an_error_that_names_server_and_flag",

@@ -43,6 +43,48 @@ def test_a_hung_server_is_killed_once_and_started_again():
     assert job.take_instructions() == []
 
 
+AWAY = Failure(pb.SERVER_AWAY, "parameter server 1 has been out of reach for 130 s", server=1)
+KILLED = KillProcess(Start(ServerId(1), 0))
+
+
+def misses_it(job, worker, incarnation, now):
+    """A worker ends, as it does not reach ps-1, and is started again; what is to be done."""
+    take(job, w(worker), incarnation, now=now)
+    job.process_failed(Start(w(worker), incarnation), AWAY, now)
+    job.fenced(w(worker), incarnation, [None, None], now)
+    job.process_exited(exited(w(worker), incarnation), now)
+    return job.take_instructions()
+
+
+def test_a_server_that_answers_the_master_and_no_worker_is_killed():
+    job = begun(TRAINING, num_ps=2, num_workers=2)
+    assert KILLED not in misses_it(job, 0, 0, 10.0)
+    assert KILLED in misses_it(job, 1, 0, 11.0)
+    assert any(
+        "ps-1 answers the master, but 2 workers in a row could not reach it, and is killed" in text
+        for text in job.record.messages
+    )
+    # Once; and of its successor nothing is known yet.
+    assert KILLED not in misses_it(job, 0, 1, 12.0)
+    job.process_exited(exited(ServerId(1)), 13.0)
+    job.server_registered(ServerId(1), 1, "host:9", 14.0)
+    assert job.members.servers[ServerId(1)].missed_by == []
+
+
+def test_one_of_several_workers_may_have_a_network_of_its_own():
+    job = begun(TRAINING, num_ps=2, num_workers=2)
+    for incarnation in range(4):
+        assert KILLED not in misses_it(job, 0, incarnation, 10.0 * incarnation)
+    finish_next(job, w(1), Done())  # the others reach it
+    assert KILLED not in misses_it(job, 1, 0, 90.0)
+
+
+def test_the_only_worker_has_to_miss_a_server_twice():
+    job = begun(TRAINING, num_ps=2, num_workers=1)
+    assert KILLED not in misses_it(job, 0, 0, 10.0)
+    assert KILLED in misses_it(job, 0, 1, 20.0)
+
+
 def resumed(kept=(3, 4)):
     """A job of two servers that was resumed from the newest of its checkpoints."""
     events = []

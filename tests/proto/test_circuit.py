@@ -46,7 +46,7 @@ def circuit():
 
     def make(server, **options):
         locate = options.pop("locate", lambda: server.address)
-        one = Circuit("parameter server 3", locate, server.address, **options)
+        one = Circuit("parameter server 3", locate, server.address, server=3, **options)
         made.append(one)
         return one
 
@@ -225,6 +225,7 @@ def test_the_patience_is_bounded_and_the_error_names_server_and_flag(server, cir
         one.call(methods.PULL, b"")
     assert "parameter server 3 has been out of reach for" in str(caught.value)
     assert "--server-patience-seconds (0.3)" in str(caught.value)
+    assert caught.value.server == 3
 
 
 def test_a_call_begun_while_the_server_is_away_is_sent_when_it_is_back(server, circuit):

@@ -117,6 +117,7 @@ class ServerCalls:
                 patience=patience,
                 cancelled=cancelled,
                 flag="--server-patience-seconds",
+                server=server,
             )
             for server, address in enumerate(reply.servers)
         ]
