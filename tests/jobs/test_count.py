@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,10 +12,11 @@ import pytest
 from shoal.chaos.count import compare
 from shoal.chaos.count_job import INPUT, read_input
 from shoal.job_folder import JobFolder
-from tests.docs.test_flags import PAGE
 from tests.jobs.running import arguments_of, audited
 
 pytestmark = pytest.mark.job
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "chaos.md"
 
 
 def documented():
