@@ -29,6 +29,7 @@ from shoal.master.failures import Failure
 from shoal.master.ids import ProcessId, ServerId
 from shoal.master.journal import read
 from shoal.master.membership import ProcessState, WorkerSlot
+from shoal.master.record import WARNING
 from shoal.master.segments import Entry
 from shoal.master.spans import Coverage, Fate, Interval
 from shoal.master.work import Span, Task
@@ -106,7 +107,7 @@ class Auditor:
         self, entry: Entry, server: ServerId, restored: str = "", replayed: int = 0, **_: Any
     ) -> None:
         self.updates["replayed"] += replayed
-        if "warning: " in restored:
+        if WARNING in restored:
             # It may be protected again before the master looks, and its reason is here only.
             at = time_text(entry.wall)
             self.unprotected.append(f"{at}  {server}: is back: {restored}")

@@ -375,7 +375,7 @@ def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
     while goes_on:
         index = before.header.index + 1 if before is not None else first
         segment = _segment(path, index)
-        goes_on = segment.followed or any(_names(path, index + 1, present=True))
+        goes_on = segment.followed or any(each.exists() for each in _names(path, index + 1))
         if goes_on and not segment.followed:
             # Begun since, with events before it that were not there yet.
             segment = _segment(path, index)
@@ -389,11 +389,10 @@ def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
         before = segment
 
 
-def _names(path: Path, index: int, *, present: bool = False) -> list[Path]:
-    """The files that a segment may be in; only those that exist, if `present`."""
+def _names(path: Path, index: int) -> tuple[Path, Path]:
+    """The files that a segment may be in: as it is written, and compressed."""
     plain = segments.segment_path(path, index)
-    names = [plain, plain.with_name(plain.name + segments.PACKED)]
-    return [name for name in names if name.exists()] if present else names
+    return plain, plain.with_name(plain.name + segments.PACKED)
 
 
 def _segment(path: Path, index: int) -> Segment:
