@@ -42,20 +42,6 @@ BATCHES = 24
 OPERATIONS = ("lookup", "sgd", "adagrad", "rowwise_adagrad", "adam")
 OUTPUT = Path("build/bench/native.json")
 
-TARGETS = {
-    ("flat limit", "lookup"): (0.30, 0.75),
-    ("flat limit", "sgd"): (0.40, 0.75),
-    ("flat limit", "adagrad"): (0.65, 0.85),
-    ("flat limit", "adam"): (0.70, 0.90),
-    ("tensorflow", "lookup"): (2.0, 2.0),
-    ("tf DenseHashTable", "lookup"): (3.5, 3.0),
-    ("fbgemm", "adagrad"): (5.0, 5.0),
-    ("fbgemm", "rowwise_adagrad"): (1.2, 1.2),
-    ("torch", "adagrad"): (10.0, 8.0),
-    ("torch", "adam"): (10.0, 8.0),
-}
-"""Wanted ratios at dim 16 and 64: what a plain C hash over the same rows was seen to do."""
-
 Results = list[dict[str, Any]]
 
 
@@ -272,27 +258,14 @@ def show(results: Results) -> None:
     table = Table(title=f"shoal.native, batches of {IDS} ids")
     for heading in ("workload", "operation", "dim", "threads", "value", "unit", "against"):
         table.add_column(heading)
-    for heading in ("ratio", "wanted", ""):
-        table.add_column(heading, justify="right")
+    table.add_column("ratio", justify="right")
     for each in results:
-        wanted = None
-        if each["threads"] == 2:
-            wanted = 1.7 if each["name"] == "uniform" else None
-        elif each["name"] == "zipf":
-            # Of the rate on uniform ids; on the same skewed ids a flat array is served
-            # from the caches, and has nothing to deduplicate.
-            wanted = 0.6 if each["against"] == "flat limit" else None
-        elif target := TARGETS.get((each["against"], each["operation"])):
-            wanted = target[0 if each["dim"] == 16 else 1]
         ratio = each["ratio"]
-        verdict = "" if wanted is None else "reached" if ratio >= wanted else "MISSED"
         shown = (each[key] for key in ("name", "operation", "dim", "threads", "value", "unit"))
         table.add_row(
             *map(str, shown),
             each["against"],
             "" if ratio is None else f"{ratio:.2f}",
-            "" if wanted is None else f"{wanted}",
-            verdict,
         )
     Console(width=120).print(table)
 
