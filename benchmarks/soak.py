@@ -47,7 +47,7 @@ from shoal.chaos.faults import (
     STORAGE,
     TOGETHER,
     Fault,
-    Party,
+    Target,
     When,
 )
 from shoal.chaos.run import Outcome, counted, run_disturbed
@@ -156,14 +156,14 @@ def faults_of(
         faults.append(fault)
         if kind == RESTORE:
             killed = dataclasses.replace(fault.when, point="")
-            faults.append(Fault(KILL, fault.parties, killed))
+            faults.append(Fault(KILL, fault.targets, killed))
     return faults
 
 
 def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fault:
-    workers = [Party("worker", index) for index in range(config.num_workers)]
-    servers = [Party("ps", index) for index in range(config.num_ps)]
-    master = Party("master")
+    workers = [Target("worker", index) for index in range(config.num_workers)]
+    servers = [Target("ps", index) for index in range(config.num_ps)]
+    master = Target("master")
     seconds = round(draw.uniform(0.2, 2.0), 1)
     anyone = draw.choice([draw.choice(workers), draw.choice(servers), master])
     if kind == JOB:
@@ -171,7 +171,7 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
         changes = [("num_ps", draw.randint(1 + (config.log_place == "peer"), 3))]
         return Fault(
             KILL,
-            (Party(JOB),),
+            (Target(JOB),),
             when,
             damage=tuple(damage * (draw.random() < 0.7)),
             changes=tuple(changes * (draw.random() < 0.4)),
@@ -194,18 +194,18 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
 
 def _slow(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fault:
     """A fault of PATIENCE."""
-    worker = Party("worker", draw.randrange(config.num_workers))
-    server = Party("ps", draw.randrange(config.num_ps))
+    worker = Target("worker", draw.randrange(config.num_workers))
+    server = Target("ps", draw.randrange(config.num_ps))
     seconds = LONG_SECONDS.get(kind, round(draw.uniform(0.5, 4.0), 1))
     if kind in (STORAGE, LONG_STORAGE):
         what, how = draw.choice((DATA, CHECKPOINTS)), draw.choice((FAIL, HANG))
-        return Fault(STORAGE, (Party(what),), when, seconds, how=how, every=draw.randint(1, 4))
+        return Fault(STORAGE, (Target(what),), when, seconds, how=how, every=draw.randint(1, 4))
     if kind == HALF_SENT:
         return Fault(HALF_SENT, (server,), when, seconds)
     if kind in (NO_ROOM, LONG_NO_ROOM):
         return Fault(NO_ROOM, (draw.choice((worker, server)),), when, seconds)
     if kind == CALLS:
-        return Fault(HANG, (draw.choice((server, server, Party("master"))),), when, seconds)
+        return Fault(HANG, (draw.choice((server, server, Target("master"))),), when, seconds)
     when = dataclasses.replace(when, point=draw.choice(POINTS_OF[kind]))
     seconds = math.inf if kind == STUCK else seconds
     return Fault(HANG, (server if kind == RESTORE else worker,), when, seconds)
@@ -216,7 +216,7 @@ def problems_of(outcome: Outcome, config: JobConfig) -> list[str]:
     counted(config, outcome)
     comparison = outcome.comparison
     if outcome.state == "succeeded":
-        late = tuple(f"{deed.fault}@{deed.fault.when} did not" for deed in outcome.not_done)
+        late = tuple(f"{action.fault}@{action.fault.when} did not" for action in outcome.not_done)
         found = [each for each in outcome.problems if not each.startswith(late or "-")]
         return [*found, *unnamed(outcome, config)]
     if outcome.state == "degraded" and comparison is not None and comparison.lost:
@@ -234,13 +234,13 @@ def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
     problems = []
     deaths = outcome.audit.get("deaths", ())
     logs = JobFolder(Path(config.job_dir)).logs
-    for worker in (Party("worker", index) for index in range(config.num_workers)):
+    for worker in (Target("worker", index) for index in range(config.num_workers)):
         causes = [death["cause"] for death in deaths if death["who"] in (worker.process, JOB)]
         stuck = sum(
-            deed.at is not None
-            and deed.fault.seconds == math.inf
-            and deed.fault.parties == (worker,)
-            for deed in outcome.deeds
+            action.at is not None
+            and action.fault.seconds == math.inf
+            and action.fault.targets == (worker,)
+            for action in outcome.actions
         )
         named = sum(cause.startswith(NAMED) for cause in causes)
         texts = [path.read_text(errors="replace") for path in logs.glob(f"{worker.process}.*")]
@@ -256,10 +256,10 @@ def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
 
 def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> dict[str, Any]:
     """What build/soak.json has of one job."""
-    done = [deed for deed in outcome.deeds if deed.at is not None]
-    moments = Counter(deed.fault.when for deed in done)
-    kinds = Counter(kind_of(deed.fault) for deed in done)
-    kinds.update(verb for deed in done for verb, _ in deed.fault.damage)
+    done = [action for action in outcome.actions if action.at is not None]
+    moments = Counter(action.fault.when for action in done)
+    kinds = Counter(kind_of(action.fault) for action in done)
+    kinds.update(verb for action in done for verb, _ in action.fault.damage)
     problems = problems_of(outcome, config)
     found = outcome.comparison
     shown = ("num_ps", "num_workers", "durability", "log_place", "on_loss", "checkpoint_steps")
@@ -271,7 +271,9 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
         "state": outcome.state,
         "faults": kinds.total(),
         "kinds": kinds,
-        "roles": Counter(deed.fault.parties[0].role for deed in done if deed.fault.kind == KILL),
+        "roles": Counter(
+            action.fault.targets[0].role for action in done if action.fault.kind == KILL
+        ),
         "at_once": sum(count > 1 for count in moments.values()),
         "not_done": len(outcome.not_done),
         "done": lines_of(outcome)[1:],
@@ -292,10 +294,10 @@ def kind_of(fault: Fault) -> str:
     if fault.seconds == math.inf:
         return f"stuck at {fault.when.point}"
     if fault.seconds in LONG_SECONDS.values():
-        return f"{fault.kind} {fault.parties[0].role} for {fault.seconds:g} s"
+        return f"{fault.kind} {fault.targets[0].role} for {fault.seconds:g} s"
     if fault.kind == HANG:
         return f"hang of {fault.when.point or 'calls'}"
-    return f"{fault.kind} {fault.parties[0]} {fault.how}" if fault.kind == STORAGE else fault.kind
+    return f"{fault.kind} {fault.targets[0]} {fault.how}" if fault.kind == STORAGE else fault.kind
 
 
 def recovered(outcome: Outcome) -> dict[str, list[float]]:

@@ -179,7 +179,7 @@ def run(
     """Run the job and exit with the code. limit_given: --relaunch-limit was. Raises UserError."""
     import dataclasses
 
-    from shoal.chaos import asked, faults
+    from shoal.chaos import faults, parsing
     from shoal.chaos.count_job import write_input
     from shoal.chaos.run import counted, given_metrics, run_disturbed, run_undisturbed
     from shoal.display import default_display
@@ -191,14 +191,14 @@ def run(
     counts = config.num_workers, config.num_ps
     seed = config.seed if chaos_seed is None else chaos_seed
     asks = (
-        (asked.parse_kill, kills),
-        (asked.parse_pause, pauses),
-        (asked.parse_fill, fills),
-        (asked.parse_hang, hangs),
-        (asked.parse_storage, storages),
-        (asked.parse_half_sent, half_sents),
-        (asked.parse_no_room, no_rooms),
-        (asked.parse_cut, cuts),
+        (parsing.parse_kill, kills),
+        (parsing.parse_pause, pauses),
+        (parsing.parse_fill, fills),
+        (parsing.parse_hang, hangs),
+        (parsing.parse_storage, storages),
+        (parsing.parse_half_sent, half_sents),
+        (parsing.parse_no_room, no_rooms),
+        (parsing.parse_cut, cuts),
     )
     fixed = [parse(text, *counts) for parse, texts in asks for text in texts]
     planned = faults.drawn(fixed, seed) + faults.random_kills(random_kills, seed, *counts)
@@ -248,18 +248,18 @@ def run(
 
 def lines_of(outcome: Outcome) -> list[str]:
     """What was done to the job."""
-    lines = [f"done to the job: {len(outcome.deeds) - len(outcome.not_done)}"]
-    for deed in sorted(outcome.deeds, key=lambda deed: deed.at or float("inf")):
-        asked: Fault = deed.fault
-        if deed.at is None:
-            lines.append(f"  not done: {asked}@{asked.when}")
+    lines = [f"done to the job: {len(outcome.actions) - len(outcome.not_done)}"]
+    for action in sorted(outcome.actions, key=lambda action: action.at or float("inf")):
+        fault: Fault = action.fault
+        if action.at is None:
+            lines.append(f"  not done: {fault}@{fault.when}")
             continue
-        at = time.strftime("%H:%M:%S", time.localtime(deed.at))
-        process = f" (process {deed.process})" if deed.process else ""
-        point = f" at {asked.when.point}" if asked.when.point else ""
-        rest = "" if deed.ended else ", until the job ended"
-        came = f": {'; '.join(deed.came)}" if deed.came else ""
-        lines.append(f"  {at}  step {deed.step:>6}  {asked}{point}{process}{rest}{came}")
+        at = time.strftime("%H:%M:%S", time.localtime(action.at))
+        process = f" (process {action.process})" if action.process else ""
+        point = f" at {fault.when.point}" if fault.when.point else ""
+        rest = "" if action.ended else ", until the job ended"
+        remarks = f": {'; '.join(action.remarks)}" if action.remarks else ""
+        lines.append(f"  {at}  step {action.step:>6}  {fault}{point}{process}{rest}{remarks}")
     return lines
 
 

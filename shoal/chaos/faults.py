@@ -1,6 +1,6 @@
 """Faults: what is to be done to which process of a job, and when. No I/O.
 
-Owns drawing what is random. Reading them from text is asked.py's.
+Owns drawing what is random. Reading them from text is parsing.py's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ JOB = "job"
 
 
 @dataclass(frozen=True, order=True)
-class Party:
+class Target:
     """A process of a job, or all of them, or a kind of storage.
 
     role: worker, ps, master, job, data, checkpoints or output.
@@ -83,18 +83,18 @@ class When:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing to be done. parties: one, or the two ends of a cut.
+    """One thing to be done. targets: one, or the two ends of a cut.
 
     seconds: it lasts; inf: until its process is killed.
 
     Of the job, while all its processes are down: damage, (flip or remove, what of
     damage.FILES) each; changes, (field, value) of the configuration to resume with.
 
-    Of storage: how, FAIL or HANG, and every, each so-manieth call. count: of half-sent requests.
+    Of storage: how, FAIL or HANG, and every, each call of this number. count: half-sent requests.
     """
 
     kind: str
-    parties: tuple[Party, ...]
+    targets: tuple[Target, ...]
     when: When
     seconds: float = 0.0
     damage: tuple[tuple[str, str], ...] = ()
@@ -110,7 +110,7 @@ class Fault:
         down += [f"{flag(name)} {value}" for name, value in self.changes]
         down += [f"{self.how} every {self.every}"] * bool(self.how)
         down += [f"{self.count} requests"] * (self.kind == HALF_SENT)
-        return ", ".join([f"{self.kind} {'-'.join(map(str, self.parties))}{lasts}", *down])
+        return ", ".join([f"{self.kind} {'-'.join(map(str, self.targets))}{lasts}", *down])
 
 
 def random_kills(count: int, seed: int, workers: int, servers: int) -> list[Fault]:
@@ -122,19 +122,19 @@ def random_kills(count: int, seed: int, workers: int, servers: int) -> list[Faul
     faults: list[Fault] = []
     for moment in sorted(draw.uniform(FIRST, LAST) for _ in range(count)):
         when = When(fraction=moment)
-        party = _draw_party(draw, workers, servers)
+        target = _draw_target(draw, workers, servers)
         if faults and draw.random() < TOGETHER:
             when = faults[-1].when
-            while party == faults[-1].parties[0]:
-                party = _draw_party(draw, workers, servers)
-        faults.append(Fault(KILL, (party,), when))
+            while target == faults[-1].targets[0]:
+                target = _draw_target(draw, workers, servers)
+        faults.append(Fault(KILL, (target,), when))
     return faults
 
 
-def _draw_party(draw: random.Random, workers: int, servers: int) -> Party:
+def _draw_target(draw: random.Random, workers: int, servers: int) -> Target:
     role = draw.choice(("worker", "ps", "master"))
     count = {"worker": workers, "ps": servers, "master": 1}[role]
-    return Party(role, draw.randrange(count))
+    return Target(role, draw.randrange(count))
 
 
 def drawn(faults: Sequence[Fault], seed: int) -> list[Fault]:

@@ -39,10 +39,11 @@ LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """every: each so-manieth call of a process. how: fails, or hangs until the trouble is over.
+class StorageFault:
+    """The state of a kind of storage that fails or hangs.
 
-    below: paths; what lies elsewhere is in no trouble.
+    how: FAIL, or HANG until the fault is over. every: 3 for each third call of a process.
+    below: paths; storage elsewhere works.
     """
 
     how: str
@@ -50,20 +51,20 @@ class Trouble:
     below: tuple[str, ...]
 
 
-def trouble_file(folder: Path, kind: str) -> Path:
-    """Holds the trouble of a kind of storage, while there is any."""
+def fault_file(folder: Path, kind: str) -> Path:
+    """Holds the fault of a kind of storage while it lasts."""
     return folder / f"storage@{kind}"
 
 
 def begin(folder: Path, fault: Fault, config: JobConfig) -> Path:
-    """Have the storage of a fault be in trouble until the file returned is removed.
+    """Have the storage of a fault fail or hang until the file that is returned is removed.
 
     config: as `behind_urls` returns it.
     """
-    (storage,) = fault.parties
+    (storage,) = fault.targets
     places = [getattr(config, name) for name in FIELDS[storage.role]]
     below = tuple(place.removeprefix(PREFIX) for place in places if place)
-    path = trouble_file(folder, storage.role)
+    path = fault_file(folder, storage.role)
     written = path.with_name(f"{path.name}.new")
     written.write_text("\n".join([fault.how, str(fault.every), *below]))
     return written.replace(path)
@@ -90,7 +91,7 @@ def behind_urls(config: JobConfig, kinds: set[str]) -> JobConfig:
 
 
 class _Calls:
-    """The calls of this process, and the trouble they are in."""
+    """Counts the calls of this process, and lets some fail or hang."""
 
     def __init__(self) -> None:
         self._counts = {kind: itertools.count(1) for kind in FIELDS}
@@ -101,24 +102,24 @@ class _Calls:
         if not folder or faults.PROCESS_VARIABLE not in os.environ:
             return
         for kind, count in self._counts.items():
-            file = trouble_file(Path(folder), kind)
-            trouble = _read(file)
-            if trouble is None or not any(_is_below(path, each) for each in trouble.below):
+            file = fault_file(Path(folder), kind)
+            found = _read(file)
+            if found is None or not any(_is_below(path, each) for each in found.below):
                 continue
-            if next(count) % trouble.every:
+            if next(count) % found.every:
                 continue
-            if trouble.how == FAIL:
+            if found.how == FAIL:
                 raise OSError(errno.EIO, "the storage fails, as shoal chaos was told", path)
-            while _read(file) == trouble:
+            while _read(file) == found:
                 time.sleep(LOOK_SECONDS)
 
 
-def _read(file: Path) -> Trouble | None:
+def _read(file: Path) -> StorageFault | None:
     try:
         how, every, *below = file.read_text().split("\n")
     except FileNotFoundError:
         return None
-    return Trouble(how, int(every), tuple(below))
+    return StorageFault(how, int(every), tuple(below))
 
 
 def _is_below(path: str, place: str) -> bool:
@@ -129,7 +130,7 @@ _CALLS = _Calls()
 
 
 class _File(LocalFileOpener):  # type: ignore[misc]
-    """A file, each read and write of which may be in trouble."""
+    """A file, each read and write of which may fail or hang."""
 
     def read(self, *args: Any, **kwargs: Any) -> Any:
         _CALLS.before(self.path)
@@ -148,7 +149,7 @@ class _File(LocalFileOpener):  # type: ignore[misc]
         super().commit()
 
 
-def _troubled(name: str) -> Callable[..., Any]:
+def _disturbed(name: str) -> Callable[..., Any]:
     """The call of that name, of the path that is its first argument."""
     plain = getattr(LocalFileSystem, name)
 
@@ -179,13 +180,13 @@ class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
         _CALLS.before(path)
         return _File(path, mode, fs=self, **kwargs)
 
-    info = _troubled("info")
-    ls = _troubled("ls")
-    isfile = _troubled("isfile")
-    isdir = _troubled("isdir")
-    makedirs = _troubled("makedirs")
-    rm = _troubled("rm")
-    rm_file = _troubled("rm_file")
+    info = _disturbed("info")
+    ls = _disturbed("ls")
+    isfile = _disturbed("isfile")
+    isdir = _disturbed("isdir")
+    makedirs = _disturbed("makedirs")
+    rm = _disturbed("rm")
+    rm_file = _disturbed("rm_file")
 
 
 # For the process of `shoal chaos`; those of a job have it from proto/faults.py.

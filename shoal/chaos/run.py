@@ -20,7 +20,7 @@ from shoal.chaos.count_job import read_input
 from shoal.chaos.damage import Damage, damaged
 from shoal.chaos.faults import STORAGE, Fault
 from shoal.chaos.faulty import behind_urls
-from shoal.chaos.watcher import Deed, Watcher
+from shoal.chaos.watcher import Action, Watcher
 from shoal.client import resume_job, run_job
 from shoal.config import JobConfig
 from shoal.display import Display
@@ -47,7 +47,7 @@ class Outcome:
     state: str
     result: JobResult | None
     failure: str
-    deeds: list[Deed]
+    actions: list[Action]
     audit: dict[str, Any]
     audit_text: str
     problems: list[str] = field(default_factory=list)
@@ -55,12 +55,12 @@ class Outcome:
     comparison: Comparison | None = None
 
     @property
-    def not_done(self) -> list[Deed]:
+    def not_done(self) -> list[Action]:
         """The faults that did not come to pass, as the job ended before."""
-        return [deed for deed in self.deeds if deed.at is None]
+        return [action for action in self.actions if action.at is None]
 
 
-class _Course:
+class _DisturbedJob:
     """A job from its start to its end, resumed each time that all of it was killed.
 
     Or that it failed as --on-loss=fail has it.
@@ -76,7 +76,7 @@ class _Course:
         self._watcher = watcher
         self._display = display
         self._draw = draw
-        self._damages: list[tuple[Deed, Damage]] = []  # that the job was resumed with
+        self._damages: list[tuple[Action, Damage]] = []  # that the job was resumed with
         self.result: JobResult | None = None
         self.failure = ""
 
@@ -90,8 +90,8 @@ class _Course:
         self._follow(run_job, self._config)
         # A job that ended before it could be killed has a result of its own.
         while self.result is not None:
-            if (deed := self._watcher.killed) and self.result.state == "stopped":
-                self._resume(deed)
+            if (action := self._watcher.killed) and self.result.state == "stopped":
+                self._resume(action)
             elif self._failed_for_loss():
                 self.failure = self._resumed({})
             else:
@@ -116,25 +116,25 @@ class _Course:
         finally:
             self._watcher.stop()
 
-    def _resume(self, deed: Deed) -> None:
+    def _resume(self, action: Action) -> None:
         """Damage what is to be damaged, and go on; without the damage where it is refused."""
         job_dir = Path(self._config.job_dir)
-        changes: dict[str, Any] = dict(deed.fault.changes)
+        changes: dict[str, Any] = dict(action.fault.changes)
         self._config = dataclasses.replace(self._config, **changes)
-        done = [damaged(job_dir, *each, self._draw) for each in deed.fault.damage]
+        done = [damaged(job_dir, *each, self._draw) for each in action.fault.damage]
         damages = [each for each in done if each is not None]
-        deed.came += [each.what for each in damages] + ["there is no file"] * (None in done)
+        action.remarks += [each.what for each in damages] + ["there is no file"] * (None in done)
         refusal = self._resumed(changes)
         if refusal and damages:
             if not all(each.is_named_in(refusal) for each in damages):
                 self.failure = f"the damage is refused without naming the file: {refusal}"
                 return
-            deed.came.append("refused by name, undone")
+            action.remarks.append("refused by name, undone")
             for each in damages:
                 each.undo()
             refusal = self._resumed({})
         else:
-            self._damages += [(deed, each) for each in damages]
+            self._damages += [(action, each) for each in damages]
         self.failure = refusal or self.failure
 
     def audited(self) -> tuple[dict[str, Any], str]:
@@ -145,9 +145,9 @@ class _Course:
         """
         job_dir = Path(self._config.job_dir)
         audit, text = audited(job_dir)
-        for deed, damage in self._damages:
+        for action, damage in self._damages:
             if not audit and damage.is_named_in(text):
-                deed.came.append("the audit refuses it by name, undone")
+                action.remarks.append("the audit refuses it by name, undone")
                 damage.undo()
                 audit, text = audited(job_dir)
         return audit, text
@@ -175,14 +175,14 @@ def run_disturbed(
     anything is started.
     """
     config = behind_urls(
-        config.resolved(), {fault.parties[0].role for fault in planned if fault.kind == STORAGE}
+        config.resolved(), {fault.targets[0].role for fault in planned if fault.kind == STORAGE}
     )
     for fault in planned:
         # Refused here, if the job could not be resumed with it.
         dataclasses.replace(config, **dict[str, Any](fault.changes))
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as name, _in_folder(Path(name)):
         watcher = Watcher(config, list(planned), Path(name))
-        course = _Course(config, watcher, display, random.Random(f"damage {seed}"))
+        course = _DisturbedJob(config, watcher, display, random.Random(f"damage {seed}"))
         try:
             course.run()
         finally:
@@ -194,7 +194,7 @@ def run_disturbed(
         result.state if result is not None else "died",
         result,
         failure,
-        watcher.deeds,
+        watcher.actions,
         *course.audited(),
         servers=course.servers,
     )
@@ -202,8 +202,8 @@ def run_disturbed(
         outcome.problems.append(f"the job has {outcome.state}")
     outcome.problems += outcome.audit.get("problems", ["there is no audit"])
     outcome.problems += [
-        f"{deed.fault}@{deed.fault.when} did not come to pass: the job ended before"
-        for deed in outcome.not_done
+        f"{action.fault}@{action.fault.when} did not come to pass: the job ended before"
+        for action in outcome.not_done
     ]
     return outcome
 

@@ -26,10 +26,10 @@ from shoal.chaos.faults import (
     NO_ROOM,
     STORAGE,
     Fault,
-    Party,
+    Target,
 )
 from shoal.chaos.half_sent import HalfSent
-from shoal.chaos.looker import Looker
+from shoal.chaos.probe import Probe
 from shoal.chaos.relay import Relay
 from shoal.chaos.schedule import Schedule, Seen
 from shoal.config import JobConfig
@@ -49,12 +49,12 @@ LOOK_SECONDS = 0.02
 
 
 @dataclass
-class Deed:
+class Action:
     """A fault and what became of it.
 
     at: wall-clock seconds when it was done; None: the job ended before. step: at that time.
     process: that was killed, paused or the like. ended: what lasts was over before the job was.
-    came: what came of it, in words, where that is not all.
+    remarks: further results, in words.
     """
 
     fault: Fault
@@ -62,26 +62,26 @@ class Deed:
     step: int = 0
     process: int | None = None
     ended: bool = True
-    came: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
 @dataclass
 class _Lasting:
-    deed: Deed
+    action: Action
     until: float
     end: Callable[[], None]
 
 
 @dataclass
 class _Armed:
-    deed: Deed
+    action: Action
     file: Path
 
 
 class Watcher:
     """Disturbs one job from `start` to `stop`, and again after a resumption.
 
-    deeds: one for each fault that was due, in order. seen: how far the job was last.
+    actions: one for each fault that was due, in order. seen: how far the job was last.
     killed: the fault that killed the whole job, after which nothing is done until the next
     `start`.
     """
@@ -93,14 +93,14 @@ class Watcher:
         self._schedule = Schedule(planned)
         self._faults = folder
         self._relays = _relays(planned, folder)
-        self._waiting: list[Deed] = []
+        self._waiting: list[Action] = []
         self._armed: list[_Armed] = []
         self._lasting: list[_Lasting] = []
         self._over = threading.Event()
         self._kill: Callable[[], None] = lambda: None
-        self.deeds: list[Deed] = []
+        self.actions: list[Action] = []
         self.seen = Seen()
-        self.killed: Deed | None = None
+        self.killed: Action | None = None
         self.error: BaseException | None = None
 
     def start(self, config: JobConfig, kill: Callable[[], None]) -> None:
@@ -110,7 +110,7 @@ class Watcher:
         """
         self._over.clear()
         self._config, self._kill, self.killed = config, kill, None
-        self._looker = Looker(config, self._job)
+        self._probe = Probe(config, self._job)
         self._thread = threading.Thread(target=self._run, name="chaos", daemon=True)
         self._thread.start()
 
@@ -119,7 +119,7 @@ class Watcher:
         self._over.set()
         self._thread.join()
         for lasting in self._lasting:
-            lasting.deed.ended = False
+            lasting.action.ended = False
             lasting.end()
         self._lasting.clear()
         self._see_deaths()
@@ -130,138 +130,138 @@ class Watcher:
         """The job has ended: note what did not come to pass."""
         for relay in self._relays.values():
             relay.close()
-        self.deeds += [Deed(fault) for fault in self._schedule.left]
+        self.actions += [Action(fault) for fault in self._schedule.left]
 
     def _run(self) -> None:
-        looker = self._looker
+        probe = self._probe
         try:
-            while not looker.is_there() and not self._over.wait(LOOK_SECONDS):
+            while not probe.is_there() and not self._over.wait(LOOK_SECONDS):
                 pass
             while not self._over.wait(LOOK_SECONDS) and self.killed is None:
                 self._step()
         except BaseException as error:
             self.error = error
         finally:
-            looker.close()
+            probe.close()
 
     def _step(self) -> None:
-        self.seen = self._looker.look()
+        self.seen = self._probe.look()
         self._see_deaths()
-        due = [Deed(fault) for fault in self._schedule.due(self.seen)]
-        self.deeds += due
+        due = [Action(fault) for fault in self._schedule.due(self.seen)]
+        self.actions += due
         # One that was due before and met no process comes first.
         self._waiting += due
         self._waiting = [
-            deed for deed in self._waiting if self.killed is not None or not self._do(deed)
+            action for action in self._waiting if self.killed is not None or not self._do(action)
         ]
         now = time.monotonic()
         for lasting in [each for each in self._lasting if each.until <= now]:
             self._lasting.remove(lasting)
             lasting.end()
 
-    def _do(self, deed: Deed) -> bool:
+    def _do(self, action: Action) -> bool:
         """Do a fault, if that is possible now."""
-        fault = deed.fault
+        fault = action.fault
         if fault.kind == CUT:
-            self._cut(deed)
+            self._cut(action)
             return True
-        (party,) = fault.parties
+        (target,) = fault.targets
         if fault.kind == STORAGE:
-            return self._trouble(deed, party)
-        if party.role == JOB:
-            self._note(deed)
-            self.killed = deed
+            return self._disturb(action, target)
+        if target.role == JOB:
+            self._note(action)
+            self.killed = action
             self._kill()
             return True
         if fault.when.point:
-            return self._arm(deed, party)
+            return self._arm(action, target)
         do = {FILL: self._fill, HANG: self._hang, HALF_SENT: self._send, NO_ROOM: self._evict}
         if fault.kind == KILL:
-            deed.process = kill_process(self._job.config, party.role, party.index)
+            action.process = kill_process(self._job.config, target.role, target.index)
         else:
-            deed.process = do.get(fault.kind, self._pause)(deed, party)
-        if deed.process is None:
+            action.process = do.get(fault.kind, self._pause)(action, target)
+        if action.process is None:
             return False
-        self._note(deed)
+        self._note(action)
         return True
 
-    def _note(self, deed: Deed) -> None:
-        deed.at, deed.step = time.time(), self.seen.step
+    def _note(self, action: Action) -> None:
+        action.at, action.step = time.time(), self.seen.step
 
-    def _arm(self, deed: Deed, party: Party) -> bool:
-        path = self._faults / f"{deed.fault.when.point}@{party.process}"
+    def _arm(self, action: Action, target: Target) -> bool:
+        path = self._faults / f"{action.fault.when.point}@{target.process}"
         if path.exists():
             return False  # armed by another fault, and not come to yet
-        point, hang = deed.fault.when.point, deed.fault.seconds
-        self._armed.append(_Armed(deed, faults.arm(self._faults, point, party.process, hang)))
+        point, hang = action.fault.when.point, action.fault.seconds
+        self._armed.append(_Armed(action, faults.arm(self._faults, point, target.process, hang)))
         return True
 
     def _see_deaths(self) -> None:
         for armed in [each for each in self._armed if not each.file.exists()]:
             self._armed.remove(armed)
-            self._note(armed.deed)
+            self._note(armed.action)
 
-    def _pause(self, deed: Deed, party: Party) -> int | None:
-        process = process_of(self._job.config, party.role, party.index)
+    def _pause(self, action: Action, target: Target) -> int | None:
+        process = process_of(self._job.config, target.role, target.index)
         if process is None or not signal_process(self._job.config, process, signal.SIGSTOP):
             return None
-        self._last(deed, partial(_go_on, self._job, process))
+        self._last(action, partial(_go_on, self._job, process))
         return process
 
-    def _fill(self, deed: Deed, party: Party) -> int | None:
-        process = process_of(self._job.config, party.role, party.index)
+    def _fill(self, action: Action, target: Target) -> int | None:
+        process = process_of(self._job.config, target.role, target.index)
         if process is None or not limit_files(process, 0):
             return None
-        self._last(deed, partial(_make_room, self._job))
+        self._last(action, partial(_make_room, self._job))
         return process
 
-    def _hang(self, deed: Deed, party: Party) -> int | None:
-        process = process_of(self._job.config, party.role, party.index)
+    def _hang(self, action: Action, target: Target) -> int | None:
+        process = process_of(self._job.config, target.role, target.index)
         if process is not None:
-            self._while_there(deed, faults.calls_file(self._faults, party.process), str(process))
+            self._while_there(action, faults.calls_file(self._faults, target.process), str(process))
         return process
 
-    def _send(self, deed: Deed, party: Party) -> int | None:
-        address = self._looker.server_address(party.index)
-        process = process_of(self._job.config, party.role, party.index)
+    def _send(self, action: Action, target: Target) -> int | None:
+        address = self._probe.server_address(target.index)
+        process = process_of(self._job.config, target.role, target.index)
         if process is None or address is None:
             return None
-        peer = peer_name(self._config.token, party.role, party.index)
-        self._last(deed, HalfSent(address, peer, deed.fault.count).close)
+        peer = peer_name(self._config.token, target.role, target.index)
+        self._last(action, HalfSent(address, peer, action.fault.count).close)
         return process
 
-    def _evict(self, deed: Deed, party: Party) -> int | None:
-        path = faults.no_room_file(self._faults, party.process)
+    def _evict(self, action: Action, target: Target) -> int | None:
+        path = faults.no_room_file(self._faults, target.process)
         if path.exists():
             return None  # by another fault
         path.touch()
-        process = kill_process(self._job.config, party.role, party.index)
+        process = kill_process(self._job.config, target.role, target.index)
         if process is None:
             path.unlink()
         else:
-            self._while_there(deed, path)
+            self._while_there(action, path)
         return process
 
-    def _trouble(self, deed: Deed, storage: Party) -> bool:
-        if faulty.trouble_file(self._faults, storage.role).exists():
+    def _disturb(self, action: Action, storage: Target) -> bool:
+        if faulty.fault_file(self._faults, storage.role).exists():
             return False  # of another fault
-        self._last(deed, faulty.begin(self._faults, deed.fault, self._config).unlink)
-        self._note(deed)
+        self._last(action, faulty.begin(self._faults, action.fault, self._config).unlink)
+        self._note(action)
         return True
 
-    def _while_there(self, deed: Deed, path: Path, content: str = "") -> None:
+    def _while_there(self, action: Action, path: Path, content: str = "") -> None:
         path.write_text(content)
-        self._last(deed, partial(path.unlink, missing_ok=True))
+        self._last(action, partial(path.unlink, missing_ok=True))
 
-    def _cut(self, deed: Deed) -> None:
-        relays = [self._relays[pair] for pair in _directions(deed.fault)]
+    def _cut(self, action: Action) -> None:
+        relays = [self._relays[pair] for pair in _directions(action.fault)]
         for relay in relays:
             relay.cut()
-        self._last(deed, partial(_mend, relays))
-        self._note(deed)
+        self._last(action, partial(_mend, relays))
+        self._note(action)
 
-    def _last(self, deed: Deed, end: Callable[[], Any]) -> None:
-        self._lasting.append(_Lasting(deed, time.monotonic() + deed.fault.seconds, end))
+    def _last(self, action: Action, end: Callable[[], Any]) -> None:
+        self._lasting.append(_Lasting(action, time.monotonic() + action.fault.seconds, end))
 
 
 def _go_on(job: JobFolder, process: int) -> None:
@@ -281,7 +281,7 @@ def _mend(relays: Sequence[Relay]) -> None:
 
 def _directions(fault: Fault) -> list[tuple[str, str]]:
     """Who calls whom across a cut, by name."""
-    one, other = fault.parties
+    one, other = fault.targets
     pairs = [(one.process, other.process)]
     # Master and servers call each other; nobody calls a worker.
     return pairs if one.role == "worker" else [*pairs, (other.process, one.process)]

@@ -11,16 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import counting, master, ps, worker
-from shoal.chaos.asked import (
-    parse_cut,
-    parse_fill,
-    parse_half_sent,
-    parse_hang,
-    parse_kill,
-    parse_no_room,
-    parse_pause,
-    parse_storage,
-)
 from shoal.chaos.faults import (
     CUT,
     FIRST,
@@ -30,10 +20,20 @@ from shoal.chaos.faults import (
     NO_ROOM,
     STORAGE,
     Fault,
-    Party,
+    Target,
     When,
     drawn,
     random_kills,
+)
+from shoal.chaos.parsing import (
+    parse_cut,
+    parse_fill,
+    parse_half_sent,
+    parse_hang,
+    parse_kill,
+    parse_no_room,
+    parse_pause,
+    parse_storage,
 )
 from shoal.cli_chaos import OPTIONS
 from shoal.errors import UserError
@@ -47,8 +47,8 @@ def kill(text):
 
 
 def test_kills():
-    assert kill("worker:1@step=200") == Fault("kill", (Party("worker", 1),), When(step=200))
-    assert kill("ps:2@random") == Fault("kill", (Party("ps", 2),), When(random=True))
+    assert kill("worker:1@step=200") == Fault("kill", (Target("worker", 1),), When(step=200))
+    assert kill("ps:2@random") == Fault("kill", (Target("ps", 2),), When(random=True))
     assert kill("master@phase=evaluating").when == When(phase="evaluating")
     assert kill("master@point=before-journal").when == When(point="before-journal")
     assert kill("ps:0@point=share-begun,step=7").when == When(step=7, point="share-begun")
@@ -56,7 +56,7 @@ def test_kills():
 
 def test_kills_of_the_whole_job():
     fault = kill("job@step=9,flip=journal,remove=log,num-ps=3,num-workers=1")
-    assert (fault.parties, fault.when) == ((Party("job"),), When(step=9))
+    assert (fault.targets, fault.when) == ((Target("job"),), When(step=9))
     assert fault.damage == (("flip", "journal"), ("remove", "log"))
     assert fault.changes == (("num_ps", 3), ("num_workers", 1))
     assert str(fault) == "kill job, flip journal, remove log, --num-ps 3, --num-workers 1"
@@ -65,33 +65,39 @@ def test_kills_of_the_whole_job():
 
 def test_pauses_and_cuts():
     fill = parse_fill("master@step=100,seconds=2", 2, 3)
-    assert (fill.kind, fill.parties, fill.seconds) == ("fill", (Party("master"),), 2.0)
+    assert (fill.kind, fill.targets, fill.seconds) == ("fill", (Target("master"),), 2.0)
     pause = parse_pause("ps:0@step=100,seconds=2.5", 2, 3)
-    assert (pause.parties, pause.when, pause.seconds) == ((Party("ps", 0),), When(step=100), 2.5)
+    assert (pause.targets, pause.when, pause.seconds) == ((Target("ps", 0),), When(step=100), 2.5)
     cut = parse_cut("ps:1-worker:0@random,seconds=3", 2, 3)
-    assert (cut.kind, cut.parties) == (CUT, (Party("worker", 0), Party("ps", 1)))  # who calls first
-    assert parse_cut("master-ps:1@random,seconds=3", 2, 3).parties[0] == Party("ps", 1)
-    assert parse_cut("ps:0-ps:1@random,seconds=3", 2, 3).parties == (Party("ps", 0), Party("ps", 1))
+    assert (cut.kind, cut.targets) == (
+        CUT,
+        (Target("worker", 0), Target("ps", 1)),
+    )  # who calls first
+    assert parse_cut("master-ps:1@random,seconds=3", 2, 3).targets[0] == Target("ps", 1)
+    assert parse_cut("ps:0-ps:1@random,seconds=3", 2, 3).targets == (
+        Target("ps", 0),
+        Target("ps", 1),
+    )
 
 
 def test_what_hangs_fails_or_finds_no_room():
     hang = parse_hang("worker:1@point=feeding,step=60,seconds=30", 2, 3)
     when = When(step=60, point="feeding")
-    assert hang == Fault(HANG, (Party("worker", 1),), when, 30.0)
+    assert hang == Fault(HANG, (Target("worker", 1),), when, 30.0)
     assert str(hang) == "hang worker:1 for 30 s"
     ever = parse_hang("worker:1@point=computing,step=60,seconds=inf", 2, 3)
     assert (ever.seconds, str(ever)) == (math.inf, "hang worker:1 for ever")
     assert parse_hang("master@step=9,seconds=1", 2, 3).when == When(step=9)
     storage = parse_storage("data@step=100,fail=3,seconds=5", 2, 3)
-    assert storage == Fault(STORAGE, (Party("data"),), When(step=100), 5.0, how="fail", every=3)
+    assert storage == Fault(STORAGE, (Target("data"),), When(step=100), 5.0, how="fail", every=3)
     assert str(storage) == "storage data for 5 s, fail every 3"
     assert parse_storage("checkpoints@random,hang=1,seconds=5", 2, 3).how == "hang"
     half = parse_half_sent("ps:2@step=7,seconds=2,count=3", 2, 3)
-    assert half == Fault(HALF_SENT, (Party("ps", 2),), When(step=7), 2.0, count=3)
+    assert half == Fault(HALF_SENT, (Target("ps", 2),), When(step=7), 2.0, count=3)
     assert str(half) == "half-sent ps:2 for 2 s, 3 requests"
     assert parse_half_sent("ps:2@step=7,seconds=2", 2, 3).count == 8
     room = parse_no_room("ps:1@random,seconds=20", 2, 3)
-    assert room == Fault(NO_ROOM, (Party("ps", 1),), When(random=True), 20.0)
+    assert room == Fault(NO_ROOM, (Target("ps", 1),), When(random=True), 20.0)
 
 
 @pytest.mark.parametrize(
@@ -163,17 +169,17 @@ def test_random_kills_follow_from_the_seed(count, seed, workers, servers):
     assert moments == sorted(moments)
     assert moments[0] >= FIRST
     assert moments[-1] <= LAST
-    parties = Counter((fault.when.fraction, fault.parties) for fault in faults)
-    for (_, (party,)), _ in parties.items():
-        assert party.index < {"worker": workers, "ps": servers, "master": 1}[party.role]
+    targets = Counter((fault.when.fraction, fault.targets) for fault in faults)
+    for (_, (target,)), _ in targets.items():
+        assert target.index < {"worker": workers, "ps": servers, "master": 1}[target.role]
     # What comes together meets two processes.
     for one, other in itertools.pairwise(faults):
-        assert one.when != other.when or one.parties != other.parties
+        assert one.when != other.when or one.targets != other.targets
 
 
 def test_random_kills_meet_every_role_and_some_come_together():
     faults = random_kills(200, 7, 2, 2)
-    roles = Counter(fault.parties[0].role for fault in faults)
+    roles = Counter(fault.targets[0].role for fault in faults)
     assert min(roles.values()) > 40
     together = 200 - len({fault.when.fraction for fault in faults})
     assert 25 < together < 75
@@ -184,7 +190,7 @@ def test_only_what_is_to_be_random_is_drawn():
     asked = [kill("ps:0@step=3"), kill("ps:1@random"), kill("worker:0@point=task-done,random")]
     fixed, *random = drawn(asked, 5)
     assert fixed == asked[0]
-    assert [fault.parties for fault in random] == [fault.parties for fault in asked[1:]]
+    assert [fault.targets for fault in random] == [fault.targets for fault in asked[1:]]
     assert all(FIRST <= fault.when.fraction <= LAST for fault in random)
     assert random[1].when.point == "task-done"
     assert drawn(asked, 5) != drawn(asked, 6)

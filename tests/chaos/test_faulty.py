@@ -7,7 +7,7 @@ import pytest
 
 from shoal.chaos import faulty
 from shoal.chaos.count_job import write_input
-from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, HANG, STORAGE, Fault, Party, When
+from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, HANG, STORAGE, Fault, Target, When
 from shoal.checkpoints.storage import open_storage
 from shoal.config import JobConfig
 from shoal.data.storage import Storage
@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def fault(kind, how, every):
-    return Fault(STORAGE, (Party(kind),), When(), 1.0, how=how, every=every)
+    return Fault(STORAGE, (Target(kind),), When(), 1.0, how=how, every=every)
 
 
 def errors_in(calls):
@@ -63,15 +63,15 @@ def test_every_third_call_fails_until_it_is_over(job, folder):
     storage = open_storage(job.checkpoint_dir)
     storage.make()
     assert storage.location.startswith("faulty:///")
-    trouble = faulty.begin(folder, fault(CHECKPOINTS, FAIL, 3), job)
+    broken = faulty.begin(folder, fault(CHECKPOINTS, FAIL, 3), job)
     found = errors_in(9)(storage.make)
     assert sum(each is not None for each in found) == 3
     assert {each.errno for each in found if each} == {errno.EIO}
-    trouble.unlink()
+    broken.unlink()
     assert errors_in(9)(storage.make) == [None] * 9
 
 
-def test_what_is_read_and_written_is_in_trouble_too(job, folder):
+def test_what_is_read_and_written_fails_too(job, folder):
     storage = open_storage(job.checkpoint_dir)
     storage.make()
     with storage.write("file") as file:
@@ -79,13 +79,13 @@ def test_what_is_read_and_written_is_in_trouble_too(job, folder):
     assert storage.names() == ["file"]
     with storage.read("file") as file:
         assert file.read(3) == b"con"
-        trouble = faulty.begin(folder, fault(CHECKPOINTS, FAIL, 1), job)
+        broken = faulty.begin(folder, fault(CHECKPOINTS, FAIL, 1), job)
         with pytest.raises(OSError, match="the storage fails, as shoal chaos was told"):
             file.read(4)
     for call in (storage.names, lambda: storage.size("file"), lambda: storage.discard("file")):
         with pytest.raises(OSError, match="the storage fails"):
             call()
-    trouble.unlink()
+    broken.unlink()
 
     def write_half():
         with storage.write("other") as file:
@@ -94,7 +94,7 @@ def test_what_is_read_and_written_is_in_trouble_too(job, folder):
 
     with pytest.raises(OSError, match="the storage fails"):
         write_half()
-    faulty.trouble_file(folder, CHECKPOINTS).unlink()
+    faulty.fault_file(folder, CHECKPOINTS).unlink()
     assert storage.names() == ["file"]
 
 
@@ -108,7 +108,7 @@ def test_a_reader_gets_the_error_and_other_storage_is_left_alone(job, folder):
     with pytest.raises(OSError, match="the storage fails"):
         data.open(data.names[1])
     checkpoints.make()
-    faulty.trouble_file(folder, DATA).unlink()
+    faulty.fault_file(folder, DATA).unlink()
     data.open(data.names[1])
     assert data.open(data.names[0]).read() == whole
 
@@ -116,12 +116,12 @@ def test_a_reader_gets_the_error_and_other_storage_is_left_alone(job, folder):
 def test_what_hangs_goes_on_when_it_is_over(job, folder):
     storage = open_storage(job.checkpoint_dir)
     storage.make()
-    trouble = faulty.begin(folder, fault(CHECKPOINTS, HANG, 1), job)
+    broken = faulty.begin(folder, fault(CHECKPOINTS, HANG, 1), job)
     through = threading.Thread(target=storage.make)
     through.start()
     through.join(0.5)
     assert through.is_alive()
-    trouble.unlink()
+    broken.unlink()
     through.join()
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.chaos.faults import Fault, Party, When
+from shoal.chaos.faults import Fault, Target, When
 from shoal.chaos.run import Outcome
-from shoal.chaos.watcher import Deed
+from shoal.chaos.watcher import Action
 from shoal.job_folder import JobFolder
 
 # tox tests the wheel, beside which the benchmarks are not.
@@ -39,9 +39,9 @@ def test_a_seed_makes_one_job_and_faults_of_its_processes(seed, tmp_path):
     moments = [fault.when.fraction for fault in faults]
     assert moments == sorted(moments)
     for fault in faults:
-        assert all(party.index < there[party.role] for party in fault.parties)
+        assert all(target.index < there[target.role] for target in fault.targets)
         # What is done while all are down needs all to be down.
-        assert fault.parties[0].role == "job" or not fault.damage + fault.changes
+        assert fault.targets[0].role == "job" or not fault.damage + fault.changes
 
 
 def test_every_kind_of_fault_and_every_durability_is_drawn():
@@ -50,13 +50,13 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
         config = soak.configuration(seed, Path("jobs"))
         jobs[config.durability, config.log_place, config.on_loss, config.num_ps] += 1
         for fault in soak.faults_of(seed, 10, config):
-            kinds[fault.kind, fault.parties[0].role] += 1
+            kinds[fault.kind, fault.targets[0].role] += 1
             kinds.update(fault.damage)
             if fault.kind == "hang":
                 kinds["stuck" if is_stuck(fault) else "hang", fault.when.point] += 1
             kinds[fault.kind, fault.seconds] += 1
             if fault.kind == "storage":
-                kinds["storage", fault.parties[0].role, fault.how] += 1
+                kinds["storage", fault.targets[0].role, fault.how] += 1
             kinds["changed"] += bool(fault.changes)
     assert len(jobs) == len(soak.DURABILITIES)
     for role in ("worker", "ps", "master", "job"):
@@ -114,9 +114,9 @@ def ended(tmp_path, *deaths, logs=()):
     folder.mkdir(parents=True)
     for incarnation, text in enumerate(logs):
         (folder / f"worker-0.{incarnation}.log").write_text(text)
-    fault = Fault("hang", (Party("worker", 0),), When(point="feeding"), math.inf)
+    fault = Fault("hang", (Target("worker", 0),), When(point="feeding"), math.inf)
     audit = {"deaths": [{"who": who, "cause": cause} for who, cause in deaths]}
-    outcome = Outcome("succeeded", None, "", [Deed(fault, at=1.0)], audit, "")
+    outcome = Outcome("succeeded", None, "", [Action(fault, at=1.0)], audit, "")
     return soak.unnamed(outcome, config)
 
 

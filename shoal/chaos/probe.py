@@ -24,7 +24,7 @@ CALL_SECONDS = 1.0
 
 
 @dataclass
-class Looker:
+class Probe:
     """Asks the job's processes how far it is."""
 
     config: JobConfig

@@ -21,7 +21,7 @@ from shoal.chaos.faults import (
     STORAGE,
     STORAGES,
     Fault,
-    Party,
+    Target,
     When,
 )
 from shoal.errors import UserError
@@ -66,7 +66,7 @@ class _Spec:
             f"as in {self._flag} {self.who or 'worker:0'}@step=200{lasts.replace('S', '3')}"
         )
 
-    def party(self, text: str) -> Party:
+    def target(self, text: str) -> Target:
         role, colon, index = text.partition(":")
         there = [
             f"{role}:0" + (f" to {role}:{count - 1}" if count > 1 else "")
@@ -75,29 +75,29 @@ class _Spec:
         ]
         possible = f"There are {', '.join(there)} and master"
         if text == JOB and self._flag == "--kill":
-            return Party(JOB)
+            return Target(JOB)
         if role not in _ROLES:
             raise self.error(f"{text or 'nothing'} is no process of a job", possible)
         if role == "master":
             if colon:
                 raise self.error("there is one master, without a number", possible)
-            return Party(role)
+            return Target(role)
         if not index.isdigit():
             raise self.error(f"{text} does not say which {role}", possible)
         if int(index) >= self._count[role]:
             count = self._count[role]
             raise self.error(f"the job has no {text}: {_ROLES[role]} is {count}", possible)
-        return Party(role, int(index))
+        return Target(role, int(index))
 
-    def when(self, party: Party | None, *further: str) -> When:
-        """party: who is to come to a point; None where there is no point to come to.
+    def when(self, target: Target | None, *further: str) -> When:
+        """target: who is to come to a point; None where there is no point to come to.
 
         further: what else may be said.
         """
         known = {*_TIMES, *further}
-        if party == Party(JOB):
+        if target == Target(JOB):
             known |= {FLIP, REMOVE, *_CHANGES}
-        elif party:
+        elif target:
             known.add("point")
         if self._flag != "--kill":
             known.add("seconds")
@@ -114,8 +114,8 @@ class _Spec:
             phase=self._among("phase", PHASES, "phases"),
             point=self._among(
                 "point",
-                [name for name, point in POINTS.items() if party and point.role == party.role],
-                f"points of a {party.role}" if party else "",
+                [name for name, point in POINTS.items() if target and point.role == target.role],
+                f"points of a {target.role}" if target else "",
             ),
         )
 
@@ -142,8 +142,8 @@ class _Spec:
             raise self.error(f"{name}={value} is not a number from 1", "")
         return int(value)
 
-    def trouble(self) -> tuple[str, int]:
-        """What each so-manieth call of storage does."""
+    def storage_fault(self) -> tuple[str, int]:
+        """What storage does, FAIL or HANG, and at every which of its calls."""
         given = [how for how in (FAIL, HANG) if how in self.values]
         if len(given) != 1:
             raise self.error(
@@ -152,12 +152,12 @@ class _Spec:
             )
         return given[0], self.number(given[0], 1)
 
-    def one_of(self, roles: Sequence[str], why: str) -> Party:
+    def one_of(self, roles: Sequence[str], why: str) -> Target:
         """Who is meant, of these roles."""
-        party = self.party(self.who)
-        if party.role not in roles:
-            raise self.error(f"{why}, not {party}", "")
-        return party
+        target = self.target(self.who)
+        if target.role not in roles:
+            raise self.error(f"{why}, not {target}", "")
+        return target
 
     def _step(self) -> int | None:
         if "step" not in self.values:
@@ -202,20 +202,20 @@ def parse_kill(text: str, workers: int, servers: int) -> Fault:
     workers, servers: how many the job has. Raises UserError.
     """
     spec = _Spec("--kill", text, workers, servers)
-    party = spec.party(spec.who)
-    return Fault(KILL, (party,), spec.when(party), damage=spec.damage(), changes=spec.changes())
+    target = spec.target(spec.who)
+    return Fault(KILL, (target,), spec.when(target), damage=spec.damage(), changes=spec.changes())
 
 
 def parse_pause(text: str, workers: int, servers: int) -> Fault:
     """`ps:0@step=100,seconds=5`; as `parse_kill` otherwise."""
     spec = _Spec("--pause", text, workers, servers)
-    return Fault(PAUSE, (spec.party(spec.who),), spec.when(None), spec.seconds())
+    return Fault(PAUSE, (spec.target(spec.who),), spec.when(None), spec.seconds())
 
 
 def parse_fill(text: str, workers: int, servers: int) -> Fault:
     """`master@step=100,seconds=5`; as `parse_kill` otherwise."""
     spec = _Spec("--fill", text, workers, servers)
-    return Fault(FILL, (spec.party(spec.who),), spec.when(None), spec.seconds())
+    return Fault(FILL, (spec.target(spec.who),), spec.when(None), spec.seconds())
 
 
 def parse_hang(text: str, workers: int, servers: int) -> Fault:
@@ -226,15 +226,15 @@ def parse_hang(text: str, workers: int, servers: int) -> Fault:
     `parse_kill` otherwise.
     """
     spec = _Spec("--hang", text, workers, servers)
-    party = spec.party(spec.who)
-    when = spec.when(party)
+    target = spec.target(spec.who)
+    when = spec.when(target)
     if not when.point:
         spec.one_of(
             ("ps", "master"),
             "nobody calls a worker: it hangs at a point=NAME; calls are "
             "handled by a ps or the master",
         )
-    return Fault(HANG, (party,), when, spec.seconds(for_ever=bool(when.point)))
+    return Fault(HANG, (target,), when, spec.seconds(for_ever=bool(when.point)))
 
 
 def parse_storage(text: str, workers: int, servers: int) -> Fault:
@@ -243,24 +243,24 @@ def parse_storage(text: str, workers: int, servers: int) -> Fault:
     if spec.who not in STORAGES:
         raise spec.error(f"{spec.who or 'nothing'} is no storage", f"{', '.join(STORAGES)} are")
     when = spec.when(None, FAIL, HANG)
-    how, every = spec.trouble()
-    return Fault(STORAGE, (Party(spec.who),), when, spec.seconds(), how=how, every=every)
+    how, every = spec.storage_fault()
+    return Fault(STORAGE, (Target(spec.who),), when, spec.seconds(), how=how, every=every)
 
 
 def parse_half_sent(text: str, workers: int, servers: int) -> Fault:
     """`ps:0@step=100,seconds=5,count=8`; as `parse_kill` otherwise."""
     spec = _Spec("--half-sent", text, workers, servers)
-    party = spec.one_of(("ps",), "requests are sent to a ps")
+    target = spec.one_of(("ps",), "requests are sent to a ps")
     when = spec.when(None, "count")
     count = spec.number("count", HALF_SENT_COUNT)
-    return Fault(HALF_SENT, (party,), when, spec.seconds(), count=count)
+    return Fault(HALF_SENT, (target,), when, spec.seconds(), count=count)
 
 
 def parse_no_room(text: str, workers: int, servers: int) -> Fault:
     """`ps:0@step=100,seconds=20`; as `parse_kill` otherwise."""
     spec = _Spec("--no-room", text, workers, servers)
-    party = spec.one_of(("worker", "ps"), "the master starts a worker or a ps")
-    return Fault(NO_ROOM, (party,), spec.when(None), spec.seconds())
+    target = spec.one_of(("worker", "ps"), "the master starts a worker or a ps")
+    return Fault(NO_ROOM, (target,), spec.when(None), spec.seconds())
 
 
 def parse_cut(text: str, workers: int, servers: int) -> Fault:
@@ -269,7 +269,7 @@ def parse_cut(text: str, workers: int, servers: int) -> Fault:
     first, dash, second = spec.who.partition("-")
     if not dash:
         raise spec.error("a cut is between two", "Write them with a dash: worker:0-ps:1")
-    one, other = sorted((spec.party(first), spec.party(second)), key=lambda p: -_talks(p))
+    one, other = sorted((spec.target(first), spec.target(second)), key=lambda p: -_talks(p))
     if one == other or one.role == "worker" == other.role:
         raise spec.error(
             f"{one} and {other} never talk to each other",
@@ -278,6 +278,6 @@ def parse_cut(text: str, workers: int, servers: int) -> Fault:
     return Fault(CUT, (one, other), spec.when(None), spec.seconds())
 
 
-def _talks(party: Party) -> int:
+def _talks(target: Target) -> int:
     """Higher for who calls: workers call servers, and all call the master."""
-    return ("master", "ps", "worker").index(party.role)
+    return ("master", "ps", "worker").index(target.role)

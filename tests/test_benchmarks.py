@@ -1,0 +1,46 @@
+"""Every benchmark can be imported: its imports and its flags are those of today's code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "benchmarks"
+
+# In one process, as several import TensorFlow. A script finds the modules beside it, as when it
+# is run; those of two folders may have the same name.
+IMPORT_EACH = """
+import importlib.util, pathlib, sys
+
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    path = pathlib.Path(name)
+    before = set(sys.modules)
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    sys.path.remove(str(path.parent))
+    for other in set(sys.modules) - before:
+        at = getattr(sys.modules[other], "__file__", None) or ""
+        if pathlib.Path(at).parent == path.parent:
+            del sys.modules[other]
+    print(name)
+"""
+
+
+# tox tests the wheel, beside which the benchmarks are not.
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
+def test_every_benchmark_can_be_imported():
+    # A model of the zoo is beside benchmarks/elastic_zoo/slow.py only in a job.
+    scripts = [
+        str(path)
+        for path in sorted(FOLDER.rglob("*.py"))
+        if path.parent.name not in ("elastic_zoo", "micro") and "__pycache__" not in path.parts
+    ]
+    assert len(scripts) > 15
+    command = [sys.executable, "-c", IMPORT_EACH, str(ROOT), *scripts]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == scripts
