@@ -36,7 +36,7 @@ from shoal.master import (
     work,
 )
 from shoal.master.ids import WorkerId
-from shoal.master.instructions import Finished, HeartbeatAnswer, Wait
+from shoal.master.instructions import ClockAnswer, Finished, HeartbeatAnswer, Wait
 from shoal.master.job import Job
 from shoal.master.launcher import Exited
 from shoal.proto import shoal_pb2 as pb
@@ -202,7 +202,9 @@ class RecordedJob(Job):
         self._progressed.add(worker)
         return super().heartbeat(worker, incarnation, beat, now)
 
-    def clock_reported(self, worker: WorkerId, incarnation: int, clock: int, now: float) -> int:
+    def clock_reported(
+        self, worker: WorkerId, incarnation: int, clock: int, now: float
+    ) -> ClockAnswer:
         """See Job."""
         self._stepped.add(worker)
         return super().clock_reported(worker, incarnation, clock, now)

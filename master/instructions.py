@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shoal.master.ids import Start, WorkerId
 from shoal.master.updates import Update
+from shoal.master.work import Task
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,60 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class Assignment:
+    """A task for the worker that asked.
+
+    clock: the worker's, with --staleness-bound. rate_reductions: how often the learning rate was
+    reduced.
+    """
+
+    task: Task
+    clock: int
+    rate_reductions: int
+
+
+@dataclass(frozen=True)
+class WorkerWelcome:
+    """servers: addresses by index. data_known: a worker has read the job's data before."""
+
+    servers: list[str]
+    data_known: bool
+
+
+@dataclass(frozen=True)
+class ClockAnswer:
+    """slowest: least clock of the workers in training. next_told: at which to tell one's again."""
+
+    slowest: int
+    next_told: int
+
+
+@dataclass(frozen=True)
+class RestoreOffer:
+    """What a server that is being started may restore.
+
+    checkpoints: number and nonce of each, the newest first. again: an incarnation before it has
+    run. replay: its log belongs to this course of the job. whole_job: all servers begin with the
+    same checkpoint. holder: where its log is kept; "" for nowhere else. root: of the checkpoints.
+    saved: an export whose rows it begins with; "" for none.
+    """
+
+    root: str
+    saved: str
+    again: bool
+    replay: bool
+    whole_job: bool
+    checkpoints: tuple[tuple[int, str], ...]
+    holder: str
+
+
+@dataclass(frozen=True)
 class HeartbeatAnswer:
-    """stop: the job has ended. abandon_task: the task is no longer the worker's."""
+    """stop: the job has ended. abandon_task: the task is no longer the worker's.
+
+    step_limit: seconds that one thing may take in a worker.
+    """
 
     stop: bool
     abandon_task: bool
+    step_limit: float

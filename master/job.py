@@ -25,8 +25,18 @@ from shoal.master.checkpoints import Checkpoints, Taken
 from shoal.master.clocks import Clocks
 from shoal.master.failures import Failure
 from shoal.master.flow import Flow
-from shoal.master.ids import ServerId, Start, WorkerId
-from shoal.master.instructions import ApplyUpdate, Finished, HeartbeatAnswer, Instruction, Wait
+from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
+from shoal.master.instructions import (
+    ApplyUpdate,
+    Assignment,
+    ClockAnswer,
+    Finished,
+    HeartbeatAnswer,
+    Instruction,
+    RestoreOffer,
+    Wait,
+    WorkerWelcome,
+)
 from shoal.master.launcher import Exited
 from shoal.master.leases import Leases
 from shoal.master.left_out import LeftOut
@@ -274,6 +284,36 @@ class Job:
 
     # ------------------------------------------------------------ servers
 
+    def restore_wanted(self, server: ServerId, incarnation: int, now: float) -> RestoreOffer:
+        """A server asks what it is to restore before it registers. Raises WireError."""
+        del now
+        # Until one has registered, the log is of an earlier course: what that has beyond the
+        # checkpoint does not count as trained, and will be trained again.
+        replay = self.members.server_calls(server, incarnation).registered
+        again = incarnation > FIRST_INCARNATION
+        offered = self.checkpoints.offered(server) if again else []
+        # Of a job that was resumed all servers begin with the same one.
+        whole_job = bool(offered and self.resumptions and not replay)
+        if whole_job:
+            offered = offered[:1]
+        holder = self.members.holder_of(server) if replay else ""
+        checkpoints = tuple((each.number, each.nonce) for each in offered)
+        config = self.config
+        return RestoreOffer(
+            config.checkpoint_dir,
+            config.restore_from,
+            again,
+            replay,
+            whole_job,
+            checkpoints,
+            holder,
+        )
+
+    def server_addresses(self, now: float) -> list[str]:
+        """The servers' addresses by index. Raises WireError as `ServerLifecycle.addresses` does."""
+        del now
+        return self.servers.addresses()
+
     def server_registered(
         self,
         server: ServerId,
@@ -284,20 +324,22 @@ class Job:
         replayed: int = 0,
         has: Sequence[LastPush] = (),
         checkpoint: int = 0,
-    ) -> None:
+    ) -> list[tuple[WorkerId, int]]:
         """A server listens at `address`. restored: what of a checkpoint and its log, in words.
 
         checkpoint: the one that it has restored, by number; 0 for none. replayed: pushes of its log
         that it has done again. has: the last push of each worker that it has. A server says so
         again if it got no answer, and such a call may come late, when it has served workers since:
         one incarnation counts once.
+
+        Returns the highest incarnation that is over of each worker: no push of it is to be applied.
         """
         slot, again = self.members.register_server(server, incarnation, address, now)
-        if again:
-            return
-        self.start_waits.came(server)
-        self.checkpoints.restored(server, checkpoint)
-        self.servers.registered(slot, restored, replayed, has, checkpoint, now)
+        if not again:
+            self.start_waits.came(server)
+            self.checkpoints.restored(server, checkpoint)
+            self.servers.registered(slot, restored, replayed, has, checkpoint, now)
+        return self.members.fences()
 
     def server_progressed(
         self, server: ServerId, incarnation: int, progress: pb.ServerProgress, now: float
@@ -340,15 +382,12 @@ class Job:
 
     # ------------------------------------------------------------ workers
 
-    def worker_registered(self, worker: WorkerId, incarnation: int, now: float) -> list[str]:
-        """A worker is ready; returns the servers' addresses by index.
-
-        Raises WireError also as `ServerLifecycle.addresses` does.
-        """
+    def worker_registered(self, worker: WorkerId, incarnation: int, now: float) -> WorkerWelcome:
+        """A worker is ready. Raises WireError also as `ServerLifecycle.addresses` does."""
         self.members.worker_calls(worker, incarnation, now)
         addresses = self.servers.addresses()
         self.start_waits.came(worker)
-        return addresses
+        return WorkerWelcome(addresses, self.flow.data_known)
 
     def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
         """A worker has been silent for too long."""
@@ -366,6 +405,23 @@ class Job:
         pushes: of each server; None for one that could not be asked.
         """
         self._workers.fenced(worker, incarnation, pushes, now)
+
+    def assignment_wanted(
+        self, worker: WorkerId, incarnation: int, held: int, now: float
+    ) -> Assignment | Wait | Finished:
+        """A worker asks for work. held: the training task that it is at; 0 for none.
+
+        By the methods of this object that are events: `task_wanted` or `task_ahead_wanted`.
+        """
+        answer = (
+            self.task_ahead_wanted(worker, incarnation, held, now)
+            if held
+            else self.task_wanted(worker, incarnation, now)
+        )
+        if not isinstance(answer, Task):
+            return answer
+        reductions = self.flow.work.follow_ups.rate_reductions
+        return Assignment(answer, self.clocks.of(worker), reductions)
 
     def task_wanted(self, worker: WorkerId, incarnation: int, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
@@ -419,17 +475,26 @@ class Job:
         abandon = self._assignments.progressed(slot, beat.task, beat.records_done)
         self.flow.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
         self.version_seen(beat.version, now)
-        return HeartbeatAnswer(self.ended, abandon)
+        # By the methods of this object: what they do is written down, a heartbeat is not.
+        if beat.waits_for != slot.waits_for:
+            self.worker_waits(worker, incarnation, beat.waits_for, now)
+        if beat.left_out > slot.left_out[0]:
+            left_out = (beat.left_out, beat.left_out_records, beat.left_out_why)
+            self.gradients_left_out(worker, incarnation, *left_out, now)
+        return HeartbeatAnswer(self.ended, abandon, self.members.step_limit)
 
     def version_seen(self, version: int, now: float) -> None:
         """A worker has seen this model version."""
         del now  # a round of evaluation begins at a version
         self.flow.version_seen(version)
 
-    def clock_reported(self, worker: WorkerId, incarnation: int, clock: int, now: float) -> int:
-        """A worker has had so many steps applied; returns the slowest clock."""
+    def clock_reported(
+        self, worker: WorkerId, incarnation: int, clock: int, now: float
+    ) -> ClockAnswer:
+        """A worker has had so many steps applied."""
         self.members.worker_calls(worker, incarnation, now)
-        return self.clocks.advance(worker, clock)
+        slowest = self.clocks.advance(worker, clock)
+        return ClockAnswer(slowest, self.clocks.next_told(worker, self.config.staleness_bound))
 
     def update_wanted(self, worker: WorkerId, incarnation: int, now: float) -> int | None:
         """With --sync, a worker asks for which update to compute a gradient; None: wait."""

@@ -82,6 +82,9 @@ class Heartbeat:
     acknowledged: the last push that all servers have, by sequence.
     busy_seconds, busy_with: for how long one of its threads has been at what. longest_seconds:
     that such a thing has taken so far.
+    waits_for: what it waits for, out of its hands, such as storage; "" for nothing.
+    left_out, left_out_records: minibatches that were left out since the start of the process, and
+    their records. left_out_why: the last of them.
     """
 
     task: int = 0
@@ -94,3 +97,7 @@ class Heartbeat:
     busy_seconds: float = 0.0
     busy_with: str = ""
     longest_seconds: float = 0.0
+    waits_for: str = ""
+    left_out: int = 0
+    left_out_records: int = 0
+    left_out_why: str = ""

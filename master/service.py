@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from shoal.errors import UserError
 from shoal.master import outcomes
 from shoal.master.applied import LastPush
 from shoal.master.assignments import WAIT_SECONDS
 from shoal.master.failures import Failure
-from shoal.master.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
-from shoal.master.instructions import Finished, Wait
-from shoal.master.job import Job
+from shoal.master.ids import ServerId, Start, WorkerId
+from shoal.master.instructions import Assignment, Finished, Wait
 from shoal.master.losses import StepLosses
 from shoal.master.runner import Runner
 from shoal.master.status import status_message
@@ -77,7 +76,7 @@ class MasterService:
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
         server = ServerId(request.server)
         self._runner.hear(Start(server, request.incarnation), request.journal)
-        self._runner.answer(
+        fences = self._runner.answer(
             lambda job, now: job.server_registered(
                 server,
                 request.incarnation,
@@ -89,38 +88,27 @@ class MasterService:
                 request.checkpoint,
             )
         )
-        fences = self._runner.answer(lambda job, _: job.members.fences())
         return pb.RegisterServerReply(
             routing=self._routing,
             fences=[pb.FenceRequest(worker=w.index, incarnation=i) for w, i in fences],
         )
 
     def _get_restore(self, request: pb.RestoreRequest) -> pb.RestoreReply:
-        server, again = ServerId(request.server), request.incarnation > FIRST_INCARNATION
+        server = ServerId(request.server)
         self._check_protocol(Start(server, request.incarnation), request.protocol)
-
-        def look(job: Job, now: float) -> pb.RestoreReply:
-            del now
-            # Until one has registered, the log is of an earlier course: what that has beyond the
-            # checkpoint does not count as trained, and will be trained again.
-            replay = job.members.server_calls(server, request.incarnation).registered
-            kept = job.checkpoints.offered(server) if again else []
-            # Of a job that was resumed all servers begin with the same one.
-            whole_job = bool(kept and job.resumptions and not replay)
-            if whole_job:
-                kept = kept[:1]
-            return pb.RestoreReply(
-                again=again,
-                root=job.config.checkpoint_dir,
-                checkpoints=[each.number for each in kept],
-                nonces=[each.nonce for each in kept],
-                replay=replay,
-                saved=job.config.restore_from,
-                holder=job.members.holder_of(server) if replay else "",
-                whole_job=whole_job,
-            )
-
-        return self._runner.answer(look)
+        offer = self._runner.answer(
+            lambda job, now: job.restore_wanted(server, request.incarnation, now)
+        )
+        return pb.RestoreReply(
+            again=offer.again,
+            root=offer.root,
+            checkpoints=[number for number, _ in offer.checkpoints],
+            nonces=[nonce for _, nonce in offer.checkpoints],
+            replay=offer.replay,
+            saved=offer.saved,
+            holder=offer.holder,
+            whole_job=offer.whole_job,
+        )
 
     def _check_protocol(self, start: Start, theirs: pb.Protocol) -> None:
         """Fail the job, and refuse the call, of a process that speaks another protocol."""
@@ -156,14 +144,15 @@ class MasterService:
         worker = WorkerId(request.worker)
         self._check_protocol(Start(worker, request.incarnation), request.protocol)
         self._runner.hear(Start(worker, request.incarnation), request.journal)
-        addresses = self._runner.answer(
+        welcome = self._runner.answer(
             lambda job, now: job.worker_registered(worker, request.incarnation, now)
         )
-        known = self._runner.look(lambda job, _: job.flow.data_known)
-        return pb.RegisterWorkerReply(routing=self._routing, servers=addresses, data_known=known)
+        return pb.RegisterWorkerReply(
+            routing=self._routing, servers=welcome.servers, data_known=welcome.data_known
+        )
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
-        addresses = self._runner.answer(lambda job, _: job.servers.addresses())
+        addresses = self._runner.answer(lambda job, now: job.server_addresses(now))
         routing = None if request.addresses_only else self._routing
         return pb.RegisterWorkerReply(routing=routing, servers=addresses)
 
@@ -175,37 +164,30 @@ class MasterService:
             if request.held:
                 return pb.GetTaskReply(finished=True)
             return pb.GetTaskReply(wait_seconds=WAIT_SECONDS)
-        answer, clock, reductions = self._runner.answer(
-            lambda job, now: (
-                job.task_ahead_wanted(worker, request.incarnation, request.held, now)
-                if request.held
-                else job.task_wanted(worker, request.incarnation, now),
-                job.clocks.of(worker),
-                job.flow.work.follow_ups.rate_reductions,
-            )
+        answer = self._runner.answer(
+            lambda job, now: job.assignment_wanted(worker, request.incarnation, request.held, now)
         )
         match answer:
             case Wait(seconds):
                 return pb.GetTaskReply(wait_seconds=seconds)
             case Finished():
                 return pb.GetTaskReply(finished=True)
-            case task:
+            case Assignment(task, clock, rate_reductions):
                 return pb.GetTaskReply(
                     task=task.to_message(),
                     clock=clock,
-                    rate_reductions=reductions,
+                    rate_reductions=rate_reductions,
                     journal=self._runner.position(),
                 )
+            case _:
+                assert_never(answer)
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
         worker = WorkerId(request.worker)
-        slowest, after = self._runner.answer(
-            lambda job, now: (
-                job.clock_reported(worker, request.incarnation, request.clock, now),
-                job.clocks.next_told(worker, job.config.staleness_bound),
-            )
+        answer = self._runner.answer(
+            lambda job, now: job.clock_reported(worker, request.incarnation, request.clock, now)
         )
-        return pb.ClockReply(slowest=slowest, next=after)
+        return pb.ClockReply(slowest=answer.slowest, next=answer.next_told)
 
     def _join_update(self, request: pb.JoinUpdateRequest) -> pb.JoinUpdateReply:
         worker = WorkerId(request.worker)
@@ -237,37 +219,20 @@ class MasterService:
             request.busy_seconds,
             request.busy_with,
             request.longest_seconds,
+            request.waits_for,
+            request.left_out,
+            request.left_out_records,
+            request.left_out_why,
         )
-        answer, (left_out, _), waits_for = self._runner.answer(
-            lambda job, now: (
-                job.heartbeat(worker, request.incarnation, beat, now),
-                job.members.workers[worker].left_out,
-                job.members.workers[worker].waits_for,
-            )
+        answer = self._runner.answer(
+            lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)
         )
-        if request.waits_for != waits_for:
-            self._runner.answer(
-                lambda job, now: job.worker_waits(
-                    worker, request.incarnation, request.waits_for, now
-                )
-            )
         if self._losses is not None:
             self._losses.add(request.worker, request.incarnation, request.steps)
-        if request.left_out > left_out:
-            self._runner.answer(
-                lambda job, now: job.gradients_left_out(
-                    worker,
-                    request.incarnation,
-                    request.left_out,
-                    request.left_out_records,
-                    request.left_out_why,
-                    now,
-                )
-            )
         return pb.HeartbeatReply(
             stop=answer.stop,
             abandon_task=answer.abandon_task,
-            step_limit_seconds=self._runner.look(lambda job, _: job.members.step_limit),
+            step_limit_seconds=answer.step_limit,
             journal=self._runner.position(),
         )
 

@@ -16,6 +16,7 @@ from shoal.master.instructions import (
     KillProcess,
     StartProcess,
     Wait,
+    WorkerWelcome,
 )
 from shoal.master.job import Job
 from shoal.master.membership import START_TIMEOUT_SECONDS
@@ -105,7 +106,7 @@ def test_all_processes_are_started_at_once_and_workers_wait_for_servers():
         job.worker_registered(w(0), 0, 0.2)
     assert job.task_wanted(w(0), 0, 0.2) == Wait(0.2)
     job.server_registered(ServerId(0), 0, "a:1", 0.3)
-    assert job.worker_registered(w(0), 0, 0.4) == ["a:1", "b:1"]
+    assert job.worker_registered(w(0), 0, 0.4) == WorkerWelcome(["a:1", "b:1"], False)
 
 
 def test_while_one_worker_describes_the_data_others_wait():
@@ -149,7 +150,7 @@ def test_heartbeats_carry_progress_loss_and_version():
     job = begun(TRAINING)
     task = take(job, w(0))
     answer = job.heartbeat(w(0), 0, Heartbeat(task.id, 5, 3, 0.5, 1, {"pull": 1.0}), 2.0)
-    assert answer == HeartbeatAnswer(stop=False, abandon_task=False)
+    assert answer == HeartbeatAnswer(stop=False, abandon_task=False, step_limit=600.0)
     job.heartbeat(w(0), 0, Heartbeat(task.id, 5, 4, 0.2, 2, {"pull": 2.0}), 3.0)
     job.tick(1.0)
     job.tick(5.0)

@@ -1,0 +1,59 @@
+"""The master's service: each call is one question to the job."""
+
+import ast
+from pathlib import Path
+
+from shoal.master import service
+from shoal.master.events import RecordedJob
+from shoal.master.outcomes import DataDescribed
+from shoal.master.runner import Runner
+from shoal.master.work import Source
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
+from tests.master.strategies import config, register, w
+
+
+def test_each_handler_asks_the_job_one_question_and_reaches_into_no_part_of_it():
+    tree = ast.parse(Path(service.__file__).read_text())
+    lambdas = [each for each in ast.walk(tree) if isinstance(each, ast.Lambda)]
+    questions = [each for each in lambdas if each.args.args and each.args.args[0].arg == "job"]
+    assert len(questions) >= 15
+    for question in questions:
+        text = ast.unparse(question.body)
+        assert isinstance(question.body, ast.Call), text
+        of_job = [
+            each
+            for each in ast.walk(question.body)
+            if isinstance(each, ast.Attribute) and ast.unparse(each).startswith("job.")
+        ]
+        assert len(of_job) == 1, f"more than one question, or a part of the job: {text}"
+
+
+def beat(**what) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(worker=0, incarnation=0, **what)
+
+
+def test_a_heartbeat_is_written_down_where_it_says_something_new():
+    events = []
+    job = RecordedJob(config(), events.append)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    runner = Runner(job)
+    handlers = service.MasterService(runner, Routing.even(job.config.num_ps)).handlers()
+    heartbeat = handlers[methods.HEARTBEAT]
+    events.clear()
+    for said in ({}, {"waits_for": "storage"}, {"waits_for": "storage"}, {}):
+        heartbeat(beat(**said))
+    assert [(e.method, e.arguments["what"]) for e in events] == [
+        ("worker_waits", "storage"),
+        ("worker_waits", ""),
+    ]
+    events.clear()
+    for minibatches in (0, 2, 2, 3):
+        heartbeat(beat(left_out=minibatches, left_out_records=4 * minibatches, left_out_why="NaN"))
+    assert [(e.method, e.arguments["minibatches"]) for e in events] == [
+        ("gradients_left_out", 2),
+        ("gradients_left_out", 3),
+    ]
+    assert job.left_out.records == 12
+    assert job.members.workers[w(0)].left_out == (3, 12)
