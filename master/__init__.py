@@ -6,3 +6,5 @@ checkpoints.py, which stand on membership.py, workload.py, tasks.py, evaluation.
 others. The shell around them: runner.py executes their instructions, service.py answers
 calls, launcher.py and processes.py start processes, servers.py calls the parameter servers.
 """
+
+from shoal.proto import tls13 as _tls13  # noqa: F401 - before anything imports gRPC

@@ -25,6 +25,7 @@ STATUS_CODES: dict[pb.ErrorKind, grpc.StatusCode] = {
     pb.NO_LOG: grpc.StatusCode.FAILED_PRECONDITION,
     pb.NOT_FINITE: grpc.StatusCode.INVALID_ARGUMENT,
     pb.OTHER_PROTOCOL: grpc.StatusCode.FAILED_PRECONDITION,
+    pb.NOT_PERMITTED: grpc.StatusCode.PERMISSION_DENIED,
     # UNAVAILABLE on purpose: the client's retry policy covers it.
     pb.NOT_READY: grpc.StatusCode.UNAVAILABLE,
 }

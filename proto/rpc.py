@@ -22,14 +22,15 @@ from shoal.proto import faults, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import BACKOFF_LIMIT, backoff_seconds
 from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.identity import Identity
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.transport import (
-    CHANNEL_OPTIONS,
     ERROR_METADATA,
     LABEL_METADATA,
     PARTS_SUFFIX,
     PEER_METADATA,
     deserializer,
+    open_channel,
     serialize,
 )
 from shoal.proto.watch import WATCH
@@ -77,10 +78,14 @@ class Connection:
         patience: float = DEFAULT_PATIENCE,
         cancelled: threading.Event | None = None,
         peer: str = "",
+        identity: Identity | None = None,
         address_now: Callable[[], str | None] | None = None,
         until_ready: bool = False,
     ) -> None:
-        """peer: name of the process that is meant, which refuses the call if it is another."""
+        """peer: name of the process that is meant, which refuses the call if it is another.
+
+        identity: of this process; None: without encryption, and the peer does not know who calls.
+        """
         self.address = address
         self._metadata: tuple[tuple[str, str | bytes], ...] = (
             ((PEER_METADATA, peer),) if peer else ()
@@ -95,6 +100,7 @@ class Connection:
         self.patience = patience
         self._cancelled = cancelled or threading.Event()
         self._peer = peer
+        self._identity = identity
         self._channel = self._channel_to(address)
         self._stubs: dict[str, Any] = {}
 
@@ -123,7 +129,7 @@ class Connection:
             channel.close()
 
     def _channel_to(self, address: str) -> grpc.Channel:
-        return grpc.insecure_channel(faults.route(address, self._peer), options=CHANNEL_OPTIONS)
+        return open_channel(faults.route(address, self._peer), self._peer, self._identity)
 
     def _send(
         self,

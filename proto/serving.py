@@ -18,7 +18,9 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import STATUS_CODES, WireError
 from shoal.proto.health import POOL, health_handler
+from shoal.proto.identity import Identity, caller_of
 from shoal.proto.methods import THREADS, Method, Threads
+from shoal.proto.permissions import CALLERS, permitted
 from shoal.proto.pools import NO_THREAD, started_pool
 from shoal.proto.receiving import Receiver
 from shoal.proto.transport import (
@@ -92,9 +94,24 @@ class _Guard:
     be called off. On the wire one request looks alike either way.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Identity | None) -> None:
+        """identity: of the process; None: it does not know who calls, and takes every call."""
+        self._identity = identity
         self._receiver = Receiver()
         self._answers = Budget("answers that nobody has read yet", ANSWER_BYTES)
+
+    def _permit(self, method: Method[Any, Any], context: grpc.ServicerContext) -> None:
+        """Raises WireError(NOT_PERMITTED), which is logged, if the caller may not call `method`."""
+        if self._identity is None:
+            return
+        caller = caller_of(context.auth_context())
+        own_job = caller is not None and caller.job == self._identity.caller.job
+        if caller is not None and own_job and permitted(method, caller.role):
+            return
+        who = str(caller) if caller else "a caller without a certificate"
+        may = " or ".join(sorted(CALLERS[method])) + " of the same job"
+        logger.warning("refused %s of %s at %s", method.name, who, context.peer())
+        raise WireError(pb.NOT_PERMITTED, f"{who} may not call {method.name}, only a {may} may")
 
     def unary(
         self, method: Method[Any, Any], handler: Callable[[Any], Any], *, in_parts: bool
@@ -104,6 +121,7 @@ class _Guard:
         def unary(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             faults.before_call()
             try:
+                self._permit(method, context)
                 receive = self._receiver.joined if in_parts else self._receiver.whole
                 request = receive(method, requests, context)
                 if method.large:
@@ -131,6 +149,7 @@ class _Guard:
         def stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             faults.before_call()
             try:
+                self._permit(method, context)
                 yield from handler(self._receiver.whole(method, requests, context))
             except WireError as error:
                 _abort(context, error)
@@ -166,20 +185,29 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def serve(
-    handlers: Handlers, address: str, threads: int, name: str = ""
+    handlers: Handlers,
+    address: str,
+    threads: int,
+    name: str = "",
+    identity: Identity | None = None,
+    health: str = "",
 ) -> tuple[grpc.Server, int]:
     """Start a server for `handlers` on `address` and return it with its port.
 
     handlers: method -> function of the request. A method of bytes gets and returns
         bytes. Raise `WireError` to refuse a call.
-    address: "host:port"; port 0 takes a free one.
+    address: "host:port"; port 0 takes a free one. Or "unix:path".
     threads: calls of data handled at the same time; further ones wait. Others have their
         own (methods.THREADS).
     name: as `peer_name` gives it; calls meant for another are refused. "": none are.
+    identity: of this process: the connection is encrypted, and takes certificates of the same
+        authority only, for the calls that permissions.py permits them.
+    health: a further address, without encryption, that answers the health check and nothing
+        else; for probes, which have no certificate. Only with an identity.
 
     Raises OSError if the address cannot be bound, or there are not threads enough.
     """
-    guard = _Guard()
+    guard = _Guard(identity)
     methods_in_parts = [each for each in handlers if each.request is bytes and not each.streaming]
     pools = {
         kind: started_pool(count, f"rpc-{kind.value}")
@@ -209,7 +237,13 @@ def serve(
     server = grpc.server(started_pool(threads, "rpc"), options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers((_Calls(name, of_grpc), health_handler(pools[Threads.STATE])))
     try:
-        port = server.add_insecure_port(address)
+        if identity is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, identity.server_credentials())
+            if health:
+                address = health
+                server.add_insecure_port(health)
     except RuntimeError as error:
         raise OSError(f"cannot listen on {address}: {error}") from error
     try:

@@ -33,6 +33,7 @@ class ErrorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NO_LOG: _ClassVar[ErrorKind]
     NOT_FINITE: _ClassVar[ErrorKind]
     OTHER_PROTOCOL: _ClassVar[ErrorKind]
+    NOT_PERMITTED: _ClassVar[ErrorKind]
 
 class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -76,6 +77,7 @@ CHECKPOINT_FAILED: ErrorKind
 NO_LOG: ErrorKind
 NOT_FINITE: ErrorKind
 OTHER_PROTOCOL: ErrorKind
+NOT_PERMITTED: ErrorKind
 TASK_KIND_UNSPECIFIED: TaskKind
 DESCRIBE_DATA: TaskKind
 TRAIN: TaskKind

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import grpc
 from google.protobuf.message import Message
+
+from shoal.proto.identity import Identity
 
 MAXIMUM_MESSAGE_BYTES = 1 << 30
 """Largest frame, bytes: far above a batch's rows, far below protobuf's own 2 GiB."""
@@ -70,6 +73,18 @@ def peer_name(token: str, role: str, index: int = 0) -> str:
     wrong one of its own. It is no secret and protects from mistakes only.
     """
     return f"{token}/{role}-{index}" if token else ""
+
+
+def open_channel(address: str, peer: str, identity: Identity | None) -> grpc.Channel:
+    """A channel to the process `peer`, as `peer_name` gives it; encrypted with an identity.
+
+    Then its certificate has to name that process. Raises ValueError for an identity without a peer.
+    """
+    if identity is None:
+        return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    if not peer:
+        raise ValueError(f"whom {identity.caller} means to call at {address} is not said")
+    return identity.channel(address, peer.rpartition("/")[2], CHANNEL_OPTIONS)
 
 
 def serialize(message: Message | bytes) -> bytes:

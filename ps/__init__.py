@@ -11,3 +11,5 @@
 
 Imports native/ and proto/, never TensorFlow.
 """
+
+from shoal.proto import tls13 as _tls13  # noqa: F401 - before anything imports gRPC

@@ -1,0 +1,334 @@
+"""Who is let in, and may call what: over real sockets, with real certificates."""
+
+import contextlib
+import datetime as dt
+import logging
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+
+import grpc
+import pytest
+
+from shoal.proto import methods, rpc, serving
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.identity import CLIENT, MASTER, ROLES, SERVER, WORKER
+from shoal.proto.methods import Method
+from shoal.proto.permissions import CALLERS, permitted
+from shoal.proto.transport import PARTS_SUFFIX, peer_name
+from shoal.security.authority import Authority
+
+TOKEN = "token"
+ALL = [each for each in vars(methods).values() if isinstance(each, Method)]
+PATIENCE = 60.0
+
+
+class Served:
+    """Servers of all methods, one of each kind, that note the calls which came through."""
+
+    def __init__(self, authority):
+        self.came = []
+        self.addresses, self._servers = {}, []
+        for service, role in ((methods.SERVER, SERVER), (methods.MASTER, MASTER)):
+            handlers = {each: self.handler(each) for each in ALL if each.service == service}
+            server, port = serving.serve(
+                handlers, "127.0.0.1:0", 4, peer_name(TOKEN, role), authority.issue(role)
+            )
+            self.addresses[role] = f"127.0.0.1:{port}"
+            self._servers.append(server)
+
+    def handler(self, method):
+        answer = b"" if method.reply is bytes else method.reply()
+
+        def handle(_request):
+            self.came.append(method)
+            return iter([answer]) if method.streaming else answer
+
+        return handle
+
+    def stop(self):
+        for server in self._servers:
+            server.stop(None).wait()
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return Authority.made("j1")
+
+
+@pytest.fixture(scope="module")
+def served(authority):
+    made = Served(authority)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def call(served, connect):
+    """Call a method as somebody."""
+
+    def made(method, identity, patience=0.0):
+        role = SERVER if method.service == methods.SERVER else MASTER
+        peer = peer_name(TOKEN, role)
+        connection = connect(
+            served.addresses[role], peer=peer, identity=identity, patience=patience
+        )
+        request = b"bytes" if method.request is bytes else method.request()
+        if method.streaming:
+            return list(connection.stream(method, request))
+        label = method.label() if method.label else None
+        future = connection.start(method, request, label=label)
+        return connection.result(method, future)
+
+    return made
+
+
+def test_the_table_has_every_method():
+    assert set(CALLERS) == set(ALL)
+    assert all(roles and roles <= set(ROLES) for roles in CALLERS.values())
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_is_let_in_to_its_calls_and_refused_all_others(
+    role, served, call, authority, caplog
+):
+    identity = authority.issue(role, 7)
+    for method in ALL:
+        served.came.clear()
+        caplog.clear()
+        if permitted(method, role):
+            call(method, identity)
+            assert served.came == [method]
+            continue
+        with pytest.raises(WireError) as error:
+            call(method, identity)
+        assert error.value.kind == pb.NOT_PERMITTED
+        assert f"{role}-7 of job j1 may not call {method.name}" in error.value.message
+        assert served.came == []
+        [line] = [each for each in caplog.records if each.levelno == logging.WARNING]
+        assert f"refused {method.name} of {role}-7 of job j1" in line.getMessage()
+
+
+def test_a_refusal_is_permission_denied_to_tools_that_know_only_grpc(served, authority):
+    with authority.issue(WORKER).channel(served.addresses[SERVER], "ps-0", []) as channel:
+        stop = channel.unary_unary(methods.SHUTDOWN.path)
+        with pytest.raises(grpc.RpcError) as error:
+            stop(b"", metadata=(("shoal-peer", f"{TOKEN}/ps-0"),), timeout=PATIENCE)
+    assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_request_in_parts_is_refused_before_a_part_is_read(served, authority):
+    """The caller would send for ever; nobody reads it."""
+    over = threading.Event()
+
+    def parts():
+        yield b"part"
+        over.wait(PATIENCE)
+
+    with authority.issue(CLIENT).channel(served.addresses[SERVER], "ps-0", []) as channel:
+        push = channel.stream_unary(methods.PUSH.path + PARTS_SUFFIX)
+        with pytest.raises(grpc.RpcError) as error:
+            push(parts(), metadata=(("shoal-peer", f"{TOKEN}/ps-0"),), timeout=PATIENCE)
+        over.set()
+    assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_without_a_certificate_nobody_is_let_in(served, call, authority):
+    served.came.clear()
+    with pytest.raises(PeerUnavailableError):
+        call(methods.PULL, None)  # plain text
+    credentials = grpc.ssl_channel_credentials(authority.issue(WORKER).authority)
+    named = [("grpc.ssl_target_name_override", "ps-0.j1.shoal")]
+    with grpc.secure_channel(served.addresses[SERVER], credentials, named) as channel:
+        pull = channel.unary_unary(methods.PULL.path)
+        with pytest.raises(grpc.RpcError) as error:
+            pull(b"", timeout=PATIENCE)
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert served.came == []
+
+
+def test_another_jobs_certificate_is_refused(served, call, authority):
+    served.came.clear()
+    other = Authority.made("j1").issue(WORKER)  # which even says that it is this job's
+    with pytest.raises(PeerUnavailableError):
+        call(methods.PULL, other)
+    # Also of a caller that trusts this job's authority.
+    credentials = grpc.ssl_channel_credentials(
+        authority.issue(WORKER).authority, other.key, other.certificate
+    )
+    named = [("grpc.ssl_target_name_override", "ps-0.j1.shoal")]
+    with (
+        grpc.secure_channel(served.addresses[SERVER], credentials, named) as channel,
+        pytest.raises(grpc.RpcError) as error,
+    ):
+        channel.unary_unary(methods.PULL.path)(b"", timeout=PATIENCE)
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert served.came == []
+
+
+def test_the_same_authoritys_certificate_for_another_job_is_refused(served, call, authority):
+    other = Authority.from_key("j2", authority.key_pem)
+    other._name = authority._name
+    stranger = other.issue(WORKER)
+    with pytest.raises((PeerUnavailableError, WireError)):
+        call(methods.PULL, stranger)
+
+
+def test_an_expired_certificate_is_refused(served, call, authority):
+    served.came.clear()
+    expired = authority.issue(WORKER, valid=dt.timedelta(hours=-1))
+    with pytest.raises(PeerUnavailableError):
+        call(methods.PULL, expired)
+    assert served.came == []
+
+
+@pytest.mark.parametrize("role", [WORKER, CLIENT, MASTER])
+def test_who_serves_has_to_be_the_process_that_is_meant(role, connect, authority):
+    """A worker's certificate, or that of another server, is no server's 0."""
+    identity = authority.issue(role, 1)
+    server, port = serving.serve(
+        {methods.PULL: lambda frame: frame}, "127.0.0.1:0", 1, peer_name(TOKEN, "ps"), identity
+    )
+    try:
+        connection = connect(
+            f"127.0.0.1:{port}",
+            peer=peer_name(TOKEN, "ps"),
+            identity=authority.issue(WORKER),
+            patience=0.0,
+        )
+        with pytest.raises(PeerUnavailableError):
+            connection.call(methods.PULL, b"")
+    finally:
+        server.stop(None).wait()
+
+
+def test_an_identity_calls_nobody_in_particular_never(authority):
+    with pytest.raises(ValueError, match="is not said"):
+        rpc.Connection("127.0.0.1:1", identity=authority.issue(WORKER))
+
+
+def test_probes_are_answered_without_a_certificate_and_get_nothing_else(authority, connect):
+    came = []
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        health = f"127.0.0.1:{free.getsockname()[1]}"
+    name = peer_name(TOKEN, "ps")
+    server, _ = serving.serve(
+        {methods.PULL: came.append}, "127.0.0.1:0", 1, name, authority.issue(SERVER), health
+    )
+    try:
+        with grpc.insecure_channel(health) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            assert check(b"", timeout=PATIENCE) == b"\x08\x01"
+        with pytest.raises(WireError) as error:
+            connect(health, peer=name).call(methods.PULL, b"")
+        assert error.value.kind == pb.NOT_PERMITTED
+        assert "without a certificate" in error.value.message
+        assert came == []
+    finally:
+        server.stop(None).wait()
+
+
+def test_bytes_that_were_recorded_are_worth_nothing(served, call, authority):
+    """Of a call that was let in: sent again, they end the handshake and reach no handler."""
+    recorded = []
+    target = served.addresses[SERVER].rpartition(":")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def relay():
+            near, _ = listener.accept()
+            far = socket.create_connection((target[0], int(target[2])))
+
+            def give_on(source, sink, seen):
+                with contextlib.suppress(OSError):
+                    while data := source.recv(1 << 16):
+                        seen.append(data)
+                        sink.sendall(data)
+
+            back = threading.Thread(target=give_on, args=(far, near, []), daemon=True)
+            back.start()
+            give_on(near, far, recorded)
+            with contextlib.suppress(OSError):
+                far.shutdown(socket.SHUT_RDWR)
+            back.join()
+            near.close()
+            far.close()
+
+        thread = threading.Thread(target=relay)
+        thread.start()
+        served.came.clear()
+        with authority.issue(WORKER).channel(
+            f"127.0.0.1:{listener.getsockname()[1]}", "ps-0", []
+        ) as channel:
+            push = channel.unary_unary(methods.PUSH.path)
+            push(b"gradient", metadata=(("shoal-peer", f"{TOKEN}/ps-0"),), timeout=PATIENCE)
+        thread.join()
+    assert served.came == [methods.PUSH]
+    assert b"gradient" not in b"".join(recorded)
+    with socket.create_connection((target[0], int(target[2])), timeout=PATIENCE) as again:
+        again.sendall(b"".join(recorded))
+        with contextlib.suppress(ConnectionResetError):
+            while again.recv(1 << 16):
+                pass  # until the server closes the connection
+    assert served.came == [methods.PUSH]
+    call(methods.PUSH, authority.issue(WORKER))
+    assert served.came == [methods.PUSH] * 2
+
+
+TLS13_ONLY = """
+import sys
+from pathlib import Path
+import shoal.ROLE
+from shoal.proto.identity import Caller, Identity
+from shoal.proto import serving
+identity = Identity.load(Path(sys.argv[1]), Caller("j1", "ps", 0))
+server, port = serving.serve({}, "127.0.0.1:0", 1, "", identity)
+print(port, flush=True)
+server.wait_for_termination()
+"""
+
+
+@pytest.mark.parametrize("role", [SERVER, MASTER])
+def test_a_process_that_serves_speaks_tls_13_only(role, authority, tmp_path):
+    identity = authority.issue(SERVER)
+    for name, pem in (
+        ("ca.crt", identity.authority),
+        ("tls.crt", identity.certificate),
+        ("tls.key", identity.key),
+    ):
+        (tmp_path / name).write_bytes(pem)
+    process = subprocess.Popen(
+        [sys.executable, "-c", TLS13_ONLY.replace("ROLE", role), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        port = int(process.stdout.readline())
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=identity.authority.decode())
+        context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+        context.set_alpn_protocols(["h2"])
+
+        def handshake():
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain,
+                context.wrap_socket(plain, server_hostname="ps-0.j1.shoal") as encrypted,
+            ):
+                return encrypted.version()
+
+        assert handshake() == "TLSv1.3"
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            handshake()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_every_refusal_says_who_may(served, call, authority):
+    with pytest.raises(WireError) as error:
+        call(methods.SHUTDOWN, authority.issue(WORKER, 3))
+    assert re.search(r"only a master of the same job may$", error.value.message)
