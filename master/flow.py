@@ -69,7 +69,7 @@ class Flow:
     # ------------------------------------------------------------ phases
 
     def _go(self, target: Phase, now: float) -> None:
-        phases.check_transition(self.phase, target)
+        phases.TRANSITIONS.step(self.phase, target)
         if self.phase == Phase.TRAINING:
             self._record.training_ended = now
         self.phase = target

@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 
 from shoal.config import JobConfig
-from shoal.errors import Error
+from shoal.transitions import Transitions
 
 
 class Phase(enum.Enum):
@@ -71,28 +71,11 @@ _FORWARD: dict[Phase, frozenset[Phase]] = {
     for position, phase in enumerate(_AFTER_TRAINING)
 }
 
-TRANSITIONS: dict[Phase, frozenset[Phase]] = {
-    phase: following | {Phase.FAILED, Phase.STOPPED} for phase, following in _FORWARD.items()
-}
-"""Phase -> the phases that may follow it; the ended ones have none."""
-
-
-class InvalidTransitionError(Error):
-    """A job was asked to go where it cannot go from here: a bug of ours."""
-
-    def __init__(self, source: Phase, target: Phase) -> None:
-        super().__init__(source, target)
-        self.source = source
-        self.target = target
-
-    def __str__(self) -> str:
-        return f"a job cannot go from {self.source.name} to {self.target.name}"
-
-
-def check_transition(source: Phase, target: Phase) -> None:
-    """Raise InvalidTransitionError unless `target` may follow `source`."""
-    if target not in TRANSITIONS.get(source, frozenset()):
-        raise InvalidTransitionError(source, target)
+TRANSITIONS = Transitions(
+    "a job",
+    {phase: following | {Phase.FAILED, Phase.STOPPED} for phase, following in _FORWARD.items()},
+)
+"""The phases that may follow each phase; the ended ones have none."""
 
 
 def plan(config: JobConfig) -> list[Phase]:

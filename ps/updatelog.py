@@ -1,8 +1,8 @@
 """A server's own log: each push is in another place before the worker is answered.
 
-Owns when a push counts as kept, how much the log may hold, whether what was acknowledged is
-protected, and a new beginning after the log was lost. Where it is kept is a sink's (logs.py);
-doing it again is replay.py's.
+Owns when a push counts as kept, what a checkpoint takes out of the log, and a new beginning after
+the log was lost. Its state and whether it protects are absence.py's, its size is logspace.py's,
+where it is kept a sink's (logs.py); doing it again is replay.py's.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.positions import Seen
-from shoal.ps.absence import Absence
+from shoal.ps.absence import LogState, Protection
 from shoal.ps.checkpoint import Cut
 from shoal.ps.gradients import Ticket
 from shoal.ps.logs import (
@@ -30,6 +30,7 @@ from shoal.ps.logs import (
     identities,
     reaches,
 )
+from shoal.ps.logspace import LogSpace
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.replay import recover
@@ -42,8 +43,7 @@ CHECK_SECONDS = 0.5
 
 UNSAVED_ROWS = "rows were loaded that are in no checkpoint yet"
 
-NEAR = 0.5
-"""Share of the bound at which a checkpoint is asked for: taking it takes a while."""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,6 @@ def _nothing() -> None:
 class UpdateLog:
     """The log of server `server`, kept in `sink`.
 
-    It is on from its beginning until it is lost. It protects if it stands on the model's
-    beginning, or on a checkpoint that is complete.
-
     bound: bytes of pushes that it may hold. superseded: called if another incarnation of
         this server writes it.
     """
@@ -84,21 +81,13 @@ class UpdateLog:
         self._server = server
         self._incarnation = incarnation
         self._pushes = pushes
-        self._bound = bound
         self._superseded = superseded
         self._lock = threading.Lock()
         self._looking = threading.Lock()
-        self._name = ""
-        self._on = False
-        self._protects = False
-        # Whether there is anything to protect: not before the model's first values.
-        self._begun = False
-        self._sizes: list[tuple[int, int]] = []
-        self._bytes = 0
-        self._reserved = 0
+        self._protection = Protection()
+        self._space = LogSpace(bound)
         self._cuts: dict[int, _Noted] = {}
         self._saved: list[pb.PushIdentity] | None = None
-        self._absence = Absence()
         self.seen = Seen()
 
     # ------------------------------------------------------------ pushes
@@ -112,35 +101,29 @@ class UpdateLog:
         """
         with self._lock:
             self.check_room(size)
-            self._reserved += size
+            self._space.reserved += size
         try:
             yield
         finally:
             with self._lock:
-                self._reserved -= size
+                self._space.reserved -= size
 
     def check_room(self, size: int) -> None:
         """Raises WireError(NOT_READY) if there is no room for a push now."""
-        held = self._bytes + self._reserved
-        if self._on and held and held + size > self._bound:
-            raise WireError(
-                pb.NOT_READY,
-                f"the log of updates is full (--log-mb {self._bound >> 20}) until the next "
-                "checkpoint is complete",
-            )
+        if self._protection.written:
+            self._space.check(size)
 
-    def hand_over(self, ticket: Ticket, frame: bytes) -> Callable[[], None]:
+    def hand_over(self, ticket: Ticket, frame: bytes) -> Callable[[], object]:
         """Send a push on its way; the result waits until it is kept, or the log is lost.
 
         Raises WireError(NOT_READY) if this incarnation of the server is over.
         """
         with self._lock:
-            if not self._on:
-                self._expose("no log was begun")
+            if not self._protection.written:
+                self._protection.exposed("no log was begun")
                 return _nothing
-            name = self._name
-            self._sizes.append((ticket.step, len(frame)))
-            self._bytes += len(frame)
+            name = self._protection.name
+            self._space.add(ticket.step, len(frame))
         entry = pb.LogEntry(
             log=name,
             server=self._server,
@@ -149,56 +132,31 @@ class UpdateLog:
             staleness=ticket.staleness,
             journal=self.seen.position,
         )
-        wait: Callable[[], None] = _nothing
-        with self._losing(name):
-            wait = self._sink.append(entry, frame)
-        return partial(self._wait, name, wait)
+        wait = self._of_sink(name, self._sink.append, entry, frame)
+        return partial(self._of_sink, name, wait) if wait is not None else _nothing
 
-    def _wait(self, name: str, wait: Callable[[], None]) -> None:
-        with self._losing(name):
-            wait()
-
-    @contextmanager
-    def _losing(self, name: str) -> Iterator[None]:
-        """What is called in it may find that the log `name` is lost."""
+    def _of_sink(self, name: str, call: Callable[..., Result], *arguments: Any) -> Result | None:
+        """What `call` returns, of the sink; None if it finds that the log `name` is lost."""
         try:
-            yield
+            return call(*arguments)
         except LogLostError as error:
             with self._lock:
-                self._lose(name, str(error))
+                self._protection.lost(name, f"its log is lost: {error}")
+            return None
         except LogTakenError as error:
             # Also what was applied and not recorded: it must not be applied again.
             self._pushes.close()
             self._superseded()
             raise WireError(pb.NOT_READY, str(error)) from error
 
-    def _lose(self, name: str, why: str) -> None:
-        """Under the lock."""
-        if self._on and self._name == name:
-            self._on = False
-            self._expose(f"its log is lost: {why}")
-
-    def _expose(self, why: str) -> None:
-        """Under the lock."""
-        self._protects = False
-        self._absence.begin(why)
-
-    def _protect(self) -> None:
-        """Under the lock."""
-        self._protects = True
-        self._absence.end()
-
     # ------------------------------------------------------------ checkpoints
 
     def cut(self, number: int, nonce: str, cut: Cut) -> None:
         """A checkpoint's share is fixed, and no push is under way."""
         with self._lock:
-            name = self._name if self._on else ""
+            name = self._protection.name if self._protection.written else ""
         applied = identities(cut.applied)
-        mark = None
-        if name:
-            with self._losing(name):
-                mark = self._sink.mark(applied)
+        mark = self._of_sink(name, self._sink.mark, applied) if name else None
         with self._lock:
             self._cuts[number] = _Noted(nonce, name, cut.dense.step, applied, mark)
 
@@ -219,25 +177,25 @@ class UpdateLog:
             if noted is None:
                 return  # fixed by an earlier incarnation
             self._saved = noted.applied
-            if not self._on or self._name != noted.name:
+            if not self._protection.writes(noted.name):
                 return
-        with self._losing(noted.name):
-            self._sink.drop(noted.name, noted.step, noted.applied, noted.mark)
+        self._of_sink(
+            noted.name, self._sink.drop, noted.name, noted.step, noted.applied, noted.mark
+        )
         with self._lock:
-            if self._on and self._name == noted.name:
-                self._sizes = [each for each in self._sizes if each[0] > noted.step]
-                self._bytes = sum(size for _, size in self._sizes)
-                self._protect()
+            if self._protection.writes(noted.name):
+                self._space.drop(noted.step)
+                self._protection.based()
 
     def describe(self, status: pb.ServerStatus) -> None:
         """Put what the master is to know into a status."""
         with self._lock:
-            status.log_bytes = self._bytes
-            status.unprotected = self._absence.why
-            status.absences = self._absence.times
-            status.absent_seconds = self._absence.seconds
-            status.wants_checkpoint = self._on and (
-                not self._protects or self._bytes > NEAR * self._bound
+            status.log_bytes = self._space.bytes
+            status.unprotected = self._protection.why
+            status.absences = self._protection.times
+            status.absent_seconds = self._protection.seconds
+            status.wants_checkpoint = self._protection.written and (
+                self._protection.state is LogState.BASELESS or self._space.nearly_full
             )
 
     # ------------------------------------------------------------ beginning
@@ -256,8 +214,7 @@ class UpdateLog:
         Before the first push. It protects from the first checkpoint on.
         """
         with self._lock:
-            self._begun = True
-            self._expose(UNSAVED_ROWS)
+            self._protection.unlogged(UNSAVED_ROWS)
         self.look_after()
 
     def _begin(self, base: pb.LogBase, *, protects: bool) -> None:
@@ -268,18 +225,13 @@ class UpdateLog:
             self._sink.begin(base)
         except (LogLostError, LogTakenError) as error:
             with self._lock:
-                self._begun = True
-                self._on = False
-                self._expose(f"its log could not begin: {error}")
+                self._protection.unlogged(f"its log could not begin: {error}")
             if isinstance(error, LogTakenError):
                 self._superseded()
             return
         with self._lock:
-            self._begun = self._on = True
-            self._name = base.log
-            self._sizes, self._bytes = [], 0
-            if protects:
-                self._protect()
+            self._protection.begun(base.log, protects=protects)
+            self._space.hold(())
 
     def assigned(self) -> None:
         """Rows were set, which is not in the log: it is to stand on what is there now.
@@ -289,20 +241,20 @@ class UpdateLog:
         with self._lock:
             # What was cut before lacks them, though it may have every push.
             self._saved, self._cuts = None, {}
-            if not self._on or not self._protects:
+            if self._protection.state is not LogState.PROTECTING:
                 return
-            self._lose(self._name, UNSAVED_ROWS)
+            self._protection.lost(self._protection.name, UNSAVED_ROWS)
         self.look_after()
 
     def look_after(self) -> None:
         """See whether the log is there; begin a lost one anew. Now and then, on a thread."""
         with self._looking:
             with self._lock:
-                name, on, begun = self._name, self._on, self._begun
-            if on:
-                with self._losing(name):
-                    self._sink.check()
-            elif begun:
+                name, written = self._protection.name, self._protection.written
+                lost = self._protection.state is LogState.LOST
+            if written:
+                self._of_sink(name, self._sink.check)
+            elif lost:
                 try:
                     self._sink.reach()
                 except LogLostError as error:
@@ -336,9 +288,8 @@ class UpdateLog:
     def resumed(self, restored: bool) -> None:
         """The job goes on from a checkpoint, if one was `restored`; the log begins soon."""
         with self._lock:
-            self._begun = restored
             if restored:
-                self._expose("the job was resumed")
+                self._protection.unlogged("the job was resumed")
 
     def recover(
         self, restored: Callable[[], ServerModel | None], servers: int, progress: Progress
@@ -350,21 +301,19 @@ class UpdateLog:
         """
         done = recover(self._sink, self._server, servers, restored, self._pushes, progress)
         self.seen.note(done.seen.position)
-        with self._lock:
-            self._begun = done.model is not None
         if done.base is None:
             with self._lock:
-                self._expose(done.why)
+                if done.model is not None:
+                    self._protection.unlogged(done.why)
+                else:
+                    self._protection.exposed(done.why)
             some = f"{done.count} updates of its log were done again; " if done.count else ""
             return done.model, done.count, f"{some}warning: {done.why}"
         done.base.applied.clear()
         done.base.applied.extend(applied_now(self._pushes))
+        name = done.base.log
         with self._lock:
-            self._on = True
-            self._name = done.base.log
-            self._sizes = [each for each in done.sizes if each[0] > done.step]
-            self._bytes = sum(size for _, size in self._sizes)
-            self._protects = True
-        with self._losing(self._name):
-            self._sink.adopt(done.base, done.step, done.applied)
+            self._space.hold(done.sizes, after=done.step)
+            self._protection.begun(name, protects=True)
+        self._of_sink(name, self._sink.adopt, done.base, done.step, done.applied)
         return done.model, done.count, f"{done.count} updates of its log were done again"

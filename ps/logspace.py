@@ -1,0 +1,56 @@
+"""How much a server's own log holds, and how much it may hold.
+
+Owns the bytes of the pushes that are in it, or on their way. No I/O; its owner keeps threads apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+NEAR = 0.5
+"""Share of the bound at which a checkpoint is asked for: taking it takes a while."""
+
+
+class LogSpace:
+    """The space of one log. bound: bytes of pushes that it may hold, but for a single one.
+
+    bytes: that it holds. reserved: for pushes that are checked, and not in it yet.
+    """
+
+    def __init__(self, bound: int) -> None:
+        self.bytes = 0
+        self.reserved = 0
+        self._bound = bound
+        self._sizes: list[tuple[int, int]] = []
+
+    @property
+    def nearly_full(self) -> bool:
+        """Whether a checkpoint should be taken, which makes room."""
+        return self.bytes > NEAR * self._bound
+
+    def check(self, size: int) -> None:
+        """Raises WireError(NOT_READY) if there is no room for a push of `size` bytes now."""
+        held = self.bytes + self.reserved
+        if held and held + size > self._bound:
+            raise WireError(
+                pb.NOT_READY,
+                f"the log of updates is full (--log-mb {self._bound >> 20}) until the next "
+                "checkpoint is complete",
+            )
+
+    def add(self, step: int, size: int) -> None:
+        """A push of `size` bytes is in the log, as the optimizers' `step`."""
+        self._sizes.append((step, size))
+        self.bytes += size
+
+    def hold(self, sizes: Iterable[tuple[int, int]], after: int = 0) -> None:
+        """The log holds the pushes (step, bytes) of steps above `after`, and no others."""
+        self._sizes = [each for each in sizes if each[0] > after]
+        self.bytes = sum(size for _, size in self._sizes)
+
+    def drop(self, step: int) -> None:
+        """The pushes up to `step` are in the log no longer."""
+        self.hold(self._sizes, step)
