@@ -182,7 +182,7 @@ def in_trouble(folder, saved):
     """Storage that fails at each call, below the checkpoints; where these are by its URL."""
     root = saved["root"]
     (folder / "faults").mkdir()
-    faulty.trouble_file(folder / "faults", CHECKPOINTS).write_text(f"{FAIL}\n1\n{root}")
+    faulty.fault_file(folder / "faults", CHECKPOINTS).write_text(f"{FAIL}\n1\n{root}")
     return saved | {"root": faulty.PREFIX + root}
 
 
@@ -192,7 +192,7 @@ def test_a_server_waits_for_storage_and_says_so(tmp_path, saved):
         while not (told := server.progress.get(timeout=PATIENCE).progress).what:
             pass
         assert told.what.startswith("wait for storage: OSError: [Errno 5] the storage fails")
-        faulty.trouble_file(tmp_path / "faults", CHECKPOINTS).unlink()
+        faulty.fault_file(tmp_path / "faults", CHECKPOINTS).unlink()
         server.go_on()
         assert server.registered.get(timeout=PATIENCE).restored == "it has restored checkpoint 3"
     finally:
