@@ -21,7 +21,8 @@ import pyarrow as pa
 from shoal.data.columns import GATHERED_RECORDS, ListColumn
 from shoal.data.reader import DataReader, Source, check_not_empty
 from shoal.data.samples import sample_columns
-from shoal.errors import UserError
+from shoal.errors import UserError, without_secrets
+from shoal.url_variables import fill
 
 NAME = "custom_data_reader"
 
@@ -31,10 +32,10 @@ def open_custom_reader(
 ) -> DataReader:
     """Call the user's function and make a DataReader of what it returns.
 
-    Exceptions of the function itself pass through. Raises UserError if its result
-    lacks a method.
+    It gets the pattern with the values of its variables. Exceptions of the function itself pass
+    through. Raises UserError if its result lacks a method, or a variable is not set.
     """
-    made = function(pattern, **kwargs)
+    made = function(fill(pattern, flag).url, **kwargs)
     if isinstance(made, DataReader):
         return made
     for method in ("sources", "read"):
@@ -71,6 +72,11 @@ class CustomReader(DataReader):
                 raise UserError(
                     f"{NAME}: sources() must give pairs of a name and a number of records, "
                     f"not {item!r}"
+                )
+            if without_secrets(name) != name:
+                raise UserError(
+                    f"{NAME}: sources() names a source {name}, with a credential in it, which all "
+                    "would see who may see the job: leave it out of the name"
                 )
             found.append(Source(name, records))
         check_not_empty(found, self._pattern, self._flag)

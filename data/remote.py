@@ -1,7 +1,8 @@
 """Files behind a URL, through fsspec: found, opened, told apart when they change.
 
 The package of the filesystem (s3fs, gcsfs, ...) is the user's to install.
-Credentials in a URL are used and never shown: a file's name here is without them.
+Credentials in a URL, and the values of its variables, are used and never shown: a file's name here
+is without them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 
 from shoal.data.files import KNOWN, check_known, data_files
-from shoal.errors import Error, UnreadableError, UserError, without_secrets
+from shoal.errors import (
+    Error,
+    UnreadableError,
+    UserError,
+    without_credentials,
+    without_secrets,
+)
+from shoal.url_variables import fill
 
 READ_PAUSES = (0.05, 0.2)
 """Seconds before a read is tried again, and how often."""
@@ -41,9 +49,10 @@ class RemoteFiles:
     def __init__(self, url: str, flag: str, kind: str = "") -> None:
         self._flag = flag
         self._kind = kind
-        shown = without_secrets(url)
+        shown = without_credentials(url)
+        filled = fill(url, flag)
         try:
-            self._fs, path = url_to_fs(url)
+            self._fs, path = url_to_fs(filled.url)
         except ImportError as error:
             raise UserError(f"{flag}: {shown}: {error}") from error
         except ValueError as error:
@@ -59,7 +68,7 @@ class RemoteFiles:
             raise UnreadableError(message, may_be_mistake=True)
         named: dict[str, str] = {}
         for each in sorted(paths):
-            name = without_secrets(self._fs.unstrip_protocol(each)).partition("?")[0]
+            name = filled.unfilled(self._fs.unstrip_protocol(each)).partition("?")[0]
             check_known(name, flag, kind)
             named[name] = each
         if not named:

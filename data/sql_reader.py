@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import Source, check_not_empty, check_range
-from shoal.errors import UnreadableError, UserError, without_secrets
+from shoal.errors import UnreadableError, UserError, without_credentials
+from shoal.url_variables import fill
 
 BLOCK_ROWS = 4096
 """Rows between two keys of the index, and rows read at a time."""
@@ -73,7 +74,7 @@ class SqlReader(IndexedReader):
         super().__init__(pattern, **options)
         self._index: tuple[int, list[Any]] | None = None
         url, _, fragment = pattern.partition("#")
-        self._name = without_secrets(pattern)
+        self._name = without_credentials(pattern)
         table, _, more = fragment.partition("&")
         given = parse_qs(more, keep_blank_values=True)
         if not table or set(given) - {"key"}:
@@ -81,7 +82,7 @@ class SqlReader(IndexedReader):
                 f"{self._flag}: {self._name}: name the table behind the URL: URL#TABLE or "
                 "URL#TABLE&key=COLUMN"
             )
-        self._engine = self._connect(url)
+        self._engine = self._connect(fill(url, self._flag, quoted=True).url)
         with self._reporting():
             self._table = self._reflect(table)
         self._key = self._key_column(given.get("key", [None])[-1])

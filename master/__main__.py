@@ -28,6 +28,7 @@ from shoal.errors import (
     EXIT_SUCCESS,
     EXIT_USER_ERROR,
     UserError,
+    without_secrets,
 )
 from shoal.job_folder import JobFolder
 from shoal.master.job import Job
@@ -242,7 +243,7 @@ def main(config_path: Path, port: int, resume: str) -> None:
         temporary.remove(folder)  # as the client would, which may have been killed
         sys.exit(code)
     except (UserError, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {without_secrets(str(error))}", err=True)
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
     except Exception:
         # At once: threads of a master that broke half way may never end by themselves.

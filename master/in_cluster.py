@@ -30,7 +30,7 @@ from shoal.cluster import manifests
 from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of
 from shoal.cluster.manifests import Manifest
 from shoal.config import JobConfig
-from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets
 from shoal.job_folder import JobFolder
 from shoal.master.__main__ import RunningError, run_job
 from shoal.master.bounded import bounded
@@ -45,6 +45,7 @@ from shoal.master.lease_keeper import LeaseApi, LeaseKeeper, identity, is_free, 
 from shoal.master.pod_launcher import PodLauncher
 from shoal.master.runner import Runner
 from shoal.result import JobResult
+from shoal.url_variables import check_variables
 
 logger = logging.getLogger(__name__)
 
@@ -87,9 +88,9 @@ def main(config_folder: Path, resume: str) -> None:
             pod.events.tell(end_of(result))
             code = EXIT_USER_ERROR
     except (UserError, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {without_secrets(str(error))}", err=True)
         with contextlib.suppress(OSError):
-            TERMINATION_LOG.write_text(str(error))
+            TERMINATION_LOG.write_text(without_secrets(str(error)))
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
     end(pod.job, code)
 
@@ -111,6 +112,7 @@ def _run(pod: _Pod, resume: str) -> int:
 
     Returns the job's exit code.
     """
+    check_variables(pod.config)
     name, who = pod.config.job_name, identity()
     # A master is made to be killed at any time: a pod that is taken away must not stop the
     # job. As the first process of a container it has no default handlers.

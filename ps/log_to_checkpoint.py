@@ -22,7 +22,7 @@ from shoal.checkpoints.folders import Attempt, Checkpoint, folder_name
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config import JobConfig
-from shoal.errors import EXIT_USER_ERROR, UserError
+from shoal.errors import EXIT_USER_ERROR, UserError, without_secrets
 from shoal.job_folder import JobFolder
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import Seen
@@ -51,7 +51,7 @@ def main(config: Path, servers: int, base: int, number: int, nonce: str) -> None
         logs = JobFolder(config.parent).update_log
         made = recovered(logs, job.checkpoint_dir, servers, base, number, nonce)
     except (UserError, CheckpointError, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {without_secrets(str(error))}", err=True)
         sys.exit(EXIT_USER_ERROR)
     click.echo(json.dumps(made))
 

@@ -18,6 +18,7 @@ from shoal.config import JobConfig
 from shoal.data_format import FIELDS
 from shoal.errors import UserError
 from shoal.flags import flag
+from shoal.url_variables import check_variables
 from shoal.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
 
 MANIFEST = "manifest.json"
@@ -38,6 +39,7 @@ def check_inputs(config: JobConfig) -> list[str]:
     config: resolved. Gives what is likely a mistake, but may be meant, in words. Raises
     UserError.
     """
+    check_variables(config)
     names = check_model(config)
     # The user's reader may take what is no path at all.
     if names is None or "custom_data_reader" in names:

@@ -36,6 +36,7 @@ from shoal.errors import (
     EXIT_JOB_FAILED,
     EXIT_USER_ERROR,
     UserError,
+    without_secrets,
 )
 from shoal.flags import flag
 from shoal.job_folder import JobFolder
@@ -299,7 +300,7 @@ def export(context: click.Context, /, source: str, number: int | None, **values:
 
         sys.exit(run_export(source, number, given))
     except (UserError, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {without_secrets(str(error))}", err=True)
         fails = isinstance(error, OSError) and error.errno in DISK_FAILS
         sys.exit(EXIT_JOB_FAILED if fails else EXIT_USER_ERROR)
     except KeyboardInterrupt:

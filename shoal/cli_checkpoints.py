@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.config import JobConfig
-from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets
 from shoal.job_folder import JobFolder
 from shoal.wholefile import replacing
 
@@ -30,7 +30,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(context)
         except (UserError, OSError) as error:
-            click.echo(f"Error: {error}", err=True)
+            click.echo(f"Error: {without_secrets(str(error))}", err=True)
             sys.exit(EXIT_USER_ERROR)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from shoal.errors import UserError
+from shoal.errors import UserError, holds_secret
 from shoal.flags import COMMANDS, flag
 from shoal.job_options import JobOptions
 
@@ -26,6 +26,7 @@ def check(options: JobOptions) -> None:
     if options.command not in _REQUIRED:
         raise UserError(f"command must be one of {', '.join(COMMANDS)}, not {options.command!r}")
     _check_values(options)
+    _check_secrets(options)
     _check_names(options)
     _ = options.format_of_data
     if options.num_minibatches_per_task % options.accumulate:
@@ -60,6 +61,20 @@ def _check_values(options: JobOptions) -> None:
             raise UserError(f"{flag(name)} must be above {above}, not {value}")
     if not 0 <= options.seed < 2**31:
         raise UserError(f"--seed must be from 0 to 2147483647, not {options.seed}")
+
+
+def _check_secrets(options: JobOptions) -> None:
+    """No URL has a credential in it: the configuration is read by many and kept for long."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, str) and holds_secret(value):
+            raise UserError(
+                f"{flag(field.name)}: {value} holds a password, key or signature, which would be "
+                "read by all who may list processes or read the job's configuration. Write a "
+                "variable in its place, as ${NAME} in single quotes: the process that opens the "
+                "URL takes the value from its environment. For pods, --env-from-secret SECRET "
+                "makes variables of the keys of a Secret"
+            )
 
 
 def _check_names(options: JobOptions) -> None:

@@ -1,13 +1,15 @@
 """Errors that every part of shoal may raise, and the exit codes they become.
 
-No error's text holds a credential: what a URL has of them is taken out. Imports nothing
-of ours.
+No error's text holds a credential: those of URLs are taken out, and values that `hide` names.
+Imports nothing of ours.
 """
 
 from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterable
+from urllib.parse import quote, quote_plus
 
 EXIT_SUCCESS = 0
 EXIT_JOB_FAILED = 1
@@ -21,28 +23,78 @@ DISK_FAILS = FULL | {errno.EIO}
 """The same, and of a disk that is broken."""
 
 _USER_OF_URL = re.compile(r"""://(?:[^\s'"<>/@]*@|[^\s'"<>/@:]*:[^\s'"<>]*@)""")
-_PASSWORD_OF_URL = re.compile(r"""https?://[^\s/@]+@|://[^\s/@:]*:[^\s/@]+@""")
+_PARTS_OF_URL = re.compile(r"""(https?)?://([^\s/@:]*)(:?)([^\s/@]*)@""")
 _SECRET_OF_QUERY = re.compile(
     r"""([?&][\w-]*(?:sig|signature|token|secret|password|passwd|pwd|credential|access[-_]?key|"""
-    r"""account[-_]?key|api[-_]?key|x-amz|x-goog)[\w-]*=)[^&#\s'"<>]+""",
+    r"""account[-_]?key|api[-_]?key|x-amz|x-goog)[\w-]*=)(?!\$\{\w+\}(?:[&#\s'"<>]|$))"""
+    r"""[^&#\s'"<>]+""",
     re.IGNORECASE,
 )
 
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""What stands in a URL for a value of the environment."""
+
+_SHORT = 8
+"""A hidden value of fewer characters is hidden only where no letter or digit is beside it."""
+
+_hidden: dict[str, str] = {}
+_hidden_pattern: re.Pattern[str] | None = None
+
+
+def hide(values: Iterable[str]) -> None:
+    """Have `without_secrets` of this process take these values out of every text, from now on."""
+    global _hidden_pattern
+    for value in filter(None, values):
+        for form in (value, quote(value, safe=""), quote_plus(value)):
+            escaped = re.escape(form)
+            short = len(form) < _SHORT
+            _hidden[form] = rf"(?<![A-Za-z0-9]){escaped}(?![A-Za-z0-9])" if short else escaped
+    if _hidden:
+        longest_first = sorted(_hidden, key=len, reverse=True)
+        _hidden_pattern = re.compile("|".join(_hidden[form] for form in longest_first))
+
 
 def without_secrets(text: str) -> str:
-    """`text` with what is user, password, key or signature in URLs replaced by stars."""
+    """`text` with stars for credentials in URLs, and for the values that `hide` was given."""
+    if _hidden_pattern is not None:
+        text = _hidden_pattern.sub("***", text)
+    return without_credentials(text)
+
+
+def without_credentials(text: str) -> str:
+    """`text` with stars for what is user, password, key or signature in its URLs.
+
+    Depends on nothing but the text, so names that processes exchange can be made with it.
+    """
     if "://" not in text:
         return text
-    return _SECRET_OF_QUERY.sub(r"\1***", _USER_OF_URL.sub("://***@", text))
+    return _SECRET_OF_QUERY.sub(r"\1***", _USER_OF_URL.sub(_without_user, text))
+
+
+def _without_user(found: re.Match[str]) -> str:
+    """Stars for user and password, unless a variable stands for the secret of the two."""
+    user, colon, password = found[0][len("://") : -1].partition(":")
+    secret = password if colon else user
+    return found[0] if secret and not VARIABLE.sub("", secret) else "://***@"
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a URL holds a password, a key or a signature; a mere name of a user is none."""
-    return bool(_PASSWORD_OF_URL.search(text) or _SECRET_OF_QUERY.search(text))
+    """Whether a URL holds a password, a key or a signature; a mere name of a user is none.
+
+    Nor is a variable, such as ${PASSWORD}.
+    """
+    for web, user, colon, password in _PARTS_OF_URL.findall(text):
+        # A user alone is a token where web servers are asked.
+        if VARIABLE.sub("", password if colon else user if web else ""):
+            return True
+    return bool(_SECRET_OF_QUERY.search(text))
 
 
 class Error(Exception):
-    """The base of all exceptions of shoal."""
+    """The base of all exceptions of shoal. Its text is without credentials."""
+
+    def __str__(self) -> str:
+        return without_secrets(super().__str__())
 
 
 class UserError(Error):
@@ -51,18 +103,12 @@ class UserError(Error):
     Shown as it is, without a traceback. Name the flag, file, row or field.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(without_secrets(message))
-
 
 class StorageError(Error):
     """A disk or store that fails: neither the user's mistake nor ours.
 
     Shown as it is, without a traceback; the job or command exits with EXIT_JOB_FAILED.
     """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(without_secrets(message))
 
 
 class UnreadableError(UserError):

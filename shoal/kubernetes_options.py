@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.errors import UserError, holds_secret
+from shoal.errors import UserError
 from shoal.flags import flag, option
 
 PATHS = (
@@ -37,6 +37,7 @@ HIGH_PRIORITY, LOW_PRIORITY = "shoal-high", "shoal-low"
 
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 LONGEST_NAME = 40
 """Of a job on Kubernetes: what is appended for its pods must fit into 63 characters."""
 
@@ -114,6 +115,10 @@ class KubernetesOptions:
         "Volumes of every pod, separated by semicolons: hostPath=/data,mount=/data or "
         "pvc=CLAIM,mount=/models; also configMap=, secret= and emptyDir=. Add readOnly."
     )
+    env_from_secret: str = _option(
+        "Secrets, separated by commas, whose keys are environment variables of every pod: for "
+        "credentials, and for ${NAME} in URLs."
+    )
     pod_template: str = _option(
         "YAML file with a Pod template, or with one for each of master, ps and worker: for all "
         "else that pods need. What the flags say comes before it."
@@ -159,6 +164,7 @@ class KubernetesOptions:
                 self.resources(role, end)
             self.priority_class(role, 0, 1)
         self.volumes()
+        _ = self.environment_secrets
 
     def check_name(self, job_name: str) -> None:
         """Raise UserError if pods cannot be called by the job's name."""
@@ -194,14 +200,6 @@ class KubernetesOptions:
         if not given["checkpoint_dir"] and self.shared(paths["job_dir"]):
             paths["checkpoint_dir"] = f"{paths['job_dir']}/checkpoints"
         for field_name, value in paths.items():
-            if holds_secret(value):
-                raise UserError(
-                    f"{flag(field_name)}: {value} holds a password or key, which everybody could "
-                    "read who may read the job's ConfigMap. Leave it out of the URL, and give it "
-                    "to the pods as an environment variable that comes from a Secret "
-                    "(AWS_SECRET_ACCESS_KEY, PGPASSWORD and the like): env with secretKeyRef in "
-                    "--pod-template"
-                )
             if value and "://" not in value and not value.startswith("/"):
                 raise UserError(
                     f"{flag(field_name)}: with --image, paths are those inside of the pods: "
@@ -250,6 +248,15 @@ class KubernetesOptions:
     def volumes(self) -> list[Volume]:
         """The volumes that `volume` describes. Raises UserError."""
         return [_volume(text.strip()) for text in self.volume.split(";") if text.strip()]
+
+    @property
+    def environment_secrets(self) -> list[str]:
+        """The Secrets that `env_from_secret` names. Raises UserError."""
+        names = [name.strip() for name in self.env_from_secret.split(",") if name.strip()]
+        for name in names:
+            if not _OBJECT_NAME.fullmatch(name):
+                raise UserError(f"--env-from-secret: {name!r} is not the name of a Secret")
+        return names
 
 
 def _volume(text: str) -> Volume:

@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from shoal.errors import without_secrets
+from shoal.url_variables import fill
 from shoal.wholefile import reading, require_regular, sync
 
 
@@ -77,7 +79,8 @@ class Storage(ABC):
 def open_storage(location: str) -> Storage:
     """The folder at a path or URL.
 
-    Raises OSError if nothing installed knows the kind of URL.
+    Raises OSError if nothing installed knows the kind of URL, UserError if a variable that it names
+    is not set.
     """
     if "://" not in location:
         return LocalStorage(location)
@@ -85,9 +88,9 @@ def open_storage(location: str) -> Storage:
     import fsspec
 
     try:
-        filesystem, path = fsspec.core.url_to_fs(location)
+        filesystem, path = fsspec.core.url_to_fs(fill(location).url)
     except (ImportError, ValueError) as error:
-        raise OSError(f"{location}: {error}") from error
+        raise OSError(without_secrets(f"{location}: {error}")) from error
     return RemoteStorage(filesystem, str(path), location)
 
 

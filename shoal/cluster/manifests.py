@@ -281,6 +281,8 @@ def _pod(
         },
         "volumeMounts": mounts,
     }
+    if config.environment_secrets:
+        container["envFrom"] = [{"secretRef": {"name": n}} for n in config.environment_secrets]
     if config.image_pull_policy:
         container["imagePullPolicy"] = config.image_pull_policy
     spec: Manifest = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from shoal.errors import UserError
+from shoal.errors import UserError, holds_secret
 from shoal.kubernetes_options import ROLES
 
 Manifest = dict[str, Any]
@@ -43,7 +43,21 @@ def read_templates(path: str) -> dict[str, Manifest]:
         containers = (spec or {}).get("containers") or []
         if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
             raise UserError(f"--pod-template: {path}: {role}: spec.containers is not a list")
+        if (text := _secret_in(template)) is not None:
+            raise UserError(
+                f"--pod-template: {path}: {role}: {text} holds a password, key or signature, which "
+                "all could read who may read the job's pods: take it from a Secret, with "
+                "--env-from-secret or secretKeyRef"
+            )
     return content
+
+
+def _secret_in(part: Any) -> str | None:
+    """The first text in a template that is a URL with a credential."""
+    if isinstance(part, str):
+        return part if holds_secret(part) else None
+    parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return next((text for each in parts if (text := _secret_in(each)) is not None), None)
 
 
 def merged(template: Manifest, metadata: Manifest, spec: Manifest) -> tuple[Manifest, Manifest]:

@@ -67,13 +67,49 @@ def test_paths_are_those_in_the_pods():
     ],
 )
 def test_a_credential_in_a_url_is_refused_and_not_told(name, url):
-    with pytest.raises(UserError, match=f"--{name.replace('_', '-')}: .* --pod-template") as error:
+    with pytest.raises(
+        UserError, match=f"--{name.replace('_', '-')}: .* --env-from-secret"
+    ) as error:
         config(**{name: url})
+    assert "hunter2" not in str(error.value)
+    with pytest.raises(UserError, match="single quotes") as error:
+        JobConfig(**{"model_def": "a.b", "training_data": "t.csv", name: url})
     assert "hunter2" not in str(error.value)
 
 
+def test_a_credential_in_a_template_is_refused_and_not_told(tmp_path):
+    path = tmp_path / "pods.yaml"
+    value = "http://reader:hunter2@proxy"
+    env = [{"name": "HTTP_PROXY", "value": value}]
+    path.write_text(yaml.safe_dump({"worker": {"spec": {"containers": [{"env": env}]}}}))
+    with pytest.raises(UserError, match=r"worker: http.* --env-from-secret") as error:
+        read_templates(str(path))
+    assert "hunter2" not in str(error.value)
+
+
+def test_variables_of_every_pod_come_from_secrets():
+    template = {
+        "worker": {"spec": {"containers": [{"envFrom": [{"configMapRef": {"name": "c"}}]}]}}
+    }
+    given = {"env_from_secret": "clicks, store.keys", "templates": template}
+    wanted = [{"secretRef": {"name": name}} for name in ("clicks", "store.keys")]
+    assert container(pod("ps", **given))["envFrom"] == wanted
+    assert container(pod("worker", **given))["envFrom"][:2] == wanted
+    assert {"configMapRef": {"name": "c"}} in container(pod("worker", **given))["envFrom"]
+    job = manifests.master_job(config(env_from_secret="clicks"), {}, grpc_probes=False)
+    assert container(job["spec"]["template"])["envFrom"] == wanted[:1]
+    with pytest.raises(UserError, match="--env-from-secret: 'A_B' is not the name"):
+        config(env_from_secret="clicks,A_B")
+
+
 def test_a_url_without_a_password_is_taken():
-    for url in ("postgresql://reader@db:5432/c?t", "gs://b/t.csv", "http://e.com:80/t.csv?a=b@c"):
+    for url in (
+        "postgresql://reader@db:5432/c?t",
+        "gs://b/t.csv",
+        "http://e.com:80/t.csv?a=b@c",
+        "postgresql://reader:${PW}@db/c#t",
+        "https://${WHO}:${PW}@e.com/t.csv?sig=${SIG}&b=1",
+    ):
         assert config(training_data=url).training_data == url
 
 

@@ -42,10 +42,10 @@ def unseen(session_folder):
     return session_folder / "*day" / "part.csv"
 
 
-def test_evaluate_a_table_on_three_servers_gives_the_same_metrics_whoever_is_killed(
+def test_evaluate_a_table_named_by_a_variable_gives_the_same_metrics_whoever_is_killed(
     trained, session_folder, clicks, monkeypatch, tmp_path
 ):
-    with sqlite3.connect(tmp_path / "clicks.db") as database:
+    with sqlite3.connect(tmp_path / "hunter2.db") as database:
         database.execute("CREATE TABLE clicks (user INTEGER PRIMARY KEY, item INT, label REAL)")
         rows = list(csv.reader(clicks.read_text().splitlines()))[1:]
         database.executemany("INSERT INTO clicks VALUES (?, ?, ?)", rows)
@@ -56,11 +56,12 @@ def test_evaluate_a_table_on_three_servers_gives_the_same_metrics_whoever_is_kil
     # Whoever comes there first: within a task, which another gets, and with the metrics.
     armed = [faults.arm(kills, name) for name in ("batch-evaluated", "metrics-computed")]
     monkeypatch.setenv(faults.VARIABLE, str(kills))
+    monkeypatch.setenv("NAME_OF_DATABASE", "hunter2")
     with (tmp_path / "shown").open("w") as stream:
         result = shoal.evaluate(
             model_zoo=ZOO,
             model_def="small.custom_model",
-            validation_data=f"sqlite:///{tmp_path}/clicks.db#clicks",
+            validation_data=f"sqlite:///{tmp_path}/${{NAME_OF_DATABASE}}.db#clicks",
             restore_from=session_folder / "trained-out",
             minibatch_size=64,
             num_minibatches_per_task=2,
@@ -74,6 +75,10 @@ def test_evaluate_a_table_on_three_servers_gives_the_same_metrics_whoever_is_kil
     assert result.job_dir == tmp_path / "shoal-jobs" / "small-evaluate"
     assert result.metrics == pytest.approx(trained.result["metrics"], rel=1e-6)
     assert set(result.metrics) == {"auc", "loss"}
+    written = [file for file in result.job_dir.rglob("*") if file.is_file()]
+    assert result.job_dir / "job.json" in written
+    for file in [*written, tmp_path / "shown"]:
+        assert b"hunter2" not in file.read_bytes(), file
 
 
 def test_predictions_in_order_each_once_whenever_workers_are_killed(
