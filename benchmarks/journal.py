@@ -117,7 +117,7 @@ def many(folder: Path, tasks: int) -> None:
     again = Journal(folder / "journal", config)
     restored = again.restore()
     seconds = time.perf_counter() - began
-    print(f"a new master has the job, {restored.flow.work.tasks[0]:,} tasks, after {seconds:.2f} s")
+    print(f"a new master has the job, {restored.work.tasks[0]:,} tasks, after {seconds:.2f} s")
     again.close()
 
 

@@ -17,9 +17,10 @@ from shoal.master.leases import Leases
 from shoal.master.membership import Membership, WorkerSlot
 from shoal.master.phases import Phase
 from shoal.master.range_failures import Trouble
-from shoal.master.updates import Gradient
+from shoal.master.updates import Gradient, Updates
 from shoal.master.work import Asker, Task
 from shoal.master.worker_lifecycle import WorkerLifecycle
+from shoal.master.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -37,14 +38,18 @@ class Assignments:
         self,
         min_workers: int,
         flow: Flow,
+        work: Workload,
         members: Membership,
+        updates: Updates,
         clocks: Clocks,
         leases: Leases,
         workers: WorkerLifecycle,
     ) -> None:
         self._min_workers = min_workers
         self._flow = flow
+        self._work = work
         self._members = members
+        self._updates = updates
         self._clocks = clocks
         self._leases = leases
         self._workers = workers
@@ -59,11 +64,13 @@ class Assignments:
             return Wait(WAIT_SECONDS)
         # Asking while holding a task means that the answer before was lost.
         task = self._leases.held(worker)
-        if task is None and (task := self._flow.take(self._asker(slot))) is not None:
+        if task is None and self._flow.gives_out:
+            phase, version = self._flow.phase, self._flow.version
+            task = self._work.take(phase, version, self._asker(slot))
             self._begun_at(slot, task, now)
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
-        for each in (self._clocks, self._flow.updates):
+        for each in (self._clocks, self._updates):
             (each.enter if task and task.kind == pb.TRAIN else each.leave)(worker)
         if task is None:
             return Wait(WAIT_SECONDS)
@@ -76,9 +83,9 @@ class Assignments:
         needed = self._flow.workers_needed
         return needed is not None and self._members.workers_staying > needed
 
-    def _begun_at(self, slot: WorkerSlot, task: Task, now: float) -> None:
-        if task.kind == pb.TRAIN:
-            self._flow.work.copies.begun(slot.id, slot.incarnation, task, now)
+    def _begun_at(self, slot: WorkerSlot, task: Task | None, now: float) -> None:
+        if task is not None and task.kind == pb.TRAIN:
+            self._work.copies.begun(slot.id, slot.incarnation, task, now)
 
     def wanted_ahead(self, slot: WorkerSlot, held: int, now: float) -> Task | Finished:
         """A worker at training task `held` asks for the one after it; Finished: none yet."""
@@ -89,8 +96,11 @@ class Assignments:
             return Finished()
         if (ahead := self._leases.ahead(worker)) is not None:
             return ahead  # the answer before was lost
+        if self._flow.phase != Phase.TRAINING or not self._flow.gives_out:
+            return Finished()
         # Where few tasks are left, each goes to who is free first.
-        task = self._flow.take_ahead(self._asker(slot), self._members.workers_alive)
+        version, spare = self._flow.version, self._members.workers_alive
+        task = self._work.take_ahead(version, self._asker(slot), spare)
         if task is None:
             return Finished()
         self._leases.hold_ahead(worker, task)
@@ -117,7 +127,7 @@ class Assignments:
         """A worker says how far it is with a task (0: with none); whether it is to leave it."""
         task = self._leases.held(slot.id)
         if task is not None and task.id == task_id:
-            self._flow.work.progress(task, records_done)
+            self._work.progress(task, records_done)
             return False
         # A heartbeat overtaken by the report of its task asks for nothing.
         return task_id not in (0, slot.last_finished_task)
@@ -128,10 +138,10 @@ class Assignments:
         """As `Job.gradient_offered`."""
         task = self._leases.held(gradient.worker)
         leased = task is not None and task.id == task_id
-        updates = self._flow.updates
+        updates = self._updates
         admitted = updates.offer(gradient, update, task_id, records_done, leased=leased)
         if admitted and task is not None:
-            self._flow.work.progress(task, records_done)
+            self._work.progress(task, records_done)
         return admitted
 
     def reported(
@@ -166,7 +176,7 @@ class Assignments:
     def _failed(
         self, slot: WorkerSlot, task: Task, failure: Failure, trained: outcomes.Trained, now: float
     ) -> None:
-        self._flow.work.progress(task, trained.done)
+        self._work.progress(task, trained.done)
         if failure.another_tries:
             if failure.kind == pb.INTERNAL:
                 self._flow.task_broke(task, failure, now)

@@ -125,11 +125,11 @@ class Auditor:
 
     def _note_given_up(self) -> None:
         """Note the records that the event just done has given up."""
-        given_up = self._job.flow.work.given_up
+        given_up = self._job.work.given_up
         for interval in given_up[self._given_up :]:
             self._coverage.add(interval)
         self._given_up = len(given_up)
-        taken_back = self._job.flow.work.taken_back
+        taken_back = self._job.work.taken_back
         for interval in taken_back[self._taken_back :]:
             self._coverage.add(interval)
             self.lost += len(interval.span) * (interval.kind == "lost")
@@ -154,7 +154,7 @@ class Auditor:
         elif task.kind == pb.TRAIN and isinstance(outcome, outcomes.Done):
             self._add("trained", task, 0, task.records)
         elif task.kind == pb.TRAIN and isinstance(outcome, Failure) and not outcome.another_tries:
-            done = max(trained.done, self._job.flow.work.done(task))
+            done = max(trained.done, self._job.work.done(task))
             self._add("trained", task, 0, done)
             self._add("touched", task, done, trained.touched)
             if outcome.span is None:  # else it was cut, or given up by itself
@@ -167,8 +167,8 @@ class Auditor:
         if slot.incarnation != incarnation or slot.fenced or task is None:
             return
         if task.kind == pb.TRAIN:
-            pushes = self._job.flow.updates.counted(worker, pushes)
-            by_all, by_any = applied_heads(task, pushes, self._job.flow.work.done(task))
+            pushes = self._job.updates.counted(worker, pushes)
+            by_all, by_any = applied_heads(task, pushes, self._job.work.done(task))
             by_all, by_any = min(by_all, task.records), min(by_any, task.records)
             self._add("trained", task, 0, by_all)
             self._add("touched", task, by_all, by_any)
@@ -194,7 +194,7 @@ class Auditor:
         for worker in self._job.members.workers:
             task = self._job.leases.held(worker)
             if task is not None and task.kind == pb.TRAIN:
-                self._add("trained", task, 0, self._job.flow.work.done(task))
+                self._add("trained", task, 0, self._job.work.done(task))
 
     def _counts(self) -> Counter[str]:
         counts: Counter[str] = Counter(once=0, more=0, never=0, failed=0)
@@ -221,14 +221,14 @@ class Auditor:
         phase = job.flow.phase
         self._close()
         counts = self._counts()
-        ledger = job.flow.work.ledger
+        ledger = job.work.ledger
         # A rule of callbacks() may end training early: the rest was not to be trained.
         left_out = self._coverage.total - ledger.total
         complete = phase.complete and not left_out and not ledger.pending
         problems = []
         for fate in self._coverage.fates():
             problems += _problems_of(fate, complete=complete)
-        ranges = ranges_of(job.flow.work.copies.differences(), self._wall_at)
+        ranges = ranges_of(job.work.copies.differences(), self._wall_at)
         # A job that has not come to its end may yet train them again.
         if phase.ended:
             problems += [problem_of(each) for each in ranges if each["kind"] == "lost"]
@@ -250,11 +250,11 @@ class Auditor:
             {
                 **self.updates,
                 "lost": self.updates["lost"]
-                + sum(lost.count for lost in job.flow.work.copies.lost.values()),
+                + sum(lost.count for lost in job.work.copies.lost.values()),
                 "left_out": job.left_out.minibatches,
             },
             self.deaths,
-            job.flow.work.failures.bad.to_json(),
+            job.work.failures.bad.to_json(),
             recoveries(self.deaths),
             self.unprotected,
             ranges,

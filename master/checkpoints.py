@@ -17,6 +17,7 @@ from shoal.master.instructions import Instruction, RemoveCheckpoints, TakeCheckp
 from shoal.master.membership import Membership
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
+from shoal.master.workload import Workload
 from shoal.proto.backoff import doubled_seconds
 
 FINAL_ATTEMPTS = 2
@@ -58,12 +59,14 @@ class Checkpoints:
         self,
         config: JobConfig,
         flow: Flow,
+        work: Workload,
         record: JobRecord,
         members: Membership,
         instructions: list[Instruction],
     ) -> None:
         """instructions: what is to be done is appended."""
         self._flow = flow
+        self._work = work
         self._record = record
         self._members = members
         self._instructions = instructions
@@ -119,7 +122,7 @@ class Checkpoints:
         self._follow_evaluations()
         self._under_way = self._begun = False
         self.hand_overs = HandOvers()  # who still waits asks again
-        first = self._needs_first or self._flow.work.rules.first_checkpoint
+        first = self._needs_first or self._work.rules.first_checkpoint
         self._wanted = self._mark or (first and not self.count)
         self._version = None
 
@@ -164,7 +167,7 @@ class Checkpoints:
         self._follow_evaluations()
         self._begun = True
         self._wanted = False
-        self._flow.work.copies.checkpoint_begun()
+        self._work.copies.checkpoint_begun()
         if not self._flow.saves:
             self._after = None
         elif self._after != self._flow.returns:
@@ -188,7 +191,7 @@ class Checkpoints:
 
         At any time between two events of the journal it leads to the same: `tick` is none.
         """
-        follow = self._flow.work.follow_ups
+        follow = self._work.follow_ups
         if self._begun:
             return  # what is under way may have begun before the evaluation's values
         if follow.checkpoint_wanted:
@@ -249,7 +252,7 @@ class Checkpoints:
             self.kept = [each for each in self.kept if each not in surplus]
             self._outdated.clear()
             self._instructions.append(RemoveCheckpoints(tuple(numbers)))
-        copies = self._flow.work.copies
+        copies = self._work.copies
         copies.checkpoint_taken(taken.number, [each.number for each in self.kept])
         if self._is_last(final):
             self._flow.saved(now)
@@ -268,7 +271,7 @@ class Checkpoints:
         )
         self.kept.append(taken)
         self._note_newest()
-        self._flow.work.copies.checkpoint_recovered(taken.number)
+        self._work.copies.checkpoint_recovered(taken.number)
 
     def failed(self, reason: str, final: bool, now: float) -> None:
         """The checkpoint under way could not be taken; the job goes on without it."""

@@ -214,12 +214,12 @@ class RecordedJob(Job):
         if self.flow.version != self._told_version:
             heard["version"] = self.flow.version
         held = (self.leases.held(worker) for worker in self._progressed)
-        records = {str(task.id): self.flow.work.done(task) for task in held if task is not None}
+        records = {str(task.id): self.work.done(task) for task in held if task is not None}
         if any(records.values()):
             heard["records"] = records
         slots = (self.members.workers.get(worker) for worker in self._progressed)
         told = {
-            str(slot.id.index): self.flow.work.copies.told(slot.id, slot.incarnation)
+            str(slot.id.index): self.work.copies.told(slot.id, slot.incarnation)
             for slot in slots
             if slot is not None
         }
@@ -290,17 +290,17 @@ class RecordedJob(Job):
         """Take what was heard before an event that is to be done again."""
         self.flow.version = event.heard.get("version", self.flow.version)
         for task, done in event.heard.get("records", {}).items():
-            self.flow.work.progress_of(int(task), done)
+            self.work.progress_of(int(task), done)
         for index, number in event.heard.get("pushes", {}).items():
             worker = WorkerId(int(index))
             incarnation = self.members.workers[worker].incarnation
-            self.flow.work.copies.acknowledged(worker, incarnation, number)
+            self.work.copies.acknowledged(worker, incarnation, number)
         for worker, clock in event.heard.get("clocks", {}).items():
             self.clocks.advance(WorkerId(int(worker)), clock)
         self.clocks.allowed(event.heard.get("slowest", 0))
         for worker in event.heard.get("waiting", ()):
             self.clocks.leave(WorkerId(worker))
-            self.flow.updates.leave(WorkerId(worker))
+            self.updates.leave(WorkerId(worker))
 
     def _replay(self, event: Event) -> None:
         known_events([event.method])

@@ -25,8 +25,8 @@ from shoal.master.range_failures import Trouble, shortened
 from shoal.master.record import JobRecord
 from shoal.master.rules import UnknownMetricError
 from shoal.master.spans import Interval
-from shoal.master.updates import updates_of
-from shoal.master.work import Asker, Task
+from shoal.master.updates import Updates
+from shoal.master.work import Task
 from shoal.master.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 
@@ -51,12 +51,14 @@ class Flow:
     for none.
     """
 
-    def __init__(self, config: JobConfig, record: JobRecord) -> None:
+    def __init__(
+        self, config: JobConfig, record: JobRecord, work: Workload, updates: Updates
+    ) -> None:
         self._config = config
         self._record = record
         self._plan = phases.plan(config)
-        self.work = Workload(config, record)
-        self.updates = updates_of(config)
+        self._work = work
+        self._updates = updates
         self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
@@ -82,9 +84,8 @@ class Flow:
             self._tell_of_loss(now)
         if target.ended:
             self._record.ended = now
-            if self.work.board is not None:
-                self.work.board.train_again(self.work.copies.ended())
-        self.work.begin(target, self.version)
+            self._work.board.train_again(self._work.copies.ended())
+        self._work.begin(target, self.version)
         logger.info("the job is now %s", target.value)
 
     def _work_done(self) -> bool:
@@ -92,9 +93,9 @@ class Flow:
             return self._saved
         if self.phase == Phase.CONFIRMING:
             return self._confirmed
-        if self.phase == Phase.TRAINING and not self.updates.idle:
+        if self.phase == Phase.TRAINING and not self._updates.idle:
             return False
-        return self.work.finished(self.phase)
+        return self._work.finished(self.phase)
 
     def resume(
         self, in_model: Sequence[Interval], version: int, times: int, max_bad_records: int
@@ -109,8 +110,8 @@ class Flow:
         self._saved = self._confirmed = self._whole = False
         self._errors.clear()
         self._plan = phases.plan(self._config)
-        self.work.resume(in_model, version, times, max_bad_records)
-        self.updates = self.updates.resumed()
+        self._work.resume(in_model, version, times, max_bad_records)
+        self._updates.resumed()
 
     @property
     def saves(self) -> bool:
@@ -130,7 +131,7 @@ class Flow:
         self.advance(now)
 
     def _tell_of_loss(self, now: float) -> None:
-        for server, records in self.work.copies.lacked.items():
+        for server, records in self._work.copies.lacked.items():
             self._record.note(
                 now, f"warning: the updates of {records:,} records stay lost on ps-{server}"
             )
@@ -148,7 +149,7 @@ class Flow:
         """
         if self.phase not in _LAST:
             return None
-        return max(1, self.work.tasks_left(self.phase))
+        return max(1, self._work.tasks_left(self.phase))
 
     def servers_ready(self, now: float) -> None:
         """All servers have registered: the work can begin."""
@@ -157,8 +158,8 @@ class Flow:
 
     def advance(self, now: float) -> None:
         """Go on to the next phases while the work of this one is done."""
-        if self.work.trained:
-            self.updates.flush()
+        if self._work.trained:
+            self._updates.flush()
         while not (self.phase.ended or self.phase == Phase.STARTING):
             if self.giving_up is not None:
                 break  # what a server has lost meanwhile is trained again by --resume
@@ -167,7 +168,7 @@ class Flow:
                 self._go(Phase.TRAINING, now)
             elif self._work_done():
                 following = self._plan[self._plan.index(self.phase) + 1]
-                if following == Phase.SUCCEEDED and self.work.copies.lacked:
+                if following == Phase.SUCCEEDED and self._work.copies.lacked:
                     following = Phase.DEGRADED
                 self._go(following, now)
             else:
@@ -175,7 +176,7 @@ class Flow:
 
     def _must_train_again(self) -> bool:
         """Whether records were lost after training, and nobody is at what else is done."""
-        return self._is_after_training and not self.work.trained and not self.work.exporting
+        return self._is_after_training and not self._work.trained and not self._work.exporting
 
     @property
     def _is_after_training(self) -> bool:
@@ -234,7 +235,7 @@ class Flow:
         command = f"shoal export {what} --output FOLDER"
         if not self._whole:
             return f"T{number[1:]}, is older: {command}"
-        lost = self._is_after_training and not self.work.trained
+        lost = self._is_after_training and not self._work.trained
         but = ", but for records that a server has lost since," if lost else ""
         return f"What was trained{but} is in {number}: {command}"
 
@@ -250,52 +251,43 @@ class Flow:
 
     def _stop_training(self, reason: str | None, now: float) -> None:
         """Give out no more training tasks, if there is a reason."""
-        board = self.work.board
-        if reason and self.phase == Phase.TRAINING and board is not None:
+        board = self._work.board
+        if reason and self.phase == Phase.TRAINING:
             if not board.all_leased:
                 self._record.note(now, f"training ends early: {reason}")
             board.stop()
 
     def _follow_rules(self, now: float) -> None:
         """Do what the evaluations so far say."""
-        results, rules = self.work.evaluation_results, self.work.rules
+        results, rules = self._work.evaluation_results, self._work.rules
         try:
             self._stop_training(rules.reason(results), now)
             training = self.phase == Phase.TRAINING
-            for said in self.work.follow_ups.follow(rules, results, training=training):
+            for said in self._work.follow_ups.follow(rules, results, training=training):
                 self._record.note(now, said)
         except UnknownMetricError as error:
             self.give_up(Failure.of_user(str(error)), now)
 
     def starts_round(self, version: int) -> bool:
         """Whether an evaluation is due once this model version is seen."""
-        board, evaluations = self.work.board, self.work.evaluations
-        if self.phase != Phase.TRAINING or evaluations is None:
-            return False
-        assert board is not None
         # With the last tasks under way, the last round is about to tell the same.
-        return not board.all_leased and evaluations.due_at(max(self.version, version))
+        if self.phase != Phase.TRAINING or self._work.board.all_leased:
+            return False
+        return self._work.evaluations.due_at(max(self.version, version))
 
     def version_seen(self, version: int) -> None:
         """A worker has seen this model version."""
         self.version = max(self.version, version)
         if self.starts_round(version):
-            assert self.work.evaluations is not None
-            self.work.evaluations.version_reached(self.version, self.work.epoch)
+            self._work.evaluations.version_reached(self.version, self._work.epoch)
 
     # ------------------------------------------------------------ tasks
 
-    def take(self, asker: Asker) -> Task | None:
-        """Lease the next task; None while there is none."""
-        if self.phase.ended or self.phase == Phase.STARTING or self.giving_up is not None:
-            return None
-        return self.work.take(self.phase, self.version, asker)
-
-    def take_ahead(self, asker: Asker, spare: int) -> Task | None:
-        """Lease a training task to a worker that has one; as Workload.take_ahead."""
-        if self.phase != Phase.TRAINING or self.giving_up is not None:
-            return None
-        return self.work.take_ahead(self.version, asker, spare)
+    @property
+    def gives_out(self) -> bool:
+        """Whether workers are given tasks now."""
+        idle = self.phase.ended or self.phase == Phase.STARTING
+        return not idle and self.giving_up is None
 
     def give_back(self, task: Task, trouble: Trouble | None, now: float) -> bool:
         """Take a leased task, not of training, from a worker that will not finish it.
@@ -305,7 +297,7 @@ class Flow:
         """
         if trouble is not None and task.span is not None:
             return self._range_failed(task, trouble, 0, 0, now)
-        self.work.give_back(task)
+        self._work.give_back(task)
         return False
 
     def fenced(
@@ -317,7 +309,7 @@ class Flow:
     ) -> None:
         """The servers take no more pushes of a worker; what each had of it last."""
         # Before its task goes back: what is trained again belongs to the phase that it is in.
-        self._train_again(self.work.copies.fenced(worker, incarnation, pushes, now), now)
+        self._train_again(self._work.copies.fenced(worker, incarnation, pushes, now), now)
 
     def records_lost(self, pieces: Sequence[Piece], now: float) -> None:
         """A server has lost the gradients of records that count as trained."""
@@ -325,8 +317,8 @@ class Flow:
         self.advance(now)
 
     def _train_again(self, pieces: Sequence[Piece], now: float) -> None:
-        if pieces and self.work.board is not None:
-            self.work.board.train_again(pieces)
+        if pieces:
+            self._work.board.train_again(pieces)
             records = sum(len(piece.span) for piece in pieces)
             self._record.note(now, f"{records:,} records are trained again, since they were lost")
 
@@ -342,8 +334,7 @@ class Flow:
         pushes: the last one that each server applied; None where it is not known.
         trouble: of what it died, if the task may be at fault. Returns as `give_back`.
         """
-        board = self.work.board
-        assert board is not None
+        board = self._work.board
         done_by_all, done_by_any = applied_heads(task, pushes, board.done(task.id))
         if trouble is not None:
             return self._range_failed(task, trouble, done_by_all, done_by_any, now)
@@ -355,7 +346,7 @@ class Flow:
         self, task: Task, trouble: Trouble, done: int, touched: int, now: float
     ) -> bool:
         """A leased range failed; whether in the same way as before."""
-        what = self.work.range_failed(task, trouble, done, touched, now)
+        what = self._work.range_failed(task, trouble, done, touched, now)
         if what.failure is not None:
             self.give_up(what.failure, now)
         self.advance(now)
@@ -386,10 +377,10 @@ class Flow:
         if task.span is not None and failure.span is not None:
             self._range_failed(task, trouble, trained.done, trained.touched, now)
             return
-        if task.kind == pb.TRAIN and self.work.board is not None:
-            self.work.board.fail(task.id)
-        elif task.kind != pb.TRAIN:
-            self.work.give_back(task)
+        if task.kind == pb.TRAIN:
+            self._work.board.fail(task.id)
+        else:
+            self._work.give_back(task)
         self.give_up(failure, now, task)
 
     def _storage_failed(self, task: Task, failure: Failure, now: float) -> None:
@@ -397,28 +388,26 @@ class Flow:
         self._errors[task.kind, task.evaluation] += 1
         if self.data_known and self._errors[task.kind, task.evaluation] < ATTEMPTS:
             self._record.note(now, shortened(f"{KINDS[task.kind].doing}: {failure.message}"))
-            self.work.give_back(task)
+            self._work.give_back(task)
         else:
             self.fail(replace(failure, kind=pb.USER_ERROR), now)
 
     def _ended(self, task: Task, trained: outcomes.Trained, now: float) -> None:
         """A lease has ended by a report; what of it a server has lost is trained again."""
         if task.kind == pb.TRAIN:
-            copies = self.work.copies
+            copies = self._work.copies
             self._train_again(copies.reported(task.id, trained.done, trained.touched, now), now)
 
     def settle(self, task: Task, outcome: outcomes.Success, worker: str, now: float) -> None:
         """A leased task has succeeded with the outcome that its kind expects."""
-        work = self.work
+        work = self._work
         match outcome:
             case outcomes.StatesComputed(states):
-                assert work.evaluations is not None
                 try:
                     work.evaluations.states_in(task, states, worker)
                 except MetricMismatchError as error:
                     self.give_up(Failure.internal(str(error)), now)
             case outcomes.MetricsComputed(metrics, stop):
-                assert work.evaluations is not None
                 result = work.evaluations.metrics_in(task, metrics, self.version, work.epoch)
                 numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
                 logger.info("evaluation at version %d: %s", result.version, numbers)

@@ -47,9 +47,10 @@ from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.master.spans import Interval
 from shoal.master.start_waits import StartWaits
 from shoal.master.storage_waits import StorageWaits
-from shoal.master.updates import Gradient
+from shoal.master.updates import Gradient, updates_of
 from shoal.master.work import Task
 from shoal.master.worker_lifecycle import WorkerLifecycle
+from shoal.master.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -63,7 +64,9 @@ class Job:
     def __init__(self, config: JobConfig) -> None:
         self.config = config
         self.record = JobRecord()
-        self.flow = Flow(config, self.record)
+        self.work = Workload(config, self.record)
+        self.updates = updates_of(config)
+        self.flow = Flow(config, self.record, self.work, self.updates)
         self.members = Membership(config)
         self.clocks = Clocks()
         self.leases = Leases()
@@ -72,14 +75,21 @@ class Job:
         self.start_waits = StartWaits(config)
         self.storage_waits = StorageWaits()
         self._instructions: list[Instruction] = []
-        shared = (config, self.flow, self.record, self.members)
+        shared = (config, self.flow, self.work, self.record, self.members)
         self.servers = ServerLifecycle(*shared, self._instructions)
         self._workers = WorkerLifecycle(
-            *shared, self.servers, self.clocks, self.leases, self._instructions
+            *shared, self.servers, self.updates, self.clocks, self.leases, self._instructions
         )
         self.checkpoints = Checkpoints(*shared, self._instructions)
         self._assignments = Assignments(
-            config.min_workers, self.flow, self.members, self.clocks, self.leases, self._workers
+            config.min_workers,
+            self.flow,
+            self.work,
+            self.members,
+            self.updates,
+            self.clocks,
+            self.leases,
+            self._workers,
         )
 
     @property
@@ -95,11 +105,11 @@ class Job:
     @property
     def has_instructions(self) -> bool:
         """Whether `take_instructions` would return any."""
-        return bool(self._instructions) or self.flow.updates.has_decided
+        return bool(self._instructions) or self.updates.has_decided
 
     def take_instructions(self) -> list[Instruction]:
         """What is to be done since the last call, in order."""
-        taken = [*self._instructions, *map(ApplyUpdate, self.flow.updates.take_decided())]
+        taken = [*self._instructions, *map(ApplyUpdate, self.updates.take_decided())]
         self._instructions.clear()
         return taken
 
@@ -117,7 +127,7 @@ class Job:
         self.checkpoints.master_restarted()
         self.servers.adopt_all(now)
         self._workers.adopt_all(now)
-        self.flow.updates.tell_again()
+        self.updates.tell_again()
 
     def resumed(
         self,
@@ -155,7 +165,7 @@ class Job:
         if log:
             self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
         number, version = (restored.number, restored.version) if restored is not None else (0, 0)
-        self.flow.work.copies.resumed(self.config.num_ps, number, shares, in_model, now)
+        self.work.copies.resumed(self.config.num_ps, number, shares, in_model, now)
         self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self.servers.start_all(now)
         self._workers.start_all(now)
@@ -167,7 +177,7 @@ class Job:
 
     def tick(self, now: float) -> None:
         """Time has passed: look for silent processes."""
-        self.record.throughput.sample(now, self.flow.work.records[0])
+        self.record.throughput.sample(now, self.work.records[0])
         if self.halted:
             return
         # By the methods of this object: what they do is written down, a tick is not.
@@ -420,7 +430,7 @@ class Job:
         )
         if not isinstance(answer, Task):
             return answer
-        reductions = self.flow.work.follow_ups.rate_reductions
+        reductions = self.work.follow_ups.rate_reductions
         return Assignment(answer, self.clocks.of(worker), reductions)
 
     def task_wanted(self, worker: WorkerId, incarnation: int, now: float) -> Task | Wait | Finished:
@@ -473,7 +483,7 @@ class Job:
         if beat.loss_batches:
             self.record.loss.add(now, beat.loss, beat.loss_batches)
         abandon = self._assignments.progressed(slot, beat.task, beat.records_done)
-        self.flow.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
+        self.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
         self.version_seen(beat.version, now)
         # By the methods of this object: what they do is written down, a heartbeat is not.
         if beat.waits_for != slot.waits_for:
@@ -499,7 +509,7 @@ class Job:
     def update_wanted(self, worker: WorkerId, incarnation: int, now: float) -> int | None:
         """With --sync, a worker asks for which update to compute a gradient; None: wait."""
         self.members.worker_calls(worker, incarnation, now)
-        return self.flow.updates.join(worker)
+        return self.updates.join(worker)
 
     def gradient_offered(
         self, gradient: Gradient, update: int, task_id: int, records_done: int, now: float
@@ -510,7 +520,7 @@ class Job:
 
     def update_applied(self, number: int, version: int, now: float) -> None:
         """All servers have applied an update, and are at this version."""
-        self.flow.updates.applied(number)
+        self.updates.applied(number)
         self.flow.version_seen(version)
         self.flow.advance(now)
 
@@ -555,6 +565,6 @@ class Job:
         with BAD_REQUEST if the outcome is not one of such a task.
         """
         slot = self.members.worker_calls(worker, incarnation, now)
-        self.flow.work.copies.acknowledged(worker, incarnation, acknowledged)
+        self.work.copies.acknowledged(worker, incarnation, acknowledged)
         if self._assignments.reported(slot, task_id, outcome, version, trained, now):
             self.checkpoints.tick(now)

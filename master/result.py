@@ -36,8 +36,8 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     ledger: also has `pending`, what a failed or stopped job did not come to.
     """
     flow, record = job.flow, job.record
-    results = flow.work.evaluation_results
-    ledger = flow.work.ledger
+    results = job.work.evaluation_results
+    ledger = job.work.ledger
     training_seconds = record.training_seconds(now)
     return {
         "job_name": job.config.job_name,
@@ -49,8 +49,8 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         ],
         "ledger": dataclasses.asdict(ledger),
         "left_out": job.left_out.to_json(),
-        "bad_records": flow.work.failures.bad.to_json(),
-        "records": flow.work.records[0],
+        "bad_records": job.work.failures.bad.to_json(),
+        "records": job.work.records[0],
         "seconds": record.seconds(now),
         "training_seconds": training_seconds,
         "samples_per_second": ledger.trained / training_seconds if training_seconds else 0.0,
@@ -65,7 +65,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         },
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
         "log": _log_of(job, now) if job.config.durability == "log" else None,
-        "sync": flow.updates.to_json(),
+        "sync": job.updates.to_json(),
         "stage_seconds": record.stage_seconds(
             [slot.stage_seconds for slot in job.members.workers.values()]
         ),
@@ -76,8 +76,8 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "servers": {
             "starts": sum(slot.starts for slot in job.members.servers.values()),
             "deaths": sum(slot.deaths for slot in job.members.servers.values()),
-            "lost_records": sum(job.flow.work.copies.lacked.values()),
-            "lost_pushes": sum(lost.count for lost in job.flow.work.copies.lost.values()),
+            "lost_records": sum(job.work.copies.lacked.values()),
+            "lost_pushes": sum(lost.count for lost in job.work.copies.lost.values()),
         },
         "software": {
             "shoal": _installed("shoal"),

@@ -72,7 +72,7 @@ class _GivenTasks:
 
     def follow(self, event: Event) -> None:
         arguments = {name: decode(value) for name, value in event.arguments.items()}
-        updates = self._job.flow.updates
+        updates = self._job.updates
         if event.method == "resumed":
             self._given, self._base = {}, [*arguments["in_model"]]
         elif event.method == "gradient_offered":
@@ -92,7 +92,7 @@ class _GivenTasks:
 
     def applied(self) -> list[Interval]:
         """What is in the model now."""
-        unapplied = self._job.flow.updates.unapplied()
+        unapplied = self._job.updates.unapplied()
         found = [i for given in self._given.values() for i in given.intervals(unapplied)]
         return [*self._base, *found]
 
@@ -162,7 +162,7 @@ def resume_job(
     elif checkpoint is not None:
         shares = _shares_of(checkpoint)
         _refuse_unknown(job, shares)
-        in_model = merged(job.flow.work.copies.in_shares(checkpoint.number, shares))
+        in_model = merged(job.work.copies.in_shares(checkpoint.number, shares))
     changes = {name: getattr(config, name) for name in RESUMABLE}
     job.resumed(token, changes, restored, given_up, in_model, now, log.why, shares)
 
@@ -268,11 +268,11 @@ def given_by(job: RecordedJob, events: Iterable[Event]) -> list[Interval]:
 
 def _refuse_unknown(job: RecordedJob, shares: Iterable[Iterable[LastPush]]) -> None:
     """Raise UserError if a share has a push of a task that the journal never gave out."""
-    board = job.flow.work.board
+    board = job.work.board
     for push in (push for share in shares for push in share):
         slot = job.members.workers.get(push.worker)
         later = slot is not None and push.incarnation > slot.incarnation
-        if later or (push.task and (board is None or board.waits(push.task))):
+        if later or (push.task and (not board.sources or board.waits(push.task))):
             raise UserError(
                 f"the journal's end is missing: {push.worker}.{push.incarnation} has pushed what "
                 f"it computed of task {push.task}, which the journal never gave out. It would be "

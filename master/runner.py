@@ -424,9 +424,7 @@ class Runner:
         """Call `fix` while no update of --sync is under way: all servers have the same ones."""
         if not self._job.config.sync:
             return fix()
-        fixed = self._updates.between(
-            lambda: self.apply(lambda job, _: job.flow.updates.applying), fix
-        )
+        fixed = self._updates.between(lambda: self.apply(lambda job, _: job.updates.applying), fix)
         if fixed is None:
             raise TakingError("the job has ended")
         return fixed

@@ -27,6 +27,7 @@ from shoal.master.lease_copies import Piece
 from shoal.master.membership import Membership, ProcessState, ServerSlot
 from shoal.master.phases import Phase
 from shoal.master.record import JobRecord
+from shoal.master.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -41,12 +42,14 @@ class ServerLifecycle:
         self,
         config: JobConfig,
         flow: Flow,
+        work: Workload,
         record: JobRecord,
         members: Membership,
         instructions: list[Instruction],
     ) -> None:
         self._config = config
         self._flow = flow
+        self._work = work
         self._record = record
         self._members = members
         self._instructions = instructions
@@ -87,7 +90,7 @@ class ServerLifecycle:
         slot.came_back(now)
         if restored:
             self._record.note(now, f"{slot.id} is back: {restored}")
-        found = self._flow.work.copies.restored(slot.id.index, has, checkpoint, meets=meets)
+        found = self._work.copies.restored(slot.id.index, has, checkpoint, meets=meets)
         self._found(slot.id, *found, now)
         if self._members.servers_ready:
             self._flow.servers_ready(now)
@@ -150,14 +153,14 @@ class ServerLifecycle:
         if any(each is None for each in has):
             return  # those that did not answer are asked again
         for server, pushes in enumerate(has):
-            found = self._flow.work.copies.compared(server, pushes or ())
+            found = self._work.copies.compared(server, pushes or ())
             self._found(ServerId(server), *found, now)
         if self._flow.phase == Phase.CONFIRMING:
             self._flow.confirmed(now)
 
     def met(self, server: ServerId, told: LastPush, now: float) -> None:
         """As `Job.worker_met`."""
-        self._found(server, *self._flow.work.copies.met(server.index, told), now)
+        self._found(server, *self._work.copies.met(server.index, told), now)
 
     def _found(self, server: ServerId, lost: int, pieces: Sequence[Piece], now: float) -> None:
         """A server lacks updates, and records are to be trained again because of it."""

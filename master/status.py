@@ -23,13 +23,13 @@ def position(job: Job, now: float) -> dict[str, Any]:
     for worker in job.members.workers:
         task = job.leases.held(worker)
         if task is not None and (span := task.span) is not None and task.kind == pb.TRAIN:
-            acknowledged = job.flow.work.done(task)
+            acknowledged = job.work.done(task)
             held[str(worker)] = asdict(span) | {"task": task.id, "acknowledged": acknowledged}
     return {
         "phase": job.flow.phase.state,
-        "epoch": job.flow.work.epoch,
+        "epoch": job.work.epoch,
         "version": job.flow.version,
-        "records": asdict(job.flow.work.ledger),
+        "records": asdict(job.work.ledger),
         "held": held,
     }
 
@@ -51,15 +51,15 @@ TROUBLE_SECONDS = 5.0
 def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, "")) -> pb.JobStatus:
     """The job's state at the time `now`. trouble: as `Journal.trouble`."""
     flow, members, record = job.flow, job.members, job.record
-    ledger = flow.work.ledger
-    tasks_done, tasks_total = flow.work.tasks
-    records_done, records_total = flow.work.records
+    ledger = job.work.ledger
+    tasks_done, tasks_total = job.work.tasks
+    records_done, records_total = job.work.records
     versions = [slot.version for slot in members.servers.values()]
     status = pb.JobStatus(
         protocol=own_protocol(),
         job_name=job.config.job_name,
         state=flow.phase.state,
-        epoch=flow.work.epoch,
+        epoch=job.work.epoch,
         num_epochs=job.config.num_epochs,
         tasks_done=tasks_done,
         tasks_total=tasks_total,
@@ -83,7 +83,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         messages=record.messages,
         records_done=records_done,
         records_total=records_total,
-        bad_records=len(flow.work.failures.bad.given_up),
+        bad_records=len(job.work.failures.bad.given_up),
         left_out=job.left_out.minibatches,
         trouble=trouble[1] if trouble[0] >= TROUBLE_SECONDS else "",
         waits_for=waits_for(job),
@@ -92,8 +92,8 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
             [slot.stage_seconds for slot in members.workers.values()]
         ),
     )
-    if flow.work.evaluation_results:
-        last = flow.work.evaluation_results[-1]
+    if job.work.evaluation_results:
+        last = job.work.evaluation_results[-1]
         status.last_evaluation.CopyFrom(
             pb.EvaluationResult(
                 version=last.version, epoch=last.epoch, metrics=last.metrics, records=last.records

@@ -65,6 +65,9 @@ class Updates:
         self.size = size
         self.counts = Counts()
         self._fold = fold
+        self._begin()
+
+    def _begin(self) -> None:
         self._open = 1
         self._applied = 0
         self._training: set[WorkerId] = set()
@@ -222,14 +225,12 @@ class Updates:
         """Those admitted that the servers have not all applied."""
         return {*self._admitted, *(each for update in self._unapplied for each in update.gradients)}
 
-    def resumed(self) -> Updates:
-        """Those of the job when it goes on with new servers, which hold nothing.
+    def resumed(self) -> None:
+        """The job goes on with new servers, which hold nothing.
 
         An update is of as many gradients as before, whatever the number of workers is now.
         """
-        again = Updates(self.size, fold=self._fold)
-        again.counts = self.counts
-        return again
+        self._begin()
 
     def to_json(self) -> dict[str, int] | None:
         """What came of the gradients, as in result.json."""
@@ -265,10 +266,6 @@ class NoUpdates(Updates):
         """All of them."""
         del worker
         return pushes
-
-    def resumed(self) -> Updates:
-        """The same: there is nothing to forget."""
-        return self
 
     def to_json(self) -> None:
         """As in result.json."""

@@ -33,6 +33,8 @@ from shoal.master.range_failures import Trouble
 from shoal.master.record import JobRecord
 from shoal.master.restarts import RelaunchLimit
 from shoal.master.server_lifecycle import ServerLifecycle
+from shoal.master.updates import Updates
+from shoal.master.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -43,18 +45,22 @@ class WorkerLifecycle:
         self,
         config: JobConfig,
         flow: Flow,
+        work: Workload,
         record: JobRecord,
         members: Membership,
         servers: ServerLifecycle,
+        updates: Updates,
         clocks: Clocks,
         leases: Leases,
         instructions: list[Instruction],
     ) -> None:
         self._relaunch_limit = RelaunchLimit.of(config)
         self._flow = flow
+        self._work = work
         self._record = record
         self._members = members
         self._servers = servers
+        self._updates = updates
         self._clocks = clocks
         self._leases = leases
         self._instructions = instructions
@@ -74,7 +80,7 @@ class WorkerLifecycle:
 
     def _tell_of_few(self, now: float) -> None:
         workers = sum(each.state != ProcessState.DEAD for each in self._members.workers.values())
-        if text := self._flow.updates.few_workers(workers):
+        if text := self._updates.few_workers(workers):
             self._record.note(now, text)
 
     def adopt_all(self, now: float) -> None:
@@ -193,7 +199,7 @@ class WorkerLifecycle:
             self._instructions.append(KillProcess(Start(slot.id, slot.incarnation)))
         if not slot.given_back:
             self._tell_of_few(now)
-        self._flow.updates.leave(slot.id)
+        self._updates.leave(slot.id)
         # Also where it holds no task: a push under way must not arrive later.
         self._fence(slot)
         task = self._leases.held(slot.id)
@@ -202,7 +208,7 @@ class WorkerLifecycle:
             slot.excused |= self._flow.give_back(task, _trouble(slot), now)
 
     def _fence(self, slot: WorkerSlot) -> None:
-        kept = self._flow.updates.kept(slot.id, slot.incarnation)
+        kept = self._updates.kept(slot.id, slot.incarnation)
         self._instructions.append(FenceWorker(slot.id, slot.incarnation, kept))
 
     def fenced(
@@ -217,9 +223,9 @@ class WorkerLifecycle:
         if slot.incarnation != incarnation or slot.fenced:
             return
         slot.fenced = True
-        pushes = self._flow.updates.counted(worker, pushes)
+        pushes = self._updates.counted(worker, pushes)
         self._flow.fenced(worker, incarnation, pushes, now)
-        self._flow.updates.forget(worker)
+        self._updates.forget(worker)
         task, ahead = self._leases.take_back(worker)
         if task is not None:
             repeated = self._flow.give_back_training(task, pushes, _trouble(slot), now)

@@ -52,80 +52,103 @@ class Workload:
         )
         self._next_id = TaskIds()
         self._prediction: tuple[Source, ...] = ()
-        self._queue: TaskQueue | None = None  # of the phases without board or rounds
-        self._predictions: TaskQueue | None = None
-        self.board: TaskBoard | None = None
-        self.evaluations: Evaluations | None = None
+        self._queue = self._nothing()  # of the phases without board or rounds
+        self._predictions = self._nothing()
         self.rules = Rules()
+        self.board = self._training(())
+        self.evaluations = self._rounds(())
         self.follow_ups = FollowUps(self._next_id)
         self.failures = RangeFailures(config.max_bad_records, record)
+
+    def _nothing(self) -> TaskQueue:
+        return TaskQueue([], self._next_id)
+
+    def _training(self, sources: Sequence[Source]) -> TaskBoard:
+        config = self._config
+        return TaskBoard(
+            sources,
+            records_per_task=config.records_per_task,
+            epochs=config.num_epochs if sources else 0,
+            seed=config.seed,
+            max_steps=self.rules.max_steps,
+            minibatch_size=config.minibatch_size,
+            next_id=self._next_id,
+        )
+
+    def _rounds(self, sources: Sequence[Source]) -> Evaluations:
+        return Evaluations(
+            sources,
+            records_per_task=self._config.records_per_task,
+            every_versions=self._config.evaluation_steps if sources else 0,
+            next_id=self._next_id,
+        )
 
     # ------------------------------------------------------------ reading
 
     @property
     def epoch(self) -> int:
         """The epoch whose tasks are given out, from 0."""
-        return 0 if self.board is None else self.board.epoch
+        return self.board.epoch
 
     @property
     def ledger(self) -> Ledger:
         """The training records' counts; all 0 before the data is known, or untrained."""
-        return Ledger() if self.board is None else self.board.ledger()
+        return self.board.ledger()
 
     @property
     def given_up(self) -> Sequence[Interval]:
         """Training records given up one by one, in the order of that, in each epoch."""
-        return () if self.board is None else self.board.given_up
+        return self.board.given_up
 
     @property
     def taken_back(self) -> Sequence[Interval]:
         """Training records that are trained again, as `TaskBoard.taken_back`."""
-        return () if self.board is None else self.board.taken_back
+        return self.board.taken_back
 
     @property
     def exporting(self) -> bool:
         """Whether a worker is at the one task of a phase."""
-        return self._queue is not None and self._queue.under_way
+        return self._queue.under_way
 
     @property
     def tasks(self) -> tuple[int, int]:
         """Tasks done and in all: of training, or else of the phase."""
-        source = self.board or self._predictions or self._queue
-        return (0, 0) if source is None else (source.tasks_done, source.tasks_total)
+        sources = (self.board, self._predictions, self._queue)
+        source = next((each for each in sources if each.tasks_total), self._queue)
+        return source.tasks_done, source.tasks_total
 
     @property
     def records(self) -> tuple[int, int]:
         """Records done and in all, of what the job is there for."""
-        if self.board is not None:
+        if self._config.command == "train":
             ledger = self.board.ledger()
             return ledger.trained, ledger.total
-        source = self.evaluations or self._predictions
-        return (0, 0) if source is None else (source.records_done, source.records_total)
+        source = self.evaluations if self._config.command == "evaluate" else self._predictions
+        return source.records_done, source.records_total
 
     @property
     def evaluation_results(self) -> list[EvaluationResult]:
         """The rounds that have ended, oldest first."""
-        return [] if self.evaluations is None else self.evaluations.results
+        return self.evaluations.results
 
     def finished(self, phase: Phase) -> bool:
         """Whether the tasks of a phase are done."""
         if phase == Phase.TRAINING:
             return self.trained and self.follow_ups.idle
         if phase == Phase.EVALUATING:
-            return self.evaluations is not None and self.evaluations.idle
-        return self._queue is not None and self._queue.finished
+            return self.evaluations.idle
+        return self._queue.finished
 
     def tasks_left(self, phase: Phase) -> int:
         """Tasks of a phase, not of training, that are not done."""
         if phase == Phase.EVALUATING:
-            assert self.evaluations is not None
             return self.evaluations.tasks_left
-        return 0 if self._queue is None else self._queue.left
+        return self._queue.left
 
     @property
     def trained(self) -> bool:
         """Whether all training tasks are done."""
-        return self.board is not None and self.board.finished
+        return self.board.finished
 
     # ------------------------------------------------------------ making
 
@@ -142,7 +165,7 @@ class Workload:
             if given and not sum(source.records for source in sources[name]):
                 message = without_secrets(f"{flag(name)} {given} holds no records")
                 return Failure.of_user(message)
-        if self.board is not None:  # the job was resumed
+        if self.board.sources:  # the job was resumed
             if self.board.sources != data.training:
                 message = f"--training-data {config.training_data} has changed since the job began"
                 return Failure.of_user(message)
@@ -151,28 +174,14 @@ class Workload:
         self.rules = Rules.from_message(data.rules)
         self.follow_ups.checkpoint_wanted = self.rules.first_checkpoint
         if config.command == "train":
-            self.board = TaskBoard(
-                data.training,
-                records_per_task=config.records_per_task,
-                epochs=config.num_epochs,
-                seed=config.seed,
-                max_steps=self.rules.max_steps,
-                minibatch_size=config.minibatch_size,
-                next_id=self._next_id,
-            )
+            self.board = self._training(data.training)
         if config.command != "predict" and config.validation_data:
-            self.evaluations = Evaluations(
-                data.validation,
-                records_per_task=config.records_per_task,
-                every_versions=config.evaluation_steps,
-                next_id=self._next_id,
-            )
+            self.evaluations = self._rounds(data.validation)
         return None
 
     def begin(self, phase: Phase, version: int) -> None:
         """Make the tasks of a phase, which begins at this model version."""
         if phase == Phase.EVALUATING:
-            assert self.evaluations is not None
             self.evaluations.request(version, self.epoch)
         elif phase == Phase.PREDICTING:
             spans = cut(self._prediction, self._config.records_per_task)
@@ -190,7 +199,7 @@ class Workload:
         elif phase == Phase.EXPORTING and self.follow_ups.export_holds(
             self.rules, self.evaluation_results
         ):
-            self._queue = TaskQueue([], self._next_id)
+            self._queue = self._nothing()
         elif (kind := ALONE_IN.get(phase)) is not None:
             self._queue = TaskQueue([Task(self._next_id(), kind)], self._next_id)
 
@@ -199,11 +208,9 @@ class Workload:
     ) -> None:
         """Begin again with a model at `version`, which holds these training records."""
         self.failures.resumed(max_bad_records)
-        self._queue = None
-        if self.board is not None:
-            self.board.resume(in_model, times)
-        if self.evaluations is not None:
-            self.evaluations.resume(version)
+        self._queue = self._nothing()
+        self.board.resume(in_model, times)
+        self.evaluations.resume(version)
         self.follow_ups.resume()
 
     # ------------------------------------------------------------ giving out
@@ -211,12 +218,10 @@ class Workload:
     def take(self, phase: Phase, version: int, asker: Asker) -> Task | None:
         """Lease the next task of a phase; None while there is none."""
         if phase not in (Phase.TRAINING, Phase.EVALUATING):
-            return None if self._queue is None else self._queue.take(asker)
-        task = self.follow_ups.take()
-        if task is None and self.evaluations is not None:
-            task = self.evaluations.take(asker)
-        if task is None and phase == Phase.TRAINING and self.board is not None:
-            task = self._take_training(self.board, version, asker)
+            return self._queue.take(asker)
+        task = self.follow_ups.take() or self.evaluations.take(asker)
+        if task is None and phase == Phase.TRAINING:
+            task = self._take_training(version, asker)
         return task
 
     def take_ahead(self, version: int, asker: Asker, spare: int) -> Task | None:
@@ -224,18 +229,16 @@ class Workload:
 
         None also while something else is to be done first.
         """
-        if self.board is None or (self.evaluations is not None and not self.evaluations.idle):
+        if not self.evaluations.idle or not self.board.more_than(spare):
             return None
-        if not self.board.more_than(spare):
-            return None
-        return self._take_training(self.board, version, asker)
+        return self._take_training(version, asker)
 
-    def _take_training(self, board: TaskBoard, version: int, asker: Asker) -> Task | None:
-        epoch = board.epoch
-        task = board.take(asker)
+    def _take_training(self, version: int, asker: Asker) -> Task | None:
+        epoch = self.board.epoch
+        task = self.board.take(asker)
         # A rule that watches evaluations gets one an epoch where none were asked for.
         watched = self.rules.watch and not self._config.evaluation_steps
-        if watched and board.epoch > epoch and self.evaluations is not None:
+        if watched and self.board.epoch > epoch and self._config.validation_data:
             self.evaluations.request(version, epoch)
         return task
 
@@ -244,12 +247,10 @@ class Workload:
     def give_back(self, task: Task) -> None:
         """Take a leased task, not of training, from a worker that will not finish it."""
         if task.kind in (pb.EVALUATE, pb.FINISH_EVALUATION):
-            assert self.evaluations is not None
             self.evaluations.give_back(task)
         elif self.follow_ups.leases(task):
             self.follow_ups.give_back(task)
         else:
-            assert self._queue is not None
             self._queue.give_back(task.id)
 
     def range_failed(
@@ -260,23 +261,18 @@ class Workload:
         done, touched: of a TRAIN task, as outcomes.Trained.
         """
         if task.kind == pb.TRAIN:
-            assert self.board is not None
             return self.failures.training(self.board, task, trouble, done, touched, now)
         if task.kind == pb.EVALUATE:
-            assert self.evaluations is not None
             return self.failures.evaluation(self.evaluations, task, trouble, now)
-        assert self._predictions is not None
         return self.failures.prediction(self._predictions, task, trouble, now)
 
     def complete(self, task: Task) -> None:
         """A leased task is done, whose kind has no result that would be kept."""
         if task.kind == pb.TRAIN:
-            assert self.board is not None
             self.board.complete(task.id)
         elif self.follow_ups.leases(task):
             self.follow_ups.complete(task)
         else:
-            assert self._queue is not None
             self._queue.complete(task.id)
 
     def progress(self, task: Task, records_done: int) -> None:
@@ -286,10 +282,10 @@ class Workload:
 
     def progress_of(self, task_id: int, records_done: int) -> None:
         """As `progress`, for a task of which only the id is known. Raises KeyError."""
-        if records_done and self.board is not None:
+        if records_done:
             self.board.progress(task_id, records_done)
             self.copies.progressed(task_id, records_done)
 
     def done(self, task: Task) -> int:
         """Records of a leased task that all servers have acknowledged, as far as told."""
-        return 0 if task.kind != pb.TRAIN or self.board is None else self.board.done(task.id)
+        return self.board.done(task.id) if task.kind == pb.TRAIN else 0

@@ -351,7 +351,7 @@ class PushingWorld:
             {"num_ps": servers},
             taken,
             tuple(number for number in self.taken if number > taken.number),
-            merged(self.job.flow.work.copies.in_shares(taken.number, shares)),
+            merged(self.job.work.copies.in_shares(taken.number, shares)),
             self.now,
             "",
             shares,
@@ -420,7 +420,7 @@ class PushingWorld:
         epochs, servers = self.job.config.num_epochs, len(self.servers)
         once = {(e, "s", r): 1 for e in range(epochs) for r in range(self.records)}
         told = [Counter(once) for _ in range(PARTS)]
-        for each in self.job.flow.work.copies.differences():
+        for each in self.job.work.copies.differences():
             change = 1 if each.kind == "repeated" else -1
             for part in parts_of(each.server, each.servers):
                 for record in range(each.span.start, each.span.end):

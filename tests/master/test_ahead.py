@@ -39,7 +39,7 @@ def test_it_goes_on_with_it_once_the_one_before_is_reported():
     assert job.task_ahead_wanted(w(0), 0, first.id, 1.0) == Finished()
     assert job.leases.held(w(0)) == take(job, w(0)) == second
     job.heartbeat(w(0), 0, Heartbeat(second.id, 5), 1.0)
-    assert job.flow.work.ledger.trained_once == 15
+    assert job.work.ledger.trained_once == 15
     third = ahead(job, w(0), second)
     assert len({first.span, second.span, third.span}) == 3
 
@@ -50,7 +50,7 @@ def test_a_dead_workers_two_tasks_go_back_each_as_far_as_it_was_not_done():
     second = ahead(job, w(0), first)
     job.process_exited(exited(w(0)), 2.0)
     job.fenced(w(0), 0, [AppliedPush(1, first.id, 5), AppliedPush(2, first.id, 10)], 3.0)
-    assert job.flow.work.ledger == Ledger(total=40, trained_once=5, pending=35)
+    assert job.work.ledger == Ledger(total=40, trained_once=5, pending=35)
     job.worker_registered(w(0), 1, 4.0)
     again = []
     while job.flow.phase == Phase.TRAINING:
@@ -60,7 +60,7 @@ def test_a_dead_workers_two_tasks_go_back_each_as_far_as_it_was_not_done():
     assert len(again) == 4
     assert {len(span) for span in again} == {5, 10}
     assert second.span in again
-    assert job.flow.work.ledger == Ledger(total=40, trained_once=35, repeated=5)
+    assert job.work.ledger == Ledger(total=40, trained_once=35, repeated=5)
 
 
 def test_the_last_tasks_go_to_who_is_free_first():

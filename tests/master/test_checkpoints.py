@@ -197,7 +197,7 @@ def test_the_position_names_what_is_under_way():
     job = begun(TRAINING, checkpoint_steps=10)
     finish_next(job, w(0), Done())
     task = take(job, w(0))
-    job.flow.work.progress(task, 4)
+    job.work.progress(task, 4)
     assert position(job, 1.0) == {
         "phase": "training",
         "epoch": 0,

@@ -33,11 +33,11 @@ def test_every_server_has_what_is_told_of_it(servers, seed, steps):
     world = run(seed, steps, num_ps=servers)
     world.finish()
     assert world.account() == []
-    copies = world.job.flow.work.copies
+    copies = world.job.work.copies
     assert copies.lacked == {}
-    ledger = world.job.flow.work.ledger
+    ledger = world.job.work.ledger
     assert (ledger.pending, ledger.failed) == (0, 0)
-    world.job.flow.work.board.check()
+    world.job.work.board.check()
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,8 +47,8 @@ def test_a_resumed_job_has_what_its_checkpoint_had_before_a_server_lost_it(seed,
     world = run(seed, steps, RESUMED)
     world.finish()
     assert world.account() == []
-    assert world.job.flow.work.copies.lacked == {}
-    world.job.flow.work.board.check()
+    assert world.job.work.copies.lacked == {}
+    world.job.work.board.check()
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,8 +57,8 @@ def test_a_job_resumed_with_another_number_of_servers_has_what_it_says(seed, ste
     world = run(seed, steps, REDIVIDED)
     world.finish()
     assert world.account() == []
-    assert world.job.flow.work.copies.lacked == {}
-    world.job.flow.work.board.check()
+    assert world.job.work.copies.lacked == {}
+    world.job.work.board.check()
 
 
 WORKER = WorkerId(0)

@@ -37,7 +37,7 @@ def test_the_last_pushes_of_training_start_no_round_beside_the_last():
     job.task_reported(w(1), 0, last.id, Done(), 16, 1.0)
     evaluate(job)
     assert job.flow.phase == Phase.SUCCEEDED
-    assert [result.version for result in job.flow.work.evaluation_results] == [16]
+    assert [result.version for result in job.work.evaluation_results] == [16]
 
 
 @pytest.mark.parametrize("left", ["a task", "an epoch", "a dead worker's rest"])

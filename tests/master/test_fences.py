@@ -181,7 +181,7 @@ def test_the_job_takes_no_answer_of_an_incarnation_that_is_over():
     assert not slot.fenced
     assert runner._fenced(fence, said | {ServerId(1): Said(1, AppliedPush(0, 0, 0))})
     assert slot.fenced or slot.incarnation == 1
-    assert job.flow.work.ledger.trained_once == 0
+    assert job.work.ledger.trained_once == 0
 
 
 def test_an_answer_costs_no_look_at_all_servers(servers, monkeypatch):

@@ -135,7 +135,7 @@ def test_answers_that_were_lost_are_repeated():
     assert take(job, w(0)) is task
     job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
     job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
-    assert job.flow.work.ledger.trained_once == 10
+    assert job.work.ledger.trained_once == 10
 
 
 def test_a_report_must_fit_the_lease():

@@ -494,4 +494,4 @@ def test_a_new_master_finds_what_was_under_way():
     assert again.members.workers_alive == 1
     assert take(again, w(0)) == held[0]
     again.task_reported(w(0), 0, held[0].id, Done(), 1, 111.0)
-    assert again.flow.work.ledger.trained_once == 10
+    assert again.work.ledger.trained_once == 10

@@ -140,7 +140,7 @@ class World:
 
     @property
     def given_up(self):
-        return {(each.source, each.record) for each in self.job.flow.work.failures.bad.given_up}
+        return {(each.source, each.record) for each in self.job.work.failures.bad.given_up}
 
 
 def span_touched(done, span):
@@ -184,8 +184,8 @@ def test_only_bad_records_fail_and_all_others_are_trained_once(data, alone, alig
     assert set(world.trained) == wanted
     if aligned:
         assert set(world.trained.values()) <= {1}
-    ledger = job.flow.work.ledger
-    job.flow.work.board.check()
+    ledger = job.work.ledger
+    job.work.board.check()
     assert ledger.failed == 2 * len(all_bad)
     assert ledger.trained == len(wanted)
     assert ledger.pending == 0
@@ -245,8 +245,8 @@ def test_a_passing_trouble_costs_no_record():
     finish_next(job, w(0), Failure(pb.USER_CODE, "no network", "Traceback", span))
     finish_next(job, w(0), Done())
     assert job.flow.phase == Phase.SUCCEEDED
-    assert job.flow.work.ledger.trained_once == 10
-    assert job.flow.work.failures.bad.given_up == []
+    assert job.work.ledger.trained_once == 10
+    assert job.work.failures.bad.given_up == []
 
 
 def test_an_internal_error_that_repeats_at_one_range_leaves_restarts_for_others():
@@ -271,7 +271,7 @@ def test_three_crashes_at_one_range_fail_a_job_that_may_give_up_none():
     assert "records 5 to 9 of t0 ended the process of a worker 3 times" in failure.message
     assert "signal 11, SIGSEGV" in failure.message
     assert "--max-bad-records 1" in failure.message
-    assert world.job.flow.work.ledger.pending == 5
+    assert world.job.work.ledger.pending == 5
 
 
 @pytest.mark.parametrize("end", [{"signal_number": 9}, {"signal_number": 11, "counted": False}])
@@ -293,13 +293,13 @@ def test_bad_validation_records_are_left_out_of_every_round():
     data = DataDescribed(validation=(Source("v", 25),))
     world = World(configuration, data, {"v": {3, 11}}).run()
     assert world.job.flow.phase == Phase.SUCCEEDED
-    (result,) = world.job.flow.work.evaluation_results
+    (result,) = world.job.work.evaluation_results
     assert (result.records, result.metrics) == (23, {"n": 23.0})
     # In a training job, a later round does not meet them again.
     configuration = config(validation_data="v", evaluation_steps=1, max_bad_records=2)
     data = DataDescribed(training=(Source("t0", 40),), validation=(Source("v", 25),))
     world = World(configuration, data, {"v": {3, 11}}).run()
-    rounds = world.job.flow.work.evaluation_results
+    rounds = world.job.work.evaluation_results
     assert len(rounds) > 1
     assert {each.metrics["n"] for each in rounds} == {23.0}
     failed = [span for span in world.failed_on if span.start <= 3 < span.end]
@@ -336,10 +336,10 @@ def test_a_resumed_job_tries_everything_again():
     assert job.ended
     changes = {"num_workers": 1, "num_ps": 1, "relaunch_limit": 3, "max_bad_records": 4}
     job.resumed("again", changes, None, (), (), 99.0)
-    assert job.flow.work.failures.bad.given_up == []
-    assert job.flow.work.failures.bad.limit == 4
-    assert job.flow.work.ledger.failed == 0
-    job.flow.work.board.check()
+    assert job.work.failures.bad.given_up == []
+    assert job.work.failures.bad.limit == 4
+    assert job.work.ledger.failed == 0
+    job.work.board.check()
 
 
 def storage_failure(task):
@@ -365,8 +365,8 @@ def test_storage_that_fails_is_held_against_no_record_and_goes_back_whole():
         finish_next(job, w(0), Done())
         confirm(job, 5.0)
     assert job.flow.phase == Phase.SUCCEEDED
-    assert not job.flow.work.failures.bad.given_up
-    assert job.flow.work.ledger.trained_once == 20
+    assert not job.work.failures.bad.given_up
+    assert job.work.ledger.trained_once == 20
 
 
 def test_storage_that_never_gives_a_range_ends_the_job_with_its_name():

@@ -109,12 +109,12 @@ class World:
 
     def in_checkpoint(self, number, shares):
         """What is in a checkpoint; a job from a snapshot and the events since says the same."""
-        intervals = merged(self.job.flow.work.copies.in_shares(number, shares))
+        intervals = merged(self.job.work.copies.in_shares(number, shares))
         if self.snapshots:
             first = max(self.snapshots)
             job = state.load(self.snapshots[first], lambda _: None)
             job.replay(self.events[first:])
-            again = job.flow.work.copies.in_shares(number, shares)
+            again = job.work.copies.in_shares(number, shares)
             assert self.records_in(again) == self.records_in(intervals)
         return intervals
 

@@ -91,7 +91,7 @@ class SynchronousWorld(World):
             return
         final, fixed = self.checkpoint
         if not fixed:
-            if not self.job.flow.updates.applying:
+            if not self.job.updates.applying:
                 fixed[0] = copy.deepcopy(self.model)
                 self.job.checkpoint_fixed(self.now)
             return

@@ -98,9 +98,9 @@ def test_a_job_stops_early_evaluates_and_succeeds():
     kinds = run(job, [0.7, 0.6])
     assert job.flow.phase == Phase.SUCCEEDED
     # One evaluation an epoch, as none were asked for; the second has not improved.
-    assert [result.epoch for result in job.flow.work.evaluation_results[:2]] == [0, 1]
-    assert len(job.flow.work.evaluation_results) == 3
-    ledger = job.flow.work.ledger
+    assert [result.epoch for result in job.work.evaluation_results[:2]] == [0, 1]
+    assert len(job.work.evaluation_results) == 3
+    ledger = job.work.ledger
     assert ledger.total == 300
     assert 120 <= ledger.trained_once == 300 - ledger.pending <= 180
     assert kinds[-2:] == [pb.EVALUATE, pb.FINISH_EVALUATION]
@@ -119,7 +119,7 @@ def test_max_steps_limits_the_records_of_the_job():
     job = begun(described(max_steps=7), minibatch_size=5, num_epochs=5)
     run(job, [0.5])
     assert job.flow.phase == Phase.SUCCEEDED
-    assert job.flow.work.ledger.total == job.flow.work.ledger.trained_once == 35
+    assert job.work.ledger.total == job.work.ledger.trained_once == 35
 
 
 def test_a_worker_may_ask_for_the_end_of_training():
@@ -128,7 +128,7 @@ def test_a_worker_may_ask_for_the_end_of_training():
     job.task_reported(w(0), 0, task.id, Done("a callback set model.stop_training"), 0, 1.0)
     confirm(job, 1.0)
     assert job.flow.phase == Phase.SUCCEEDED
-    assert job.flow.work.ledger.trained_once == task.records
+    assert job.work.ledger.trained_once == task.records
 
 
 NUMBERS = [0.1, 0.2, 0.25, 0.3, 0.5]
@@ -266,14 +266,14 @@ def test_an_export_under_way_as_the_job_is_stopped_troubles_nobody(reports):
     else:
         job.taken_for_dead(w(0), 0, "silence", 3.0)
     assert job.flow.phase == Phase.STOPPED
-    assert job.flow.work.follow_ups.exported == (0 if reports else None)
+    assert job.work.follow_ups.exported == (0 if reports else None)
 
 
 def test_the_rate_is_reduced_for_tasks_given_out_from_then_on():
     rule = pb.PlateauRule(best=BEST, patience=1)
     job = begun(described(plateau=rule), validation_data="v", num_epochs=5)
     run(job, [0.7, 0.6, 0.5])
-    assert job.flow.work.follow_ups.rate_reductions == 4
+    assert job.work.follow_ups.rate_reductions == 4
     said = [text for text in job.record.messages if "the learning rate is reduced" in text]
     assert len(said) == 3  # the last evaluation is after training
 
@@ -290,7 +290,7 @@ def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
     while not job.ended:
         for order in job.take_instructions():
             if isinstance(order, TakeCheckpoint):
-                taken.append(len(job.flow.work.evaluation_results))
+                taken.append(len(job.work.evaluation_results))
                 job.checkpoint_taken(Taken(len(taken), 0, 1, 0.1), order.final, 1.0)
             elif isinstance(order, RemoveCheckpoints):
                 removed += order.numbers

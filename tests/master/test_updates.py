@@ -182,7 +182,7 @@ def test_a_job_applies_the_short_last_update_before_it_goes_on():
     job.update_applied(last.number, 2, 1.0)
     assert job.flow.phase == Phase.SUCCEEDED
     assert job.flow.version == 2
-    assert job.flow.work.ledger.trained_once == 20
+    assert job.work.ledger.trained_once == 20
     assert result_of(job, 2.0)["sync"] == {
         "updates": 2,
         "short": 1,
@@ -201,7 +201,7 @@ def test_what_a_killed_worker_had_admitted_counts_and_the_rest_is_trained_again(
     (fence,) = [each for each in job.take_instructions() if isinstance(each, FenceWorker)]
     assert fence.kept == (7,)
     job.fenced(w(0), 0, [None], 1.0)
-    assert job.flow.work.ledger.trained_once == 5
+    assert job.work.ledger.trained_once == 5
     rest = take(job, w(0), incarnation=1)
     assert rest.span.start == task.span.start + 5
     assert rest.trained_before == 0
@@ -241,7 +241,7 @@ def test_the_gradient_of_a_task_that_was_taken_away_is_not_admitted():
     update = job.update_wanted(w(0), 0, 1.0)
     job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
     assert not offer(job, 0, 1, task, 5, update)
-    assert job.flow.updates.counts.dropped == 1
+    assert job.updates.counts.dropped == 1
 
 
 def test_too_few_workers_are_told_by_the_name_of_the_flag():

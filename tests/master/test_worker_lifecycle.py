@@ -48,7 +48,7 @@ def test_a_dead_workers_rest_is_requeued_after_the_fence_and_it_is_started_again
     assert job.take_instructions() == [StartProcess(Start(w(0), 1))]
     rest = finish_next(job, w(1), Done())
     assert rest.span == Span("t", task.span.start + 4, task.span.end)
-    assert job.flow.work.ledger == Ledger(total=20, trained_once=18, repeated=2)
+    assert job.work.ledger == Ledger(total=20, trained_once=18, repeated=2)
     assert job.flow.phase == Phase.SUCCEEDED
     result = result_of(job, 5.0)
     assert result["workers"] == {"starts": 3, "deaths": 1}

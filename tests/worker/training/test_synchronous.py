@@ -246,14 +246,14 @@ def test_with_a_backup_worker_nobody_waits_for_a_slow_one(race, late, folded, dr
     slower = in_thread(slow, tasks[0], 1)
     assert slow.computing.wait(PATIENCE)
     in_thread(fast, tasks[1], 3).join(PATIENCE)
-    counts = job.flow.updates.counts
+    counts = job.updates.counts
     assert (counts.updates, counts.gradients) == (3, 3)
     slow.go_on.set()
     slower.join(PATIENCE)
     assert (counts.updates, counts.folded, counts.dropped) == (4, folded, dropped)
-    until("the last update", lambda: job.flow.updates.idle)
+    until("the last update", lambda: job.updates.idle)
     # Every minibatch was trained, the late one too, and once.
-    assert job.flow.work.ledger.trained_once == 16
+    assert job.work.ledger.trained_once == 16
     assert [server.model.version for server in made.servers] == [4, 4]
     assert [
         server.status(pb.ServerStatusRequest()).staleness.maximum for server in made.servers
@@ -265,14 +265,14 @@ def test_without_one_an_update_waits_for_the_slow_worker(race):
     slower = in_thread(slow, tasks[0], 2)
     assert slow.computing.wait(PATIENCE)
     faster = in_thread(fast, tasks[1], 2)
-    until("the fast one's gradient", lambda: job.flow.work.ledger.trained_once == 4)
+    until("the fast one's gradient", lambda: job.work.ledger.trained_once == 4)
     until("its wait", lambda: fast._progress.take(1, 0).stage_seconds["wait for update"] > 0.02)
     assert faster.is_alive()
     assert [server.model.version for server in made.servers] == [0, 0]
     slow.go_on.set()
     for thread in (slower, faster):
         thread.join(PATIENCE)
-    counts = job.flow.updates.counts
+    counts = job.updates.counts
     assert (counts.updates, counts.gradients, counts.dropped) == (2, 4, 0)
 
 
@@ -292,8 +292,8 @@ def test_with_accumulation_a_gradient_is_of_several_minibatches(race):
     job, made, (_, fast), tasks = race(grads_to_wait=1)
     fast._model.accumulated = 2
     in_thread(fast, tasks[1], 5).join(PATIENCE)
-    until("the updates", lambda: job.flow.updates.idle)
-    counts = job.flow.updates.counts
+    until("the updates", lambda: job.updates.idle)
+    counts = job.updates.counts
     assert (counts.updates, counts.gradients, counts.dropped) == (3, 3, 0)  # of 2, 2 and 1
-    assert job.flow.work.ledger.trained_once == 20
+    assert job.work.ledger.trained_once == 20
     assert [server.model.version for server in made.servers] == [3, 3]
