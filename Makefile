@@ -50,9 +50,10 @@ test: build/extensions
 	$(BIN)/python -m pytest tests benchmarks/micro --numprocesses 2 --dist loadfile \
 	  --benchmark-disable --rows 2000 --ids 500
 
-# Those of them that start no whole job: to be run often.
+# Those of them that take little: to be run often.
 test-fast: build/extensions
-	$(BIN)/python -m pytest tests -m "not job and not kubernetes" --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest tests -m "not job and not slow and not kubernetes" \
+	  --hypothesis-profile fast --numprocesses 2 --dist loadfile
 
 # On a real cluster, for which KUBE has the scripts up, down and load-image; skipped where there
 # are none. The image is built by buildah from deploy/Dockerfile. Most of the time is waiting, so

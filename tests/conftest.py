@@ -16,13 +16,15 @@ from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
 
 # No property fails because the machine is slow, and the same examples are tried each time, as
-# in any other test. --hypothesis-profile=search looks for new ones.
+# in any other test. --hypothesis-profile=search looks for new ones. `fast`, which is for
+# `make test-fast`, tries fewer in the tests that do not say how many they need.
 settings.register_profile(
     "search",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile("repeatable", parent=settings.get_profile("search"), derandomize=True)
+settings.register_profile("fast", parent=settings.get_profile("repeatable"), max_examples=20)
 settings.load_profile("repeatable")
 
 

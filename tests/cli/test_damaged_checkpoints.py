@@ -23,6 +23,8 @@ from shoal.master.snapshots import CheckpointTaker
 from tests.damage import Damager, watchdog
 from tests.ps.test_checkpoint import IDS, Group, restored
 
+pytestmark = pytest.mark.slow
+
 CASES = 300
 SAMPLE = 4
 """Cases a test of which are also given to the command line as a process."""

@@ -17,6 +17,8 @@ from shoal.worker.module import load_module
 from tests.elasticdl.modules import MODULES
 from tests.jobs.running import run
 
+pytestmark = pytest.mark.slow
+
 DATA = {"images": "images.recordio", "clicks": "clicks.recordio", "table": "table.csv"}
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "moving-from-elasticdl.md"

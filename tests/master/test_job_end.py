@@ -13,6 +13,8 @@ import pytest
 
 from tests.master.api_server import Answers, served
 
+pytestmark = pytest.mark.slow
+
 ENDS = """
 import sys
 from kubernetes import client

@@ -23,6 +23,8 @@ from shoal.wholefile import write_json
 from tests.master.strategies import begun, config
 from tests.master.test_job import kinds_until_end
 
+pytestmark = pytest.mark.slow
+
 
 def master(*arguments):
     return subprocess.run(

@@ -25,6 +25,8 @@ from shoal.worker.model.model import ServedModel
 from shoal.worker.module import load_module
 from tests.prepared import prepared_once
 
+pytestmark = pytest.mark.slow
+
 BUILD = Path(__file__).parents[2] / "build"
 BATCH, STEPS, BATCHES = 256, 40, 8
 """Records of a batch, steps, and batches that are evaluated, of other records where the data

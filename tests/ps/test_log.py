@@ -39,6 +39,7 @@ def world(tmp_path, monkeypatch):
         each.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_server_that_died_anywhere_is_as_if_it_had_not(world, servers, seed):

@@ -13,6 +13,8 @@ from tests.worker.model.test_model import rows_of
 from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding
 from tests.worker.training.test_synchronous import twin_of
 
+pytestmark = pytest.mark.slow
+
 STEPS = 3
 ACCUMULATED = replace(CONFIG, accumulate=STEPS, num_minibatches_per_task=2 * STEPS)
 OPTIMIZERS = {

@@ -14,6 +14,8 @@ from shoal.errors import UserError
 from shoal.worker.input.feed import Batch
 from tests.worker.exported import tried
 
+pytestmark = pytest.mark.slow
+
 IDS = np.array([-(2**63), -7, 0, 3, 11, 2**61], np.int64)  # ascending
 TEXTS = np.array(["", "a", "bc", "déjà"])
 

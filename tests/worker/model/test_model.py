@@ -58,7 +58,9 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("servers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "servers", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_training_equals_plain_keras(served, servers, optimizer):
     model = served(optimizer=optimizer, servers=servers)

@@ -16,6 +16,8 @@ from shoal.worker.input.feed import Batch
 from tests.worker.networks import CONFIG
 from tests.worker.shapes import COUNT, SHAPES, batches
 
+pytestmark = pytest.mark.slow
+
 SERVED = dataclasses.replace(CONFIG, embedding_threshold=0)
 
 PLAIN = ("subclassed", "called twice", "masked recurrent", "losses of layers", "frozen table")

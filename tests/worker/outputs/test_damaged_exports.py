@@ -3,6 +3,7 @@
 import collections
 import shutil
 
+import pytest
 from click.testing import CliRunner
 
 from shoal.checkpoints.saved import Export, open_saved
@@ -11,6 +12,8 @@ from shoal.errors import UserError
 from tests.damage import Damager, watchdog
 from tests.worker.exported import export_to
 from tests.worker.outputs.test_export import BUILDS, trained
+
+pytestmark = pytest.mark.slow
 
 CASES = 80
 """With wrong checksums, and as many with right ones."""

@@ -19,6 +19,8 @@ from shoal.worker.outputs.export_tables import file_names, write_parquet
 from tests.worker.exported import export_to, tried
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
 
+pytestmark = pytest.mark.slow
+
 UNSEEN = np.array([[999, 3, -5], [-7, -7, 12345678901]], np.int64)
 X = np.array([[0.5, -1.0], [2.0, 0.0]], np.float32)
 

@@ -15,6 +15,8 @@ from tests.worker.exported import export_to
 from tests.worker.networks import served_embedding
 from tests.worker.shapes import NestedFeatures, odd_names
 
+pytestmark = pytest.mark.slow
+
 NAMES = st.lists(st.text(min_size=1, max_size=6), unique=True, max_size=8)
 LEAVES = st.integers(0, 9)
 STRUCTURES = st.recursive(

@@ -16,6 +16,8 @@ from tests.worker.given import train
 from tests.worker.model.test_model import rows_of
 from tests.worker.networks import IDS, as_batch
 
+pytestmark = pytest.mark.slow
+
 ROWS = np.linspace(-1, 1, IDS.size)
 WEIGHTS = np.array([0.5, -2.0])
 BIAS = 0.25
