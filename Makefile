@@ -30,7 +30,7 @@ build/extensions: $(VENV)/installed $(SOURCES)
 build/tree:
 	rm -rf $@ && mkdir -p $@/shoal
 	for f in shoal/*; do ln -s ../../../$$f $@/shoal/; done
-	for d in native proto ps master worker data model_zoo; do ln -s ../../../$$d $@/shoal/$$d; done
+	for d in native proto ps master worker model_zoo; do ln -s ../../../$$d $@/shoal/$$d; done
 
 # MovieLens-100K, two servers, two workers: the job folder is build/demo.
 demo: build/movielens/train.parquet

@@ -20,7 +20,7 @@ import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-FOLDERS = ("native", "proto", "ps", "master", "worker", "data", "model_zoo")
+FOLDERS = ("native", "proto", "ps", "master", "worker", "model_zoo")
 
 
 def enabled(name: str) -> bool:

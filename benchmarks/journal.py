@@ -22,14 +22,14 @@ from pathlib import Path
 
 import click
 
-from shoal.config import JobConfig
-from shoal.master import outcomes
-from shoal.master.events import RecordedJob
-from shoal.master.ids import ServerId, WorkerId
-from shoal.master.job import Job
-from shoal.master.journal import Journal
+from shoal.config.job import JobConfig
+from shoal.master.job.job import Job
+from shoal.master.journal.events import RecordedJob
+from shoal.master.journal.journal import Journal
 from shoal.master.runner import Runner
-from shoal.master.work import Source, Task
+from shoal.master.work import outcomes
+from shoal.master.work.ids import ServerId, WorkerId
+from shoal.master.work.units import Source, Task
 
 TASKS = 400
 

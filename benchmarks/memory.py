@@ -24,16 +24,16 @@ from pathlib import Path
 import click
 import numpy as np
 
-from shoal import log
-from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
+from shoal.base import log
+from shoal.base.job_folder import JobFolder
+from shoal.client.processes import kill_job, process_of
+from shoal.config.job import JobConfig
 from shoal.master.__main__ import run_job
-from shoal.master.ids import Start, WorkerId
-from shoal.master.processes import ProcessLauncher, shoal_command
+from shoal.master.launchers.processes import ProcessLauncher, shoal_command
 from shoal.master.runner import Runner
+from shoal.master.work.ids import Start, WorkerId
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.processes import kill_job, process_of
 from shoal.proto import methods, rpc, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.heartbeat import Heartbeat, Progress

@@ -27,9 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 import shoal
+from shoal.client.report import metrics_text
 from shoal.data import ListColumn, open_reader, read_columns
 from shoal.model_zoo.movielens import deepfm, prepare
-from shoal.report import metrics_text
 
 # A new model per seed is traced anew on purpose; TensorFlow would warn of it.
 tf.get_logger().setLevel("ERROR")

@@ -28,6 +28,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from shoal.base.job_folder import JobFolder
 from shoal.chaos.count_job import count_values, write_input
 from shoal.chaos.damage import FILES, FLIP, REMOVE
 from shoal.chaos.faults import (
@@ -51,10 +52,9 @@ from shoal.chaos.faults import (
     When,
 )
 from shoal.chaos.run import Outcome, counted, run_disturbed
-from shoal.cli_chaos import lines_of
-from shoal.config import JobConfig
-from shoal.display import LineDisplay
-from shoal.job_folder import JobFolder
+from shoal.cli.chaos import lines_of
+from shoal.client.display import LineDisplay
+from shoal.config.job import JobConfig
 from shoal.proto.faults import POINTS
 
 ROOT = Path(__file__).parents[1]

@@ -20,8 +20,10 @@ from pathlib import Path
 import click
 import grpc
 
-from shoal import log, temporary
-from shoal.config import JobConfig
+from shoal.base import log, temporary
+from shoal.base.job_folder import JobFolder
+from shoal.base.wholefile import write_json
+from shoal.config.job import JobConfig
 from shoal.errors import (
     EXIT_INTERRUPTED,
     EXIT_JOB_FAILED,
@@ -30,25 +32,23 @@ from shoal.errors import (
     UserError,
     without_secrets,
 )
-from shoal.job_folder import JobFolder
-from shoal.master.job import Job
-from shoal.master.journal import Journal, JournalError
-from shoal.master.kept_audit import audit_apart
-from shoal.master.launcher import Launcher
-from shoal.master.losses import StepLosses
-from shoal.master.phases import Phase
-from shoal.master.processes import ProcessLauncher, shoal_command
+from shoal.master.job.job import Job
+from shoal.master.job.launcher import Launcher
+from shoal.master.journal.journal import Journal, JournalError
+from shoal.master.journal.kept_audit import audit_apart
+from shoal.master.journal.resume import resume_job
+from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
+from shoal.master.launchers.processes import ProcessLauncher, shoal_command
 from shoal.master.result import result_of
-from shoal.master.resume import resume_job
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
-from shoal.master.witnesses import Witnesses, compare_files, told_before
+from shoal.master.step_losses import StepLosses
+from shoal.master.work.phases import Phase
 from shoal.proto import serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import share_heaps
 from shoal.proto.positions import position_json
 from shoal.proto.routing import Routing
-from shoal.wholefile import write_json
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from shoal.base.job_folder import JobFolder
+from shoal.base.wholefile import write_text
 from shoal.cluster.api import CALL_SECONDS
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.job_folder import JobFolder
 from shoal.master.__main__ import RunningError
-from shoal.master.ids import ServerId, WorkerId
-from shoal.wholefile import write_text
+from shoal.master.work.ids import ServerId, WorkerId
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from shoal.master.applied import AppliedPush
-from shoal.master.ids import ServerId
-from shoal.master.instructions import FenceWorker
+from shoal.master.job.instructions import FenceWorker
 from shoal.master.servers import FENCE_DEADLINE, Place, ServerConnections
+from shoal.master.work.applied import AppliedPush
+from shoal.master.work.ids import ServerId
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, PeerUnavailableError

@@ -25,27 +25,27 @@ from pathlib import Path
 import click
 from kubernetes import client
 
-from shoal import log
+from shoal.base import log
+from shoal.base.job_folder import JobFolder
 from shoal.cluster import manifests
 from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of
 from shoal.cluster.manifests import Manifest
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
+from shoal.config.url_variables import check_variables
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets
-from shoal.job_folder import JobFolder
 from shoal.master.__main__ import RunningError, run_job
-from shoal.master.bounded import bounded
+from shoal.master.cluster.bounded import bounded
+from shoal.master.cluster.insisting import insist
+from shoal.master.cluster.job_end import MastersJob, allow_restarts, end
+from shoal.master.cluster.job_events import JobEvents, end_of
+from shoal.master.cluster.job_objects import JobObjects, look_after
+from shoal.master.cluster.lease_keeper import LeaseApi, LeaseKeeper, identity, is_free, leave
 from shoal.master.cluster_start import remove_pods, take_folder
-from shoal.master.ids import Start
-from shoal.master.insisting import insist
-from shoal.master.job_end import MastersJob, allow_restarts, end
-from shoal.master.job_events import JobEvents, end_of
-from shoal.master.job_objects import JobObjects, look_after
-from shoal.master.kept_audit import audit_apart
-from shoal.master.lease_keeper import LeaseApi, LeaseKeeper, identity, is_free, leave
-from shoal.master.pod_launcher import PodLauncher
+from shoal.master.journal.kept_audit import audit_apart
+from shoal.master.launchers.pod_launcher import PodLauncher
 from shoal.master.runner import Runner
+from shoal.master.work.ids import Start
 from shoal.result import JobResult
-from shoal.url_variables import check_variables
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import platform
 from importlib import metadata
 from typing import Any
 
-from shoal.master.job import Job
-from shoal.master.status import age, staleness
+from shoal.master.job.job import Job
+from shoal.master.job.status import age, staleness
 
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
 

@@ -19,12 +19,9 @@ from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from shoal.errors import UserError
-from shoal.master.applied import LastPush
-from shoal.master.delayed import DelayedStarts
-from shoal.master.failures import Failure
 from shoal.master.fences import Fences, Said
-from shoal.master.ids import ServerId, Start, WorkerId
-from shoal.master.instructions import (
+from shoal.master.job.delayed import DelayedStarts
+from shoal.master.job.instructions import (
     AdoptProcess,
     ApplyUpdate,
     ConfirmServers,
@@ -36,16 +33,19 @@ from shoal.master.instructions import (
     TakeCheckpoint,
     TerminateProcess,
 )
-from shoal.master.job import Job
-from shoal.master.journal import JournalError, StalledError
-from shoal.master.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
-from shoal.master.membership import ProcessState, ServerSlot
+from shoal.master.job.job import Job
+from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
+from shoal.master.job.membership import ProcessState, ServerSlot
+from shoal.master.job.status import position
+from shoal.master.job.updates import Update
+from shoal.master.journal.journal import JournalError, StalledError
+from shoal.master.journal.witnesses import Witnesses
 from shoal.master.servers import Place, ServerConnections
-from shoal.master.snapshots import CheckpointTaker, TakingError
-from shoal.master.status import position
+from shoal.master.take_checkpoint import CheckpointTaker, TakingError
 from shoal.master.update_thread import UpdateThread
-from shoal.master.updates import Update
-from shoal.master.witnesses import Witnesses
+from shoal.master.work.applied import LastPush
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

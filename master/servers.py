@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from shoal.master.ids import ServerId
-from shoal.master.updates import Gradient, Update
+from shoal.master.job.updates import Gradient, Update
+from shoal.master.work.ids import ServerId
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, PeerUnavailableError

@@ -10,17 +10,17 @@ from functools import partial
 from typing import Any, assert_never
 
 from shoal.errors import UserError
-from shoal.master import outcomes
-from shoal.master.applied import LastPush
-from shoal.master.assignments import WAIT_SECONDS
-from shoal.master.failures import Failure
-from shoal.master.ids import ServerId, Start, WorkerId
-from shoal.master.instructions import Assignment, Finished, Wait
-from shoal.master.losses import StepLosses
+from shoal.master.job.assignments import WAIT_SECONDS
+from shoal.master.job.instructions import Assignment, Finished, Wait
+from shoal.master.job.status import status_message
+from shoal.master.job.updates import Gradient
 from shoal.master.runner import Runner
-from shoal.master.status import status_message
-from shoal.master.updates import Gradient
-from shoal.master.work import Source
+from shoal.master.step_losses import StepLosses
+from shoal.master.work import outcomes
+from shoal.master.work.applied import LastPush
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import ServerId, Start, WorkerId
+from shoal.master.work.units import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

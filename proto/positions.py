@@ -2,7 +2,7 @@
 
 The master says it with its questions and answers; who is told keeps the highest and says it
 back. So a journal that has lost its end, or was replaced, is known by those who have seen more
-of it. Owns keeping it; comparing it is master/witnesses.py's.
+of it. Owns keeping it; comparing it is master/journal/witnesses.py's.
 """
 
 from __future__ import annotations

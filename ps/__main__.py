@@ -16,21 +16,21 @@ from pathlib import Path
 
 import click
 
-from shoal import log
-from shoal.config import JobConfig
+from shoal.base import log
+from shoal.base.job_folder import JobFolder
+from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, StorageError, UserError
-from shoal.job_folder import JobFolder
 from shoal.proto import faults, methods, rpc, serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
-from shoal.ps.comeback import RefusedError
-from shoal.ps.leaving import MASTER_SECONDS, hand_over
-from shoal.ps.logplace import sink_of
+from shoal.ps.drain import MASTER_SECONDS, hand_over
 from shoal.ps.progress import StoppedError
+from shoal.ps.recovery import RefusedError
 from shoal.ps.service import ParameterServer
+from shoal.ps.update_log.place import sink_of
 
 logger = logging.getLogger(__name__)
 

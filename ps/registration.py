@@ -12,15 +12,15 @@ import threading
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.comeback import Meetings, newest_share
 from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
+from shoal.ps.recovery import Meetings, newest_share
 from shoal.ps.saved_rows import SavedRows
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly
-from shoal.ps.updatelog import UpdateLog
+from shoal.ps.update_log.log import UpdateLog
 
 logger = logging.getLogger(__name__)
 

@@ -28,17 +28,17 @@ from shoal.proto.serving import Handlers
 from shoal.ps.checks import check_push
 from shoal.ps.finite import check_finite
 from shoal.ps.gradients import Gradients, averaged
-from shoal.ps.held import HeldGradients, ReadersOrWriter
-from shoal.ps.logheld import HeldLogs
-from shoal.ps.logs import Sink
 from shoal.ps.ownership import Ownership
+from shoal.ps.pending import HeldGradients, ReadersOrWriter
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
 from shoal.ps.shares import Shares
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import check_ids, exactly, ids_of_tables, unpack
-from shoal.ps.updatelog import UpdateLog
+from shoal.ps.update_log.log import UpdateLog
+from shoal.ps.update_log.peer_store import HeldLogs
+from shoal.ps.update_log.sinks import Sink
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from shoal.ps.checkpoint import Cut, cut, write_share
 from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
-from shoal.ps.updatelog import UpdateLog
+from shoal.ps.update_log.log import UpdateLog
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shoal.client import run_job
-from shoal.config import JobConfig
-from shoal.display import Display, default_display
+from shoal.client.display import Display, default_display
+from shoal.client.inspection import CheckReport, checked_report
+from shoal.client.local import run_job
+from shoal.config.job import JobConfig
+from shoal.config.signatures import checked, documented, fields_of, in_python, kind_of
 from shoal.errors import UserError
-from shoal.inspection import CheckReport, checked_report
 from shoal.result import JobFailedError, JobResult
-from shoal.signatures import checked, documented, fields_of, in_python, kind_of
 
 
 @documented("train")

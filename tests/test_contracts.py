@@ -102,7 +102,7 @@ def tree(tmp_path_factory):
     package.mkdir()
     for each in (ROOT / "shoal").iterdir():
         (package / each.name).symlink_to(each)
-    for name in ("native", "proto", "ps", "master", "worker", "data", "model_zoo"):
+    for name in ("native", "proto", "ps", "master", "worker", "model_zoo"):
         (package / name).symlink_to(ROOT / name)
     return folder
 
@@ -123,14 +123,15 @@ def test_every_contract_holds_and_fails_on_each_planted_import(tree):
         assert kept == (planted is None), planted or "a contract is broken: run make lint"
 
 
-def test_a_new_module_of_the_worker_must_be_given_its_room(tree):
+@pytest.mark.parametrize("package", ["shoal", "shoal.master", "shoal.ps", "shoal.worker"])
+def test_a_new_module_must_be_given_its_layer(tree, package):
     options, contracts = configuration()
-    rooms = next(each for each in contracts if each.get("containers") == ["shoal.worker"])
-    assert rooms["exhaustive"]
-    lost = ("shoal.worker.__main__", "shoal.worker.without_a_room")
+    layers = next(each for each in contracts if each.get("containers") == [package])
+    assert layers["exhaustive"]
+    lost = (f"{package}.__main__", f"{package}.without_a_layer")
     done = subprocess.run(
         [sys.executable, "-c", CHECK],
-        input=json.dumps([options, [(rooms, [lost])]]),
+        input=json.dumps([options, [(layers, [lost])]]),
         capture_output=True,
         text=True,
         cwd=tree,

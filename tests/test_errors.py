@@ -11,7 +11,7 @@ from shoal.errors import Error
 
 FOLDERS = [Path(shoal.__file__).parent] + [
     Path(__import__(f"shoal.{name}", fromlist=["_"]).__file__).parent
-    for name in ("data", "master", "native", "proto", "ps", "worker")
+    for name in ("master", "native", "proto", "ps", "worker")
 ]
 
 PYTHONS = {

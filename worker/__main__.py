@@ -13,10 +13,10 @@ from pathlib import Path
 
 import click
 
-from shoal import log
-from shoal.config import JobConfig
+from shoal.base import log
+from shoal.base.job_folder import JobFolder
+from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
-from shoal.job_folder import JobFolder
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError

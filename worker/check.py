@@ -22,12 +22,12 @@ from typing import Any
 import click
 import numpy as np
 
-from shoal.config import JobConfig
+from shoal.base.tracebacks import own_lines
+from shoal.config.job import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
-from shoal.tracebacks import own_lines
 from shoal.worker.servers.local import LocalServers, store_of
 
 INDEX_BYTES = 32

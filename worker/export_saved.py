@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import (
     EXIT_JOB_FAILED,
     EXIT_USER_ERROR,

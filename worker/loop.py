@@ -13,7 +13,7 @@ from contextlib import closing
 
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.checkpoints.saved import open_saved
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import StorageError, UserCodeError, UserError, without_secrets
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb

@@ -20,8 +20,8 @@ from typing import Any
 
 import keras
 
+from shoal.base.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
 from shoal.errors import UserCodeError, UserError
-from shoal.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from shoal.base.tracebacks import is_library
 from shoal.proto import shoal_pb2 as pb
-from shoal.tracebacks import is_library
 
 FIRST_FACTOR = 3.0
 """By which the limit is longer for the first of its kind: TensorFlow compiles for minutes."""

@@ -27,7 +27,7 @@ import network
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory

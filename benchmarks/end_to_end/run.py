@@ -38,7 +38,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.model_zoo.criteo import prepare as stream
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb

@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore

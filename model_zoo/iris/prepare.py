@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from shoal.base.wholefile import write_text
 from shoal.model_zoo.wheels import command, file_of_package
-from shoal.wholefile import write_text
 
 PACKAGE = "scikit-learn==1.5.2"
 MEMBER = "sklearn/datasets/data/iris.csv"

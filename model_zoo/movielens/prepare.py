@@ -23,9 +23,9 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.base.wholefile import replacing, write_json
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.model_zoo.movielens.archives import Archive, load
-from shoal.wholefile import replacing, write_json
 
 VALIDATION_SHARE = 5
 """One of so many ratings of a user is for validation, rounded down."""

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import shoal.counting
+from shoal.base.wholefile import replacing
 from shoal.errors import UserError
-from shoal.wholefile import replacing
 
 RECORDS = 7680
 USERS = 400

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shoal.flags import flag
+from shoal.config.flags import flag
 
 PHASES = ("starting", "training", "saving", "evaluating", "exporting")
 """States of a training job, in their order."""

@@ -21,7 +21,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
 from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, OUTPUT, Fault
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults
 

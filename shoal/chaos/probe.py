@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal.base.job_folder import JobFolder
 from shoal.chaos.schedule import Seen
-from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
+from shoal.config.job import JobConfig
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError

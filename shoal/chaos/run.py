@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.base.job_folder import JobFolder
 from shoal.chaos.count import Comparison, compare
 from shoal.chaos.count_job import read_input
 from shoal.chaos.damage import Damage, damaged
 from shoal.chaos.faults import STORAGE, Fault
 from shoal.chaos.faulty import behind_urls
 from shoal.chaos.watcher import Action, Watcher
-from shoal.client import resume_job, run_job
-from shoal.config import JobConfig
-from shoal.display import Display
+from shoal.client.display import Display
+from shoal.client.following import Interruptions
+from shoal.client.local import resume_job, run_job
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.following import Interruptions
-from shoal.job_folder import JobFolder
 from shoal.proto import faults
 from shoal.result import JobFailedError, JobResult
 
@@ -246,7 +246,7 @@ def _in_folder(folder: Path) -> Iterator[None]:
 
 def audited(job_dir: Path) -> tuple[dict[str, Any], str]:
     """The audit of a job as JSON and as text; empty, and why, if it cannot be made."""
-    command = [sys.executable, "-m", "shoal.master.audit", str(job_dir)]
+    command = [sys.executable, "-m", "shoal.master.journal.audit", str(job_dir)]
     done = [
         subprocess.run(line, capture_output=True, text=True, check=False)
         for line in ([*command, "--json"], command)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shoal.base.job_folder import JobFolder
 from shoal.chaos import faulty
 from shoal.chaos.faults import (
     CUT,
@@ -32,15 +33,14 @@ from shoal.chaos.half_sent import HalfSent
 from shoal.chaos.probe import Probe
 from shoal.chaos.relay import Relay
 from shoal.chaos.schedule import Schedule, Seen
-from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
-from shoal.processes import (
+from shoal.client.processes import (
     job_processes,
     kill_process,
     limit_files,
     process_of,
     signal_process,
 )
+from shoal.config.job import JobConfig
 from shoal.proto import faults
 from shoal.proto.transport import peer_name
 

@@ -23,11 +23,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from shoal.base.wholefile import sync
 from shoal.checkpoints.storage import RemoteStorage, Storage, open_storage
-from shoal.config import JobConfig
+from shoal.config.flags import flag
+from shoal.config.job import JobConfig
 from shoal.errors import StorageError, UserError
-from shoal.flags import flag
-from shoal.wholefile import sync
 
 MANIFESTS = ("manifest.json", "_manifest.json")
 """Written last into an output folder: by the exporter, and beside predictions."""

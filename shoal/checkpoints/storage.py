@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from shoal.base.wholefile import reading, require_regular, sync
+from shoal.config.url_variables import fill
 from shoal.errors import without_secrets
-from shoal.url_variables import fill
-from shoal.wholefile import reading, require_regular, sync
 
 
 class Storage(ABC):

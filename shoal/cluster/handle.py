@@ -26,7 +26,7 @@ from shoal.cluster.api import (
 )
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.portforward import PortForward
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name

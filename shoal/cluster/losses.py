@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 
 
 def losses(config: JobConfig) -> list[str]:

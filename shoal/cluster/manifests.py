@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from shoal.cluster.templates import merged
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 
 Manifest = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from shoal.config.kubernetes import ROLES
 from shoal.errors import UserError, holds_secret
-from shoal.kubernetes_options import ROLES
 
 Manifest = dict[str, Any]
 

@@ -35,7 +35,7 @@ from shoal.chaos.parsing import (
     parse_pause,
     parse_storage,
 )
-from shoal.cli_chaos import OPTIONS
+from shoal.cli.chaos import OPTIONS
 from shoal.errors import UserError
 from shoal.proto.faults import POINTS
 

@@ -9,7 +9,7 @@ from shoal.chaos import faulty
 from shoal.chaos.count_job import write_input
 from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, HANG, STORAGE, Fault, Target, When
 from shoal.checkpoints.storage import open_storage
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.data.storage import Storage
 from shoal.errors import UserError
 from shoal.proto import faults

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.base.job_folder import JobFolder
 from shoal.chaos.faults import Fault, Target, When
 from shoal.chaos.run import Outcome
 from shoal.chaos.watcher import Action
-from shoal.job_folder import JobFolder
 
 # tox tests the wheel, beside which the benchmarks are not.
 soak = pytest.importorskip("benchmarks.soak")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal import client
+from shoal.client import local as client
 
 FAKE = Path(__file__).with_name("fake_master.py")
 

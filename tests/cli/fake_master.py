@@ -10,8 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
+from shoal.base.job_folder import JobFolder
+from shoal.config.job import JobConfig
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.checkpoints.folders import folder_name
-from shoal.cli import main
-from shoal.config import JobConfig
+from shoal.cli.main import main
+from shoal.config.job import JobConfig
 from tests.ps.test_checkpoint import IDS, Group
 
 

@@ -15,11 +15,11 @@ from shoal.checkpoints.folders import Checkpoint, folder_name, newest_good
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.saved import open_saved
 from shoal.checkpoints.storage import LocalStorage
-from shoal.cli import main
-from shoal.config import JobConfig
+from shoal.cli.main import main
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.master.servers import ServerConnections
-from shoal.master.snapshots import CheckpointTaker
+from shoal.master.take_checkpoint import CheckpointTaker
 from tests.damage import Damager, watchdog
 from tests.ps.test_checkpoint import IDS, Group, restored
 

@@ -6,13 +6,12 @@ import json
 import pytest
 from rich.console import Console
 
-from shoal import display
-from shoal.config import JobConfig
-from shoal.course import Best, Course
-from shoal.display import LineDisplay, LiveDisplay, block, new_messages, status_text
-from shoal.job_folder import JobFolder
-from shoal.proto import shoal_pb2 as pb
-from shoal.report import (
+from shoal.base.job_folder import JobFolder
+from shoal.base.words import counted
+from shoal.client import display
+from shoal.client.course import Best, Course
+from shoal.client.display import LineDisplay, LiveDisplay, block, new_messages, status_text
+from shoal.client.report import (
     COLUMNS,
     bad_records_text,
     ledger_text,
@@ -20,9 +19,10 @@ from shoal.report import (
     report,
     report_text,
 )
+from shoal.client.stages import bottleneck, stages_text
+from shoal.config.job import JobConfig
+from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
-from shoal.stages import bottleneck, stages_text
-from shoal.words import counted
 
 
 def status(**fields):

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
+from shoal.base.job_folder import JobFolder
+from shoal.config.job import JobConfig
 
 RUN = """
 import runpy, sys

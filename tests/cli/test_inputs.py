@@ -8,13 +8,13 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from shoal import client
-from shoal.checks import check_inputs, with_checkpoint
-from shoal.cli import main
-from shoal.config import JobConfig
-from shoal.display import LineDisplay
+from shoal.base.job_folder import JobFolder
+from shoal.cli.main import main
+from shoal.client import local as client
+from shoal.client.checks import check_inputs, with_checkpoint
+from shoal.client.display import LineDisplay
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.job_folder import JobFolder
 
 
 @pytest.fixture(autouse=True)

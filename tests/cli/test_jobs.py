@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 import shoal
-from shoal.cli import main
-from shoal.client import run_job
-from shoal.config import JobConfig
-from shoal.display import Display
-from shoal.processes import job_processes
+from shoal.cli.main import main
+from shoal.client.display import Display
+from shoal.client.local import run_job
+from shoal.client.processes import job_processes
+from shoal.config.job import JobConfig
 
 ARGUMENTS = ["train", "--model-def", "model.custom_model", "--training-data", "train.csv"]
 

@@ -7,12 +7,12 @@ import tempfile
 import pytest
 from click.testing import CliRunner
 
-from shoal import temporary
-from shoal.cli import main
-from shoal.client import run_job
-from shoal.config import JobConfig
-from shoal.display import Display
-from shoal.job_folder import JobFolder
+from shoal.base import temporary
+from shoal.base.job_folder import JobFolder
+from shoal.cli.main import main
+from shoal.client.display import Display
+from shoal.client.local import run_job
+from shoal.config.job import JobConfig
 
 ARGUMENTS = ["train", "--model-def", "model.custom_model", "--training-data", "train.csv"]
 

@@ -8,14 +8,14 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from kubernetes import client
 
+from shoal.base.job_folder import JobFolder
+from shoal.client.display import Display
+from shoal.client.remote import follow_job
 from shoal.cluster.explain import UnreachableError
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import labels
-from shoal.config import JobConfig
-from shoal.display import Display
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.job_folder import JobFolder
-from shoal.remote import follow_job
 from shoal.result import JobFailedError
 from tests.master.api_server import Answers, served
 
@@ -126,7 +126,7 @@ def world():
 @pytest.fixture
 def follow(world, tmp_path, monkeypatch):
     """Follows the job in the folder; no master ever answers."""
-    monkeypatch.setattr("shoal.remote.CALL_SECONDS", 0.2)
+    monkeypatch.setattr("shoal.client.remote.CALL_SECONDS", 0.2)
     configuration = client.Configuration()
     configuration.host = world.address
     folder = JobFolder(tmp_path / "job")
@@ -212,8 +212,8 @@ def test_a_command_that_fails_itself_leaves_a_running_job_alone(world, follow, m
 
 
 def test_a_result_that_nobody_can_ask_for_is_left_in_the_cluster(world, follow, monkeypatch):
-    monkeypatch.setattr("shoal.remote.PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr("shoal.remote.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("shoal.client.remote.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("shoal.client.remote.AGAIN_SECONDS", 0.01)
     world.pods, world.away = [pod("Succeeded")], "/configmaps/"
     with pytest.raises(UnreachableError, match="shoal status job --namespace space") as caught:
         follow()

@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from shoal.cli import main
-from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
+from shoal.base.job_folder import JobFolder
+from shoal.cli.main import main
+from shoal.config.job import JobConfig
 
 NOWHERE = {
     "apiVersion": "v1",

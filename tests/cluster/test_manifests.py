@@ -8,12 +8,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from shoal.cli import main
+from shoal.cli.main import main
 from shoal.cluster import manifests
 from shoal.cluster.losses import losses
 from shoal.cluster.manifests import SAFE_TO_EVICT
 from shoal.cluster.templates import read_templates
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 
 PRIORITIES = Path(__file__).parents[2] / "deploy" / "base" / "priorities.yaml"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shoal.config import JobConfig
+from shoal.base.job_folder import JobFolder
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.job_folder import JobFolder
 from shoal.master.__main__ import RunningError
 from shoal.master.cluster_start import take_folder as take
 

@@ -5,7 +5,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from shoal.cli import main
+from shoal.cli.main import main
 
 
 def shoal(*words):

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cli import main
+from shoal.cli.main import main
 from shoal.data import CsvReader, DataReader, Source, open_reader
 from shoal.data.analysis import QUANTILES, analyze, save_statistics
 from shoal.data.sketches import DistinctCounter, FrequentValues, QuantileSketch, mixed

@@ -8,11 +8,11 @@ import tempfile
 import pyarrow as pa
 import pytest
 
+from shoal.client.processes import limit_files
+from shoal.config.data_format import DataFormat, DataOptions
 from shoal.data import CsvReader, csv_index, open_reader
 from shoal.data.analysis import analyze
-from shoal.data_format import DataFormat, DataOptions
 from shoal.errors import UnreadableError, UserError
-from shoal.processes import limit_files
 
 FLAG = "--training-data"
 RATINGS = [(196, 242, 3, 881250949), (186, 302, 3, 891717742), (22, 377, 1, 878887116)]

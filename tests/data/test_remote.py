@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from shoal import log
+from shoal.base import log
 from shoal.data import RecordIOWriter, open_reader
 from shoal.errors import UserCodeError, UserError, without_secrets
 

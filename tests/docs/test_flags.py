@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.config import option_fields
-from shoal.flags import COMMANDS, flag
+from shoal.config.flags import COMMANDS, flag
+from shoal.config.job import option_fields
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "flags.md"
 

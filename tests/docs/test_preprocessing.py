@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 
-from shoal.cli import main
+from shoal.cli.main import main
 from shoal.data import as_columns, open_reader
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "preprocessing.md"

@@ -13,7 +13,7 @@ PROOFS = {
         "jobs/test_kill.py::test_a_killed_worker_costs_nothing_but_time",
     ],
     "a worker hangs, or its heartbeats do not come": [
-        "master/test_worker_lifecycle.py::test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout",
+        "master/job/test_worker_lifecycle.py::test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout",
         "master/test_runner.py::test_a_silent_worker_is_replaced",
         "ps/test_service.py::test_a_fenced_worker_cannot_push",
     ],
@@ -22,7 +22,7 @@ PROOFS = {
         "test_a_worker_whose_feed_stands_still_is_named_with_its_line_and_replaced",
         "jobs/test_count.py::"
         "test_a_worker_whose_step_stands_still_is_named_with_its_stacks_and_replaced",
-        "master/test_poison.py::test_a_range_at_which_workers_stand_still_is_at_fault",
+        "master/work/test_poison.py::test_a_range_at_which_workers_stand_still_is_at_fault",
     ],
     "your code raises an exception": [
         "jobs/test_bad_records.py::test_bad_records_are_left_out_and_all_others_are_trained_once",
@@ -71,7 +71,7 @@ PROOFS = {
     "a server hangs: it is there and answers nothing": [
         "jobs/test_server_kill.py::"
         "test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew",
-        "master/test_server_lifecycle.py::test_a_hung_server_is_killed_once_and_started_again",
+        "master/job/test_server_lifecycle.py::test_a_hung_server_is_killed_once_and_started_again",
         "chaos/test_hooks.py::"
         "test_a_process_that_answers_pings_only_handles_no_call_and_loses_none",
     ],
@@ -86,7 +86,7 @@ PROOFS = {
         "jobs/test_count.py::test_storage_hangs_half_sent_requests_and_no_room_cost_time_only",
     ],
     "the disk of the checkpoints is full, or their folder unwritable or gone": [
-        "master/test_full_disk.py::"
+        "master/journal/test_full_disk.py::"
         "test_a_checkpoint_without_room_is_refused_and_the_one_before_stays",
         "jobs/test_checkpoints.py::"
         "test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnings",
@@ -98,20 +98,20 @@ PROOFS = {
         "jobs/test_master_kill.py::test_worker_and_master_die_together",
     ],
     "the disk of the job folder is full, or does not answer": [
-        "master/test_full_disk.py::test_the_journal_waits_for_room_and_then_has_everything",
-        "master/test_journal.py::test_a_full_disk_is_told_and_nobody_waits_longer_than_he_will",
+        "master/journal/test_full_disk.py::test_the_journal_waits_for_room_and_then_has_everything",
+        "master/journal/test_journal.py::test_a_full_disk_is_told_and_nobody_waits_longer_than_he_will",
     ],
     "the disk of the job folder fails with another error": [
-        "master/test_journal.py::test_an_error_that_does_not_end_is_the_end",
+        "master/journal/test_journal.py::test_an_error_that_does_not_end_is_the_end",
     ],
     "the master stands still for a while (stopped, a machine that sleeps)": [
-        "master/test_job.py::test_silence_while_the_master_itself_stood_still_is_nobodys",
+        "master/job/test_job.py::test_silence_while_the_master_itself_stood_still_is_nobodys",
         "master/test_runner.py::test_a_master_that_stood_still_takes_nobody_for_dead",
     ],
     "a server answers the master, and no worker: its disk hangs, say": [
-        "master/test_server_lifecycle.py::"
+        "master/job/test_server_lifecycle.py::"
         "test_a_server_that_answers_the_master_and_no_worker_is_killed",
-        "master/test_server_lifecycle.py::test_one_of_several_workers_may_have_a_network_of_its_own",
+        "master/job/test_server_lifecycle.py::test_one_of_several_workers_may_have_a_network_of_its_own",
     ],
     "the network is cut between two processes, and comes back": [
         "proto/test_network.py::test_a_cut_and_its_return_cost_time_only",
@@ -142,7 +142,7 @@ PROOFS = {
     ],
     "storage hangs: a read that does not come back": [
         "worker/test_watch.py::test_a_read_that_hangs_is_the_storages_and_no_records",
-        "master/test_poison.py::"
+        "master/work/test_poison.py::"
         "test_storage_that_fails_before_the_data_is_known_ends_the_job_and_later_costs_a_start",
     ],
     "a gradient is NaN or infinite": [

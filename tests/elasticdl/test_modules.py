@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shoal.checks import check_model
-from shoal.config import JobConfig
+from shoal.client.checks import check_model
+from shoal.config.job import JobConfig
 from shoal.data import RecordIOWriter
 from shoal.errors import UserError
 from shoal.worker import check

@@ -10,15 +10,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, numbers
 from shoal.checkpoints.storage import open_storage
-from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
-from shoal.master import segments
-from shoal.master.events import decode
-from shoal.master.journal import read
-from shoal.master.segments import Segment
-from shoal.processes import job_processes, kill_job
+from shoal.client.processes import job_processes, kill_job
+from shoal.config.job import JobConfig
+from shoal.master.journal import segments
+from shoal.master.journal.events import decode
+from shoal.master.journal.journal import read
+from shoal.master.journal.segments import Segment
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import shoal
-from shoal.display import LineDisplay
-from shoal.processes import job_processes
+from shoal.client.display import LineDisplay
+from shoal.client.processes import job_processes
 from tests.jobs.running import ZOO, arguments_of, run
 
 pytestmark = pytest.mark.job

@@ -7,7 +7,7 @@ import pytest
 from shoal.checkpoints import contents
 from shoal.checkpoints.folders import Checkpoint, numbers
 from shoal.checkpoints.storage import LocalStorage
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from tests.jobs.running import RunningJob
 from tests.jobs.test_exactly_once import SERIAL, applied
 

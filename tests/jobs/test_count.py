@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shoal.base.job_folder import JobFolder
 from shoal.chaos.count import compare
 from shoal.chaos.count_job import INPUT, read_input
-from shoal.job_folder import JobFolder
 from tests.jobs.running import arguments_of, audited
 
 pytestmark = pytest.mark.job

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal import temporary
+from shoal.base import temporary
 from tests.jobs.running import RunningJob, arguments_of, until
 
 pytestmark = pytest.mark.job

@@ -10,9 +10,9 @@ from collections import Counter
 
 import pytest
 
-from shoal.master import segments
-from shoal.master.journal import read
-from shoal.master.segments import Segment
+from shoal.master.journal import segments
+from shoal.master.journal.journal import read
+from shoal.master.journal.segments import Segment
 from tests.jobs.running import RunningJob, audited, until
 from tests.jobs.test_exactly_once import SERIAL, applied
 from tests.jobs.test_resume import resume

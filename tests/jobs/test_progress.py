@@ -10,8 +10,8 @@ import pytest
 
 from shoal.chaos import faulty
 from shoal.chaos.faults import FAIL, OUTPUT, STORAGE, Fault, Target, When
-from shoal.config import JobConfig
-from shoal.processes import limit_files
+from shoal.client.processes import limit_files
+from shoal.config.job import JobConfig
 from shoal.proto import faults
 from tests.jobs.running import RunningJob, run, until
 from tests.jobs.test_exactly_once import applied

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from shoal.job_folder import JobFolder
+from shoal.base.job_folder import JobFolder
 from shoal.proto import faults
 from tests.jobs.running import RunningJob, arguments_of, audited, until
 from tests.jobs.test_exactly_once import SERIAL, applied

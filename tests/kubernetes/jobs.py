@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from shoal.client.cluster_jobs import handle_of, master_of
 from shoal.errors import UserError
-from shoal.jobs import handle_of, master_of
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from tests.kubernetes.conftest import SECONDS, kubectl
@@ -142,7 +142,7 @@ def held_job(shoal, name, **flags):
     shutil.copytree(ZOO, shoal.path / "zoo")
     hold = shoal.path / "hold"
     hold.touch()
-    made = shoal.flags(
+    made = shoal.config.flags(
         name,
         model_zoo="/work/zoo",
         model_def="held.custom_model",

@@ -6,9 +6,9 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster import manifests
-from shoal.master.ids import Start, WorkerId
-from shoal.master.launcher import Exited, Started, Waiting
-from shoal.master.pod_launcher import GONE, PodLauncher
+from shoal.master.job.launcher import Exited, Started, Waiting
+from shoal.master.launchers.pod_launcher import GONE, PodLauncher
+from shoal.master.work.ids import Start, WorkerId
 from tests.kubernetes.conftest import SECONDS, kubectl
 from tests.kubernetes.image import IMAGE
 from tests.kubernetes.proxy import Proxy
@@ -108,7 +108,7 @@ def test_the_launcher_rides_out_what_the_api_server_does(proxy, launcher, namesp
 
     # What happened since a version that the server does not have any more (410 Gone) is
     # found out by listing all pods. One that was started a moment ago has them all still;
-    # tests/master/test_pod_launcher.py has one that never does.
+    # tests/master/launchers/test_pod_launcher.py has one that never does.
     proxy.cut()
     remove(1, namespace)
     launcher.go_back_to("1")

@@ -24,9 +24,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shoal.config import JobConfig
-from shoal.job_folder import JobFolder
-from shoal.master.ids import Start
+from shoal.base.job_folder import JobFolder
+from shoal.config.job import JobConfig
+from shoal.master.work.ids import Start
 from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

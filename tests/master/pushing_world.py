@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal.config import JobConfig
-from shoal.master.applied import AppliedPush, LastPush
-from shoal.master.checkpoints import Taken
-from shoal.master.events import Event, RecordedJob
-from shoal.master.ids import ServerId, WorkerId
-from shoal.master.instructions import ConfirmServers, FenceWorker, StartProcess
-from shoal.master.outcomes import DataDescribed, Done, Heartbeat
-from shoal.master.phases import Phase
-from shoal.master.resume import merged
-from shoal.master.work import Source, Task
+from shoal.config.job import JobConfig
+from shoal.master.job.checkpoints import Taken
+from shoal.master.job.instructions import ConfirmServers, FenceWorker, StartProcess
+from shoal.master.journal.events import Event, RecordedJob
+from shoal.master.journal.resume import merged
+from shoal.master.work.applied import AppliedPush, LastPush
+from shoal.master.work.ids import ServerId, WorkerId
+from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.work.phases import Phase
+from shoal.master.work.units import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.strategies import exited

@@ -11,17 +11,17 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from shoal.config import JobConfig
-from shoal.master import outcomes
-from shoal.master.applied import AppliedPush
-from shoal.master.events import Event, RecordedJob
-from shoal.master.failures import Failure
-from shoal.master.ids import ServerId, Start, WorkerId
-from shoal.master.instructions import ApplyUpdate, FenceWorker, KillProcess, StartProcess
-from shoal.master.membership import START_TIMEOUT_SECONDS, ProcessState
-from shoal.master.phases import Phase
-from shoal.master.updates import Gradient
-from shoal.master.work import Source, Span, Task
+from shoal.config.job import JobConfig
+from shoal.master.job.instructions import ApplyUpdate, FenceWorker, KillProcess, StartProcess
+from shoal.master.job.membership import START_TIMEOUT_SECONDS, ProcessState
+from shoal.master.job.updates import Gradient
+from shoal.master.journal.events import Event, RecordedJob
+from shoal.master.work import outcomes
+from shoal.master.work.applied import AppliedPush
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import ServerId, Start, WorkerId
+from shoal.master.work.phases import Phase
+from shoal.master.work.units import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.strategies import confirm, exited

@@ -6,15 +6,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoal.config import JobConfig
-from shoal.master import outcomes
-from shoal.master.applied import LastPush
-from shoal.master.ids import ServerId, Start, WorkerId
-from shoal.master.job import Job
-from shoal.master.launcher import Exited
-from shoal.master.phases import Phase
-from shoal.master.tasks import TaskBoard
-from shoal.master.work import Source, Task, TaskIds
+from shoal.config.job import JobConfig
+from shoal.master.job.job import Job
+from shoal.master.job.launcher import Exited
+from shoal.master.work import outcomes
+from shoal.master.work.applied import LastPush
+from shoal.master.work.ids import ServerId, Start, WorkerId
+from shoal.master.work.phases import Phase
+from shoal.master.work.tasks import TaskBoard
+from shoal.master.work.units import Source, Task, TaskIds
 
 sources = st.lists(st.integers(0, 40), min_size=1, max_size=4).map(
     lambda lengths: [Source(f"part-{i}", n) for i, n in enumerate(lengths)]

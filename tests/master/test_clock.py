@@ -18,15 +18,15 @@ WALL = {
 }
 STAMPS = {
     # When an event was written, for people, and for how long no master was there.
-    ("master/journal.py", "time.time"),
+    ("master/journal/journal.py", "time.time"),
     ("master/__main__.py", "time.time"),
     # In the Lease of a job on Kubernetes, for people: masters judge by their own monotonic clock.
-    ("master/lease_keeper.py", "datetime.now"),
+    ("master/cluster/lease_keeper.py", "datetime.now"),
     # In the Events of a job on Kubernetes, for people.
-    ("master/job_events.py", "datetime.now"),
+    ("master/cluster/job_events.py", "datetime.now"),
     # How long a Job has run, which Kubernetes counts from its own time of day: a failed Job is
     # given seconds more than that, and nothing of it but its end depends on them.
-    ("master/job_end.py", "datetime.now"),
+    ("master/cluster/job_end.py", "datetime.now"),
     # In the manifest of a checkpoint, for people.
     ("shoal/checkpoints/folders.py", "time.time"),
 }

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from shoal.master.applied import AppliedPush
 from shoal.master.fences import Fences, Said
-from shoal.master.ids import ServerId, WorkerId
-from shoal.master.instructions import FenceWorker
-from shoal.master.outcomes import DataDescribed
+from shoal.master.job.instructions import FenceWorker
 from shoal.master.runner import Runner
 from shoal.master.servers import Place, ServerConnections
-from shoal.master.work import Source
+from shoal.master.work.applied import AppliedPush
+from shoal.master.work.ids import ServerId, WorkerId
+from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.units import Source
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from shoal.master.losses import COLUMNS, StepLosses
+from shoal.master.step_losses import COLUMNS, StepLosses
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.heartbeat import Progress
 

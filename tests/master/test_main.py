@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from shoal.base.wholefile import write_json
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR
 from shoal.master.__main__ import exit_code_of
-from shoal.master.failures import Failure
-from shoal.master.job import Job
-from shoal.master.outcomes import DataDescribed
-from shoal.master.work import Source
+from shoal.master.job.job import Job
+from shoal.master.work.failures import Failure
+from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from shoal.wholefile import write_json
+from tests.master.job.test_job import kinds_until_end
 from tests.master.strategies import begun, config
-from tests.master.test_job import kinds_until_end
 
 pytestmark = pytest.mark.slow
 

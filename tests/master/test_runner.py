@@ -12,22 +12,22 @@ import time
 
 import pytest
 
-from shoal.job_folder import JobFolder
-from shoal.master.ids import ServerId, WorkerId
-from shoal.master.job import Job
-from shoal.master.launcher import Started
-from shoal.master.phases import Phase
-from shoal.master.processes import ProcessLauncher
+from shoal.base.job_folder import JobFolder
+from shoal.base.wholefile import write_json
+from shoal.master.job.job import Job
+from shoal.master.job.launcher import Started
+from shoal.master.job.server_lifecycle import ServerLifecycle
+from shoal.master.launchers.processes import ProcessLauncher
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
-from shoal.master.server_lifecycle import ServerLifecycle
 from shoal.master.service import MasterService
+from shoal.master.work.ids import ServerId, WorkerId
+from shoal.master.work.phases import Phase
 from shoal.proto import faults, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
-from shoal.wholefile import write_json
 from tests.master.peers import command
 from tests.master.strategies import config
 
@@ -215,7 +215,7 @@ def _killed_twice(run, stalled):
 
 
 def test_a_second_failure_is_followed_by_a_pause(run, stalled, monkeypatch):
-    monkeypatch.setattr("shoal.master.restarts.FIRST_PAUSE_SECONDS", 0.25)
+    monkeypatch.setattr("shoal.master.job.restarts.FIRST_PAUSE_SECONDS", 0.25)
     job = _killed_twice(run, stalled)
     assert job.pid_of(WorkerId(1))
     job.runner.request_stop("enough")
@@ -226,8 +226,8 @@ def test_a_second_failure_is_followed_by_a_pause(run, stalled, monkeypatch):
 
 def test_a_worker_that_is_not_wanted_any_more_ends_in_its_pause(run, stalled, monkeypatch):
     """Others go on meanwhile, and so does the job."""
-    monkeypatch.setattr("shoal.master.restarts.FIRST_PAUSE_SECONDS", 1e6)
-    monkeypatch.setattr("shoal.master.restarts.LONGEST_PAUSE_SECONDS", 1e6)
+    monkeypatch.setattr("shoal.master.job.restarts.FIRST_PAUSE_SECONDS", 1e6)
+    monkeypatch.setattr("shoal.master.job.restarts.LONGEST_PAUSE_SECONDS", 1e6)
     job = _killed_twice(run, stalled)
     slot = job.job.members.workers[WorkerId(1)]
     until(lambda: job.runner.apply(lambda *_: slot.incarnation) == 2)

@@ -4,10 +4,10 @@ import ast
 from pathlib import Path
 
 from shoal.master import service
-from shoal.master.events import RecordedJob
-from shoal.master.outcomes import DataDescribed
+from shoal.master.journal.events import RecordedJob
 from shoal.master.runner import Runner
-from shoal.master.work import Source
+from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.units import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing

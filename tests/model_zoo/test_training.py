@@ -8,10 +8,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from shoal.config import JobConfig
+from shoal.client.examples import examples
+from shoal.config.job import JobConfig
 from shoal.data import open_reader
 from shoal.data.analysis import analyze
-from shoal.examples import examples
 from shoal.model_zoo.census import prepare as census
 from shoal.model_zoo.criteo import prepare as criteo
 from shoal.model_zoo.digits import prepare as digits

@@ -18,9 +18,9 @@ from shoal.proto import frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
-from shoal.ps.logfile import FileSink
-from shoal.ps.logpeer import PeerSink
 from shoal.ps.service import ParameterServer
+from shoal.ps.update_log.file_sink import FileSink
+from shoal.ps.update_log.peer_sink import PeerSink
 
 ADAM = OptimizerSpec("adam").to_json()
 SIZE, STATE, DIM = 7, 4, 3

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.proto import faults
 
 

@@ -15,10 +15,10 @@ from shoal.checkpoints import contents, folders
 from shoal.checkpoints.folders import Checkpoint, begin, newest_good, numbers
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage, open_storage
-from shoal.config import JobConfig
-from shoal.master.ids import ServerId
+from shoal.config.job import JobConfig
 from shoal.master.servers import Place, ServerConnections
-from shoal.master.snapshots import CheckpointTaker, TakingError
+from shoal.master.take_checkpoint import CheckpointTaker, TakingError
+from shoal.master.work.ids import ServerId
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

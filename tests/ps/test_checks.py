@@ -13,8 +13,8 @@ from shoal.proto import frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.logfile import FileSink
 from shoal.ps.service import ParameterServer
+from shoal.ps.update_log.file_sink import FileSink
 from tests.ps.logged import DiedError
 
 DIMS = (3, 2)

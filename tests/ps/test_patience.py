@@ -12,10 +12,10 @@ from shoal.errors import StorageError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.comeback import newest_share
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress, StoppedError
 from shoal.ps.pushes import PushRegister
+from shoal.ps.recovery import newest_share
 from shoal.ps.saved_rows import SavedRows
 from tests.ps.test_checkpoint import Group, spec
 from tests.ps.test_starting import PATIENCE

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.base.transitions import InvalidTransitionError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.absence import TRANSITIONS, LogState, Protection
-from shoal.ps.logspace import LogSpace
-from shoal.transitions import InvalidTransitionError
+from shoal.ps.update_log.space import LogSpace
+from shoal.ps.update_log.unprotected import TRANSITIONS, LogState, Protection
 
 EVENTS = {
     "begun, saved": (lambda log, name: log.begun(name, protects=True), LogState.PROTECTING),

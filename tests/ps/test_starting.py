@@ -19,7 +19,7 @@ from shoal.proto import faults, frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.comeback import Meetings
+from shoal.ps.recovery import Meetings
 from tests.ps.processes import log_of, start_server, write_job
 from tests.ps.test_checkpoint import IDS, Group, spec
 

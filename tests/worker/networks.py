@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import shoal.layers
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.worker.input.feed import Batch
 
 IDS = np.array([3, -7, 2**61, 0, 11, -(2**63)], np.int64)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 
 PATIENCE = 120.0
 SIGNALLED_ON_IMPORT = """

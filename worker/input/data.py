@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
 from shoal.data.reader import DataReader, Source

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.native import averaging
 from shoal.worker.servers.pushing import Push

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from shoal import callbacks as ours
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.keras_internals import is_keras_own

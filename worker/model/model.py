@@ -20,7 +20,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from shoal.checkpoints.saved import dense_value
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
 from shoal.proto import shoal_pb2 as pb

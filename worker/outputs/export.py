@@ -32,7 +32,7 @@ from shoal.checkpoints.outputs import Place, replacing_output
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.checkpoints.schema import EXPORT_FORMAT
 from shoal.checkpoints.storage import LocalStorage
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import DISK_FAILS, UserCodeError
 from shoal.worker.model.keras_embeddings import tables_above
 from shoal.worker.model.model import ServedModel

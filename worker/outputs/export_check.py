@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.worker.keras_internals import all_layers
 from shoal.worker.model.initial_rows import initializer_spec

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.module import UserModule, user_code

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.base.wholefile import remove_partial, replacing, write_json
 from shoal.checkpoints.outputs import LocalPlace, check_output, check_replaced, try_output
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.wholefile import remove_partial, replacing, write_json
 
 MANIFEST = "_manifest.json"
 FORMAT = "shoal-predictions-2"

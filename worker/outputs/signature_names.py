@@ -16,8 +16,8 @@ from typing import Any
 
 from tensorflow.core.protobuf import saved_model_pb2
 
+from shoal.base.wholefile import replacing
 from shoal.errors import UserError
-from shoal.wholefile import replacing
 
 
 def names_of(structure: Any, what: str, single: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Bounded staleness as a worker keeps it: wait while it is too far ahead.
 
 Owns this worker's clock and its waiting. Whose clock is slowest, and when a clock is to be told
-again, is the master's to say (master/clocks.py).
+again, is the master's to say (master/job/clocks.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns the sequence of a step under --sync: ask which update to compute for, pull, compute,
 have all servers hold the gradient, offer it to the master. Which gradients make an update
-is the master's to say (master/updates.py); averaging them is the servers' (ps/tables.py).
+is the master's to say (master/job/updates.py); averaging them is the servers' (ps/tables.py).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import keras
 import pytest
 
 from shoal import callbacks as ours
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.worker.model.callbacks import Callbacks
 from shoal.worker.model.optimizer import ServedOptimizer

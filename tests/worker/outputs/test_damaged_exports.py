@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.checkpoints.saved import Export, open_saved
-from shoal.cli import main
+from shoal.cli.main import main
 from shoal.errors import UserError
 from tests.damage import Damager, watchdog
 from tests.worker.exported import export_to

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from shoal.config import JobConfig
+from shoal.config.job import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.input.data import open_reader

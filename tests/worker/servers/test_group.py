@@ -16,7 +16,7 @@ from shoal.proto import frames, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.comeback import Meetings
+from shoal.ps.recovery import Meetings
 from shoal.ps.service import ParameterServer
 from shoal.worker.servers import calls
 from shoal.worker.servers.ids import group_ids, group_tables

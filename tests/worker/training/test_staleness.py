@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.master.clocks import Clocks
-from shoal.master.ids import WorkerId
-from shoal.master.job import Job
-from shoal.master.outcomes import DataDescribed
+from shoal.master.job.clocks import Clocks
+from shoal.master.job.job import Job
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
-from shoal.master.work import Source
+from shoal.master.work.ids import WorkerId
+from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.units import Source
 from shoal.proto import serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shoal.master.job import Job
-from shoal.master.outcomes import DataDescribed
+from shoal.master.job.job import Job
+from shoal.master.job.updates import Gradient
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
-from shoal.master.updates import Gradient
-from shoal.master.work import Source
+from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.units import Source
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing

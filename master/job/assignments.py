@@ -1,0 +1,191 @@
+"""Which worker gets which task, and what its word of it leads to.
+
+Owns when a worker is given work, and that only the holder of a task speaks for it. What
+work there is, and what an outcome leads to, is flow.py's; a worker that broke at its task
+is worker_lifecycle.py's. No I/O.
+"""
+
+from __future__ import annotations
+
+from shoal.master.job.clocks import Clocks
+from shoal.master.job.flow import Flow
+from shoal.master.job.instructions import Finished, Wait
+from shoal.master.job.leases import Leases
+from shoal.master.job.membership import Membership, WorkerSlot
+from shoal.master.job.updates import Gradient, Updates
+from shoal.master.job.worker_lifecycle import WorkerLifecycle
+from shoal.master.work import outcomes
+from shoal.master.work.failures import Failure
+from shoal.master.work.kinds import KINDS
+from shoal.master.work.phases import Phase
+from shoal.master.work.range_failures import Trouble
+from shoal.master.work.units import Asker, Task
+from shoal.master.work.workload import Workload
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+WAIT_SECONDS = 0.2
+"""How long a worker that finds no task waits: a call without work costs 0.3 ms."""
+
+
+class Assignments:
+    """The tasks that a job's workers hold.
+
+    min_workers: training does not begin before so many are ready.
+    """
+
+    def __init__(
+        self,
+        min_workers: int,
+        flow: Flow,
+        work: Workload,
+        members: Membership,
+        updates: Updates,
+        clocks: Clocks,
+        leases: Leases,
+        workers: WorkerLifecycle,
+    ) -> None:
+        self._min_workers = min_workers
+        self._flow = flow
+        self._work = work
+        self._members = members
+        self._updates = updates
+        self._clocks = clocks
+        self._leases = leases
+        self._workers = workers
+        self._allowed = min_workers <= 1  # who asks is there
+
+    def wanted(self, slot: WorkerSlot, now: float) -> Task | Wait | Finished:
+        """A worker asks for work."""
+        worker = slot.id
+        if self._flow.phase.ended or slot.leaving:
+            return Finished()
+        if self._flow.phase == Phase.TRAINING and not self._allowed:
+            return Wait(WAIT_SECONDS)
+        # Asking while holding a task means that the answer before was lost.
+        task = self._leases.held(worker)
+        if task is None and self._flow.gives_out:
+            phase, version = self._flow.phase, self._flow.version
+            task = self._work.take(phase, version, self._asker(slot))
+            self._begun_at(slot, task, now)
+        # Not when a task ends: between two of them a worker goes on counting, or the
+        # others could slip ahead of it there.
+        for each in (self._clocks, self._updates):
+            (each.enter if task and task.kind == pb.TRAIN else each.leave)(worker)
+        if task is None:
+            return Wait(WAIT_SECONDS)
+        self._leases.hold(worker, task)
+        return task
+
+    @property
+    def too_many(self) -> bool:
+        """Whether there are more workers than what is left to do can occupy."""
+        needed = self._flow.workers_needed
+        return needed is not None and self._members.workers_staying > needed
+
+    def _begun_at(self, slot: WorkerSlot, task: Task | None, now: float) -> None:
+        if task is not None and task.kind == pb.TRAIN:
+            self._work.copies.begun(slot.id, slot.incarnation, task, now)
+
+    def wanted_ahead(self, slot: WorkerSlot, held: int, now: float) -> Task | Finished:
+        """A worker at training task `held` asks for the one after it; Finished: none yet."""
+        worker = slot.id
+        present = self._leases.held(worker)
+        ended = self._flow.phase.ended
+        if ended or present is None or present.id != held or present.kind != pb.TRAIN:
+            return Finished()
+        if (ahead := self._leases.ahead(worker)) is not None:
+            return ahead  # the answer before was lost
+        if self._flow.phase != Phase.TRAINING or not self._flow.gives_out:
+            return Finished()
+        # Where few tasks are left, each goes to who is free first.
+        version, spare = self._flow.version, self._members.workers_alive
+        task = self._work.take_ahead(version, self._asker(slot), spare)
+        if task is None:
+            return Finished()
+        self._leases.hold_ahead(worker, task)
+        self._begun_at(slot, task, now)
+        return task
+
+    def _asker(self, slot: WorkerSlot) -> Asker:
+        # A task that failed on this worker is for another to try, if one will ask soon.
+        return Asker(slot.id.index, others=self._leases.others_than(slot.id))
+
+    @property
+    def enough_workers(self) -> bool:
+        """Whether training, which has waited for workers, can begin now."""
+        if self._allowed or self._flow.phase != Phase.TRAINING:
+            return False
+        least = min(self._min_workers, self._members.workers_wanted)
+        return self._members.workers_alive >= least
+
+    def allow_training(self) -> None:
+        """Give out training tasks from now on, however few workers are left."""
+        self._allowed = True
+
+    def progressed(self, slot: WorkerSlot, task_id: int, records_done: int) -> bool:
+        """A worker says how far it is with a task (0: with none); whether it is to leave it."""
+        task = self._leases.held(slot.id)
+        if task is not None and task.id == task_id:
+            self._work.progress(task, records_done)
+            return False
+        # A heartbeat overtaken by the report of its task asks for nothing.
+        return task_id not in (0, slot.last_finished_task)
+
+    def gradient_offered(
+        self, gradient: Gradient, update: int, task_id: int, records_done: int
+    ) -> bool:
+        """As `Job.gradient_offered`."""
+        task = self._leases.held(gradient.worker)
+        leased = task is not None and task.id == task_id
+        updates = self._updates
+        admitted = updates.offer(gradient, update, task_id, records_done, leased=leased)
+        if admitted and task is not None:
+            self._work.progress(task, records_done)
+        return admitted
+
+    def reported(
+        self,
+        slot: WorkerSlot,
+        task_id: int,
+        outcome: outcomes.Outcome,
+        version: int,
+        trained: outcomes.Trained,
+        now: float,
+    ) -> bool:
+        """As `Job.task_reported`; whether the task is done with success now."""
+        if task_id == slot.last_finished_task:
+            return False
+        task = self._leases.held(slot.id)
+        if task is None or task.id != task_id:
+            raise WireError(pb.UNKNOWN_TASK, f"{slot.id} does not hold task {task_id}")
+        if isinstance(outcome, Failure):
+            self._failed(slot, task, outcome, trained, now)
+            return False
+        if not isinstance(outcome, KINDS[task.kind].succeeds):
+            kind = pb.TaskKind.Name(task.kind)
+            raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
+        self._end(slot, task)
+        # First: if this is the end of training, the last round begins at this version.
+        self._flow.version_seen(version)
+        self._flow.settle(task, outcome, str(slot.id), now)
+        if task.kind == pb.TRAIN:
+            self._members.reached_all()
+        return True
+
+    def _failed(
+        self, slot: WorkerSlot, task: Task, failure: Failure, trained: outcomes.Trained, now: float
+    ) -> None:
+        self._work.progress(task, trained.done)
+        if failure.another_tries:
+            if failure.kind == pb.INTERNAL:
+                self._flow.task_broke(task, failure, now)
+            self._workers.crashed(slot, failure, now)
+        else:
+            self._end(slot, task)
+            trouble = Trouble(failure, crash=False, worker=slot.id)
+            self._flow.task_failed(task, trouble, trained, now)
+
+    def _end(self, slot: WorkerSlot, task: Task) -> None:
+        slot.last_finished_task = task.id
+        self._leases.end(slot.id)

@@ -1,0 +1,48 @@
+"""Servers that were told to end, and the checkpoint that each waits for.
+
+A server that gets SIGTERM takes no more pushes and asks the master for a checkpoint, which
+then has all that it ever acknowledged. Owns who waits for what; pure, no I/O, no clock.
+When a checkpoint is taken is checkpoints.py's.
+"""
+
+from __future__ import annotations
+
+from shoal.master.work.ids import Start
+
+
+class HandOvers:
+    """The servers of one job that are about to leave."""
+
+    def __init__(self) -> None:
+        self._asked: set[Start] = set()
+        self._covered: set[Start] = set()
+        self._outcomes: dict[Start, str] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a checkpoint that has not begun."""
+        return bool(self._asked)
+
+    @property
+    def pending(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._asked or self._covered)
+
+    def known(self, start: Start) -> bool:
+        """Whether the server has asked before."""
+        return start in self._asked or start in self._covered or start in self._outcomes
+
+    def ask(self, start: Start) -> str | None:
+        """What came of the server's checkpoint, in words; None as long as it has to wait."""
+        if not self.known(start):
+            self._asked.add(start)
+        return self._outcomes.get(start)
+
+    def begun(self) -> None:
+        """A checkpoint begins: it will have all of those who have asked until now."""
+        self._covered, self._asked = self._covered | self._asked, set()
+
+    def ended(self, outcome: str) -> None:
+        """The checkpoint that was begun has been taken, or could not be."""
+        self._outcomes |= dict.fromkeys(self._covered, outcome)
+        self._covered = set()

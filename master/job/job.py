@@ -1,0 +1,570 @@
+"""One job: all that can happen to it, each as a call.
+
+The only object through which a job's state changes. Events come in as method calls
+with the time `now` (seconds of a monotonic clock); answers are returned; what is to
+be done in the world is left in `take_instructions`. No I/O, no lock, no clock: the
+caller serialises the calls (runner.py), and events.py writes them down, by the names
+and arguments that they have here.
+
+Owns who may speak, and the order in which the parts are told. What an event leads to is
+theirs: worker_lifecycle.py, server_lifecycle.py, assignments.py (who is given which task),
+flow.py (phases, and what an outcome leads to) and checkpoints.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from shoal.config.job import JobConfig
+from shoal.master.job.assignments import Assignments
+from shoal.master.job.checkpoints import Checkpoints, Taken
+from shoal.master.job.clocks import Clocks
+from shoal.master.job.flow import Flow
+from shoal.master.job.instructions import (
+    ApplyUpdate,
+    Assignment,
+    ClockAnswer,
+    Finished,
+    HeartbeatAnswer,
+    Instruction,
+    RestoreOffer,
+    Wait,
+    WorkerWelcome,
+)
+from shoal.master.job.launcher import Exited
+from shoal.master.job.leases import Leases
+from shoal.master.job.left_out import LeftOut
+from shoal.master.job.membership import Membership
+from shoal.master.job.server_lifecycle import ServerLifecycle
+from shoal.master.job.start_waits import StartWaits
+from shoal.master.job.storage_waits import StorageWaits
+from shoal.master.job.updates import Gradient, updates_of
+from shoal.master.job.worker_lifecycle import WorkerLifecycle
+from shoal.master.work import outcomes
+from shoal.master.work.applied import AppliedPush, LastPush
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
+from shoal.master.work.range_failures import shortened
+from shoal.master.work.record import JobRecord
+from shoal.master.work.spans import Interval
+from shoal.master.work.units import Task
+from shoal.master.work.workload import Workload
+from shoal.proto import shoal_pb2 as pb
+
+
+class Job:
+    """The job that `config` describes.
+
+    Methods that speak for a worker or server raise WireError: FENCED if the
+    incarnation is over, BAD_REQUEST if it never was.
+    """
+
+    def __init__(self, config: JobConfig) -> None:
+        self.config = config
+        self.record = JobRecord()
+        self.work = Workload(config, self.record)
+        self.updates = updates_of(config)
+        self.flow = Flow(config, self.record, self.work, self.updates)
+        self.members = Membership(config)
+        self.clocks = Clocks()
+        self.leases = Leases()
+        self.resumptions: list[str] = []
+        self.left_out = LeftOut()
+        self.start_waits = StartWaits(config)
+        self.storage_waits = StorageWaits()
+        self._instructions: list[Instruction] = []
+        shared = (config, self.flow, self.work, self.record, self.members)
+        self.servers = ServerLifecycle(*shared, self._instructions)
+        self._workers = WorkerLifecycle(
+            *shared, self.servers, self.updates, self.clocks, self.leases, self._instructions
+        )
+        self.checkpoints = Checkpoints(*shared, self._instructions)
+        self._assignments = Assignments(
+            config.min_workers,
+            self.flow,
+            self.work,
+            self.members,
+            self.updates,
+            self.clocks,
+            self.leases,
+            self._workers,
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has succeeded, failed or been stopped."""
+        return self.flow.phase.ended
+
+    @property
+    def halted(self) -> bool:
+        """Whether all processes are to end: the job has ended, or is to be resumed once more."""
+        return self.ended or self.checkpoints.refused is not None
+
+    @property
+    def has_instructions(self) -> bool:
+        """Whether `take_instructions` would return any."""
+        return bool(self._instructions) or self.updates.has_decided
+
+    def take_instructions(self) -> list[Instruction]:
+        """What is to be done since the last call, in order."""
+        taken = [*self._instructions, *map(ApplyUpdate, self.updates.take_decided())]
+        self._instructions.clear()
+        return taken
+
+    # ------------------------------------------------------------ the job
+
+    def begin(self, now: float) -> None:
+        """Start all servers and workers at once; workers wait for the servers."""
+        self.record.started = self.record.run_began = now
+        self.servers.start_all(now)
+        self._workers.start_all(now)
+
+    def master_restarted(self, now: float) -> None:
+        """A new master goes on with this job: its processes are found again."""
+        self.record.note(now, "the master was started again")
+        self.checkpoints.master_restarted()
+        self.servers.adopt_all(now)
+        self._workers.adopt_all(now)
+        self.updates.tell_again()
+
+    def resumed(
+        self,
+        token: str,
+        changes: dict[str, Any],
+        restored: Taken | None,
+        given_up: Sequence[int],
+        in_model: Sequence[Interval],
+        now: float,
+        log: str = "",
+        shares: Sequence[Sequence[LastPush]] = (),
+    ) -> None:
+        """A job that was stopped, failed or killed goes on, with new processes.
+
+        token: of this resumption. changes: of the configuration, by field. restored: the
+        checkpoint that the servers restore. given_up: others, by number, that nobody is to
+        restore. in_model: the training records in the one restored. log: why the log of updates
+        was not used, or not to its end. shares: of the one restored, the last push of each worker
+        in each server's share; none with --sync.
+        """
+        self.resumptions.append(token)
+        before, self.config = self.config, replace(self.config, **changes)
+        self.members.resume(self.config)
+        self.servers.resumed(self.config)
+        self._workers.resumed(self.config)
+        same_servers = self.config.sync or before.num_ps == self.config.num_ps
+        self.checkpoints.resumed(restored, given_up, same_servers=same_servers)
+        self.start_waits.resumed(self.config)
+        self.clocks.clear()
+        self.leases.clear()
+        self._instructions.clear()
+        self.record.resumed(now)
+        what = f"checkpoint {restored.number}" if restored is not None else "the beginning"
+        self.record.note(now, f"the job was resumed from {what}")
+        if log:
+            self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
+        number, version = (restored.number, restored.version) if restored is not None else (0, 0)
+        self.work.copies.resumed(self.config.num_ps, number, shares, in_model, now)
+        self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
+        self.servers.start_all(now)
+        self._workers.start_all(now)
+
+    def scale(self, workers: int, now: float) -> None:
+        """From now on so many workers are wanted; those beyond are asked to end."""
+        if not self.ended and workers != self.members.workers_wanted:
+            self._workers.scale(workers, now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: look for silent processes."""
+        self.record.throughput.sample(now, self.work.records[0])
+        if self.halted:
+            return
+        # By the methods of this object: what they do is written down, a tick is not.
+        for worker, reason in self.members.silent_workers(now):
+            self.taken_for_dead(worker.id, worker.incarnation, reason, now)
+        for server in self.members.hung_servers(now):
+            self.server_hung(server.id, server.incarnation, now)
+        for server in self.members.late_servers(now):
+            doing = f"it was to {server.progress.what}; " if server.progress.what else ""
+            late = f"{server.id} did not get ready in time; {doing}see its log"
+            self.fail(Failure.internal(late), now)
+        if self.flow.workers_needed is None and self.members.given_back:
+            self.workers_called_back(now)
+        self.checkpoints.tick(now)
+        self.servers.tick()
+        self._look_at_limits(now)
+
+    def _look_at_limits(self, now: float) -> None:
+        """End the job if it, or a process that it waits for, has taken longer than it may."""
+        deadline = self.config.active_deadline_seconds
+        if deadline and self.record.seconds_of_run(now) > deadline:
+            why = f"it has taken {deadline} s, as --active-deadline-seconds allows"
+            self.fail(Failure.of_user(why), now)
+        late = self.start_waits.too_long(self.members, self.config.min_workers, now)
+        if late is not None:
+            self.fail(late, now)
+
+    def noted(self, text: str, now: float) -> None:
+        """Something happened around the job that its user is to read."""
+        self.record.note(now, text)
+
+    def fail(self, failure: Failure, now: float) -> None:
+        """End the job as failed, unless it has ended before."""
+        self.flow.fail(failure, now)
+
+    def stop(self, reason: str, now: float) -> None:
+        """End the job as stopped, unless it has ended before."""
+        self.flow.stop(reason, now)
+
+    def checkpoint_begun(self, now: float) -> None:
+        """The servers are about to be asked to fix what they hold."""
+        del now
+        self.checkpoints.begun()
+
+    def checkpoint_fixed(self, now: float) -> None:
+        """All servers have fixed what they hold. Told for the journal."""
+
+    def checkpoint_taken(self, taken: Taken, final: bool, now: float) -> None:
+        """A checkpoint is complete."""
+        self.checkpoints.taken(taken, final, now)
+
+    def checkpoint_recovered(self, taken: Taken, base: int, replayed: int, now: float) -> None:
+        """A checkpoint was made of checkpoint `base` (0: of the beginning) and the log after it.
+
+        replayed: pushes that were done again for it. The job is about to be resumed from it.
+        """
+        self.checkpoints.recovered(taken, base, replayed, now)
+
+    def checkpoint_refused(
+        self, server: ServerId, incarnation: int, number: int, why: str, now: float
+    ) -> None:
+        """A server finds its share of the checkpoint that the job was resumed from damaged.
+
+        No server has been pushed to since: all processes end, and the job is resumed once more,
+        from another one (`resumed`). Raises WireError.
+        """
+        registered = self.members.server_calls(server, incarnation).registered
+        kept = self.checkpoints.kept
+        if self.halted or registered or not kept or kept[-1].number != number:
+            return
+        self.checkpoints.refused = number, why
+        self.record.note(now, f"warning: checkpoint {number} is refused: {why}")
+
+    def checkpoint_failed(self, reason: str, final: bool, now: float) -> None:
+        """A checkpoint could not be taken; the job goes on without it."""
+        self.checkpoints.failed(reason, final, now)
+
+    # ------------------------------------------------------------ processes
+
+    def process_started(self, start: Start, now: float) -> None:
+        """A process has begun to run; only from now on is it late if it does not call."""
+        self.members.process_started(start, now)
+
+    def process_waits(self, start: Start, why: str, now: float, error: bool = False) -> None:
+        """A process has to wait before it can run; said once for each reason.
+
+        error: for something else than room.
+        """
+        self.start_waits.waits(start, why, error, now)
+        if not self.ended:
+            self.record.note(now, f"{start.process} waits: {why}")
+
+    def process_exited(self, exited: Exited, now: float) -> None:
+        """A process is gone."""
+        process = exited.start.process
+        if self.halted and not self.ended:
+            return  # as it was to
+        if isinstance(process, ServerId):
+            self.servers.exited(process, exited, now)
+        else:
+            self._workers.exited(process, exited, now)
+
+    def process_failed(self, start: Start, failure: Failure, now: float) -> None:
+        """A process said that it cannot go on."""
+        process = start.process
+        if self.halted and not self.ended:
+            return  # whatever it is about: the next incarnation will say it
+        if isinstance(process, ServerId):
+            self.members.server_calls(process, start.incarnation)
+            self.servers.failed(process, failure, now)
+        else:
+            slot = self.members.worker_calls(process, start.incarnation, now)
+            self._workers.failed(slot, failure, now)
+
+    # ------------------------------------------------------------ servers
+
+    def restore_wanted(self, server: ServerId, incarnation: int, now: float) -> RestoreOffer:
+        """A server asks what it is to restore before it registers. Raises WireError."""
+        del now
+        # Until one has registered, the log is of an earlier course: what that has beyond the
+        # checkpoint does not count as trained, and will be trained again.
+        replay = self.members.server_calls(server, incarnation).registered
+        again = incarnation > FIRST_INCARNATION
+        offered = self.checkpoints.offered(server) if again else []
+        # Of a job that was resumed all servers begin with the same one.
+        whole_job = bool(offered and self.resumptions and not replay)
+        if whole_job:
+            offered = offered[:1]
+        holder = self.members.holder_of(server) if replay else ""
+        checkpoints = tuple((each.number, each.nonce) for each in offered)
+        config = self.config
+        return RestoreOffer(
+            config.checkpoint_dir,
+            config.restore_from,
+            again,
+            replay,
+            whole_job,
+            checkpoints,
+            holder,
+        )
+
+    def server_addresses(self, now: float) -> list[str]:
+        """The servers' addresses by index. Raises WireError as `ServerLifecycle.addresses` does."""
+        del now
+        return self.servers.addresses()
+
+    def server_registered(
+        self,
+        server: ServerId,
+        incarnation: int,
+        address: str,
+        now: float,
+        restored: str = "",
+        replayed: int = 0,
+        has: Sequence[LastPush] = (),
+        checkpoint: int = 0,
+    ) -> list[tuple[WorkerId, int]]:
+        """A server listens at `address`. restored: what of a checkpoint and its log, in words.
+
+        checkpoint: the one that it has restored, by number; 0 for none. replayed: pushes of its log
+        that it has done again. has: the last push of each worker that it has. A server says so
+        again if it got no answer, and such a call may come late, when it has served workers since:
+        one incarnation counts once.
+
+        Returns the highest incarnation that is over of each worker: no push of it is to be applied.
+        """
+        slot, again = self.members.register_server(server, incarnation, address, now)
+        if not again:
+            self.start_waits.came(server)
+            self.checkpoints.restored(server, checkpoint)
+            self.servers.registered(slot, restored, replayed, has, checkpoint, now)
+        return self.members.fences()
+
+    def server_progressed(
+        self, server: ServerId, incarnation: int, progress: pb.ServerProgress, now: float
+    ) -> None:
+        """How far a server is with what it does before it can serve. It will say so again."""
+        self.members.server_calls(server, incarnation).told_progress(progress, now)
+
+    def server_leaving(self, server: ServerId, incarnation: int, now: float) -> str | None:
+        """A server was told to end; as `Checkpoints.leaving`. Raises WireError."""
+        self.members.server_calls(server, incarnation)
+        return self.checkpoints.leaving(Start(server, incarnation), now)
+
+    def server_hung(self, server: ServerId, incarnation: int, now: float) -> None:
+        """A server has answered nothing for too long; its process is to end."""
+        self.servers.hung(server, incarnation, now)
+
+    def servers_confirmed(self, has: Sequence[Sequence[LastPush] | None], now: float) -> None:
+        """At the end, what each server has, the last push of each worker.
+
+        None for one that did not answer.
+        """
+        self.servers.confirmed(has, now)
+
+    def worker_met(self, server: ServerId, incarnation: int, told: LastPush, now: float) -> None:
+        """A worker meets a server that was started again.
+
+        told: its last push that an earlier incarnation of the server had acknowledged.
+        """
+        self.members.server_calls(server, incarnation)
+        self.servers.met(server, told, now)
+
+    def protection_changed(
+        self, server: ServerId, absences: int, seconds: float, why: str, now: float
+    ) -> None:
+        """With --durability=log, a server's updates are not protected by its log, or are again.
+
+        absences, seconds: of all its incarnations. why: they are not; "" if they are.
+        """
+        self.servers.protection_changed(server, absences, seconds, why, now)
+
+    # ------------------------------------------------------------ workers
+
+    def worker_registered(self, worker: WorkerId, incarnation: int, now: float) -> WorkerWelcome:
+        """A worker is ready. Raises WireError also as `ServerLifecycle.addresses` does."""
+        self.members.worker_calls(worker, incarnation, now)
+        addresses = self.servers.addresses()
+        self.start_waits.came(worker)
+        return WorkerWelcome(addresses, self.flow.data_known)
+
+    def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
+        """A worker has been silent for too long."""
+        self._workers.taken_for_dead(worker, incarnation, cause, now)
+
+    def fenced(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        pushes: Sequence[AppliedPush | None],
+        now: float,
+    ) -> None:
+        """The servers take no more pushes of this worker; what each had of it last.
+
+        pushes: of each server; None for one that could not be asked.
+        """
+        self._workers.fenced(worker, incarnation, pushes, now)
+
+    def assignment_wanted(
+        self, worker: WorkerId, incarnation: int, held: int, now: float
+    ) -> Assignment | Wait | Finished:
+        """A worker asks for work. held: the training task that it is at; 0 for none.
+
+        By the methods of this object that are events: `task_wanted` or `task_ahead_wanted`.
+        """
+        answer = (
+            self.task_ahead_wanted(worker, incarnation, held, now)
+            if held
+            else self.task_wanted(worker, incarnation, now)
+        )
+        if not isinstance(answer, Task):
+            return answer
+        reductions = self.work.follow_ups.rate_reductions
+        return Assignment(answer, self.clocks.of(worker), reductions)
+
+    def task_wanted(self, worker: WorkerId, incarnation: int, now: float) -> Task | Wait | Finished:
+        """A worker asks for work."""
+        slot = self.members.worker_calls(worker, incarnation, now)
+        if self._assignments.enough_workers:
+            self.training_allowed(now)
+        answer = self._assignments.wanted(slot, now)
+        if isinstance(answer, Wait) and self._assignments.too_many:
+            self.worker_given_back(worker, now)
+            return Finished()
+        return answer
+
+    def worker_given_back(self, worker: WorkerId, now: float) -> None:
+        """There is nothing left for a worker to do, and others are enough for what is.
+
+        An event of its own, as `training_allowed`.
+        """
+        self._workers.give_back(self.members.workers[worker], now)
+
+    def workers_called_back(self, now: float) -> None:
+        """Those that were given back are needed again."""
+        self._workers.call_back(now)
+
+    def training_allowed(self, now: float) -> None:
+        """As many workers as --min-workers asks for are there.
+
+        An event of its own: who is there is known from calls that are none.
+        """
+        del now
+        self._assignments.allow_training()
+
+    def task_ahead_wanted(
+        self, worker: WorkerId, incarnation: int, held: int, now: float
+    ) -> Task | Finished:
+        """A worker at training task `held` asks for the one after it; Finished: none yet.
+
+        None either if `held` is not at work, but itself leased ahead or over.
+        """
+        slot = self.members.worker_calls(worker, incarnation, now)
+        return self._assignments.wanted_ahead(slot, held, now)
+
+    def heartbeat(
+        self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float
+    ) -> HeartbeatAnswer:
+        """A worker lives, and tells how far it is."""
+        slot = self.members.worker_calls(worker, incarnation, now)
+        slot.stage_seconds = beat.stage_seconds
+        self.members.worker_busy(slot, beat.busy_seconds, beat.busy_with, beat.longest_seconds)
+        if beat.loss_batches:
+            self.record.loss.add(now, beat.loss, beat.loss_batches)
+        abandon = self._assignments.progressed(slot, beat.task, beat.records_done)
+        self.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
+        self.version_seen(beat.version, now)
+        # By the methods of this object: what they do is written down, a heartbeat is not.
+        if beat.waits_for != slot.waits_for:
+            self.worker_waits(worker, incarnation, beat.waits_for, now)
+        if beat.left_out > slot.left_out[0]:
+            left_out = (beat.left_out, beat.left_out_records, beat.left_out_why)
+            self.gradients_left_out(worker, incarnation, *left_out, now)
+        return HeartbeatAnswer(self.ended, abandon, self.members.step_limit)
+
+    def version_seen(self, version: int, now: float) -> None:
+        """A worker has seen this model version."""
+        del now  # a round of evaluation begins at a version
+        self.flow.version_seen(version)
+
+    def clock_reported(
+        self, worker: WorkerId, incarnation: int, clock: int, now: float
+    ) -> ClockAnswer:
+        """A worker has had so many steps applied."""
+        self.members.worker_calls(worker, incarnation, now)
+        slowest = self.clocks.advance(worker, clock)
+        return ClockAnswer(slowest, self.clocks.next_told(worker, self.config.staleness_bound))
+
+    def update_wanted(self, worker: WorkerId, incarnation: int, now: float) -> int | None:
+        """With --sync, a worker asks for which update to compute a gradient; None: wait."""
+        self.members.worker_calls(worker, incarnation, now)
+        return self.updates.join(worker)
+
+    def gradient_offered(
+        self, gradient: Gradient, update: int, task_id: int, records_done: int, now: float
+    ) -> bool:
+        """With --sync, all servers hold a gradient for `update`; whether it will be applied."""
+        self.members.worker_calls(gradient.worker, gradient.incarnation, now)
+        return self._assignments.gradient_offered(gradient, update, task_id, records_done)
+
+    def update_applied(self, number: int, version: int, now: float) -> None:
+        """All servers have applied an update, and are at this version."""
+        self.updates.applied(number)
+        self.flow.version_seen(version)
+        self.flow.advance(now)
+
+    def gradients_left_out(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        minibatches: int,
+        records: int,
+        why: str,
+        now: float,
+    ) -> None:
+        """A worker has left out so many minibatches in all, of so many records."""
+        slot = self.members.worker_calls(worker, incarnation, now)
+        first = not self.left_out.minibatches
+        if self.left_out.count(slot, minibatches, records, why) and first:
+            self.record.note(now, f"warning: {worker} has left out a minibatch: {why}")
+
+    def worker_waits(self, worker: WorkerId, incarnation: int, what: str, now: float) -> None:
+        """A worker waits for what is out of its hands, such as storage; "" for nothing more."""
+        slot = self.members.worker_calls(worker, incarnation, now)
+        if text := self.storage_waits.says(slot, what, self.members.workers.values()):
+            self.record.note(now, shortened(text))
+
+    def task_reported(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        task_id: int,
+        outcome: outcomes.Outcome,
+        version: int,
+        now: float,
+        trained: outcomes.Trained = outcomes.NOTHING_TRAINED,
+        acknowledged: int = 0,
+    ) -> None:
+        """A worker is through with its task, well or badly.
+
+        trained: of a TRAIN task that failed, how far it came. acknowledged: the worker's last
+        push that all servers have, by sequence.
+
+        Raises WireError also with UNKNOWN_TASK if it does not hold the task, and
+        with BAD_REQUEST if the outcome is not one of such a task.
+        """
+        slot = self.members.worker_calls(worker, incarnation, now)
+        self.work.copies.acknowledged(worker, incarnation, acknowledged)
+        if self._assignments.reported(slot, task_id, outcome, version, trained, now):
+            self.checkpoints.tick(now)

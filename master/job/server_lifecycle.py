@@ -1,0 +1,214 @@
+"""The lives of parameter servers: their start, what they say of themselves, their end.
+
+Owns what each of these leads to. Who is a member is membership.py's, whether a dead
+server is started again supervisor.py's; what the servers hold is their own. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shoal.config.job import JobConfig
+from shoal.master.job import supervisor
+from shoal.master.job.flow import Flow
+from shoal.master.job.instructions import (
+    AdoptProcess,
+    ConfirmServers,
+    Instruction,
+    KillProcess,
+    StartProcess,
+)
+from shoal.master.job.launcher import Exited
+from shoal.master.job.membership import Membership, ProcessState, ServerSlot
+from shoal.master.work.applied import LastPush
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import ServerId, Start, WorkerId
+from shoal.master.work.lease_copies import Piece
+from shoal.master.work.phases import Phase
+from shoal.master.work.record import JobRecord
+from shoal.master.work.workload import Workload
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+
+MISSED_TO_BE_KILLED = 2
+"""Workers that end one after the other as they cannot reach a server that answers the master."""
+
+
+class ServerLifecycle:
+    """The servers of a job. What is to be done is appended to `instructions`."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        flow: Flow,
+        work: Workload,
+        record: JobRecord,
+        members: Membership,
+        instructions: list[Instruction],
+    ) -> None:
+        self._config = config
+        self._flow = flow
+        self._work = work
+        self._record = record
+        self._members = members
+        self._instructions = instructions
+        self._asked = False
+
+    def resumed(self, config: JobConfig) -> None:
+        """The job goes on with this configuration."""
+        self._config = config
+        self._asked = False
+
+    def start_all(self, now: float) -> None:
+        """Start all servers."""
+        for slot in self._members.servers.values():
+            self._instructions.append(StartProcess(Start(slot.id, slot.start(now))))
+
+    def adopt_all(self, now: float) -> None:
+        """Have those that another master started be found again."""
+        self._asked = False
+        for slot in self._members.servers.values():
+            if slot.state in (ProcessState.STARTING, ProcessState.ALIVE):
+                slot.started = slot.answered = now
+                self._instructions.append(AdoptProcess(Start(slot.id, slot.incarnation)))
+
+    def registered(
+        self,
+        slot: ServerSlot,
+        restored: str,
+        replayed: int,
+        has: Sequence[LastPush],
+        checkpoint: int,
+        now: float,
+    ) -> None:
+        """As `Job.server_registered`, of an incarnation that had not registered before."""
+        slot.replayed += replayed
+        # What registers first since the job began or was resumed has served no worker before.
+        meets = slot.registered
+        slot.progress = pb.ServerProgress()
+        slot.came_back(now)
+        if restored:
+            self._record.note(now, f"{slot.id} is back: {restored}")
+        found = self._work.copies.restored(slot.id.index, has, checkpoint, meets=meets)
+        self._found(slot.id, *found, now)
+        if self._members.servers_ready:
+            self._flow.servers_ready(now)
+
+    def addresses(self) -> list[str]:
+        """The servers' addresses by index.
+
+        Raises WireError (NOT_READY) until all of them have registered.
+        """
+        if not self._members.servers_ready:
+            raise WireError(pb.NOT_READY, "not all parameter servers have started yet")
+        return [slot.address for slot in self._members.servers.values()]
+
+    def answered(self, server: ServerId, status: pb.ServerStatus) -> None:
+        """What a server said of itself: its version, staleness and age of pushes."""
+        slot = self._members.servers[server]
+        slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
+        slot.wants_checkpoint = status.wants_checkpoint
+
+    def hung(self, server: ServerId, incarnation: int, now: float) -> None:
+        """A server has answered nothing for too long; its process is to end."""
+        slot = self._members.servers[server]
+        if slot.incarnation == incarnation and slot.state == ProcessState.ALIVE:
+            seconds = self._config.server_timeout_seconds
+            self._kill(slot, f"has not answered for {seconds:g} s", now)
+
+    def missed(self, server: ServerId, worker: WorkerId, now: float) -> None:
+        """A worker has ended because it could not reach a server.
+
+        A server whose disk hangs, say, answers the master and no push. Two workers in a row must
+        have missed it: one alone may have a network that is cut.
+        """
+        slot = self._members.servers.get(server)
+        if slot is None or slot.state != ProcessState.ALIVE:
+            return
+        slot.missed_by.append(worker)
+        alone = len(self._members.workers) == 1
+        if len(slot.missed_by if alone else set(slot.missed_by)) >= MISSED_TO_BE_KILLED:
+            workers = f"{MISSED_TO_BE_KILLED} workers in a row"
+            self._kill(slot, f"answers the master, but {workers} could not reach it", now)
+
+    def _kill(self, slot: ServerSlot, why: str, now: float) -> None:
+        """Have a server started again."""
+        self._record.note(now, f"{slot.id} {why}, and is killed")
+        slot.answered = now  # or it would be killed again before it is gone
+        slot.missed_by = []
+        self._instructions.append(KillProcess(Start(slot.id, slot.incarnation)))
+
+    def tick(self) -> None:
+        """Have the servers asked what they have, where the job waits for that."""
+        if self._flow.phase == Phase.CONFIRMING and self._members.servers_ready and not self._asked:
+            self._asked = True
+            self._instructions.append(ConfirmServers())
+
+    def confirmed(self, has: Sequence[Sequence[LastPush] | None], now: float) -> None:
+        """As `Job.servers_confirmed`."""
+        self._asked = False
+        if self._flow.phase != Phase.CONFIRMING or not self._members.servers_ready:
+            return
+        if any(each is None for each in has):
+            return  # those that did not answer are asked again
+        for server, pushes in enumerate(has):
+            found = self._work.copies.compared(server, pushes or ())
+            self._found(ServerId(server), *found, now)
+        if self._flow.phase == Phase.CONFIRMING:
+            self._flow.confirmed(now)
+
+    def met(self, server: ServerId, told: LastPush, now: float) -> None:
+        """As `Job.worker_met`."""
+        self._found(server, *self._work.copies.met(server.index, told), now)
+
+    def _found(self, server: ServerId, lost: int, pieces: Sequence[Piece], now: float) -> None:
+        """A server lacks updates, and records are to be trained again because of it."""
+        if lost:
+            self._record.note(now, f"{server} has lost {lost} acknowledged updates")
+            if self._config.on_loss == "fail":
+                self._flow.fail(Failure.internal(self._loss(server, lost)), now)
+        self._flow.records_lost(pieces, now)
+
+    def _loss(self, server: ServerId, lost: int) -> str:
+        return (
+            f"parameter server {server} was started again without at least {lost} updates that it "
+            "had acknowledged, and --on-loss is fail. Go on from the newest checkpoint with: "
+            f"shoal train --resume {self._config.job_dir}"
+        )
+
+    def protection_changed(
+        self, server: ServerId, absences: int, seconds: float, why: str, now: float
+    ) -> None:
+        """As `Job.protection_changed`."""
+        slot = self._members.servers[server]
+        if why and (absences > slot.absences or not slot.unprotected):
+            self._record.note(now, f"warning: the updates of {server} are NOT PROTECTED: {why}")
+            slot.absent_since = now
+        elif not why:
+            seconds_now = seconds - slot.absent_seconds
+            self._record.note(
+                now, f"the updates of {server} are protected again, after {seconds_now:.1f} s"
+            )
+        slot.absences, slot.absent_seconds, slot.unprotected = absences, seconds, why
+
+    def failed(self, server: ServerId, failure: Failure, now: float) -> None:
+        """A server said that it cannot go on."""
+        message = f"parameter server {server}: {failure.message}"
+        self._flow.fail(replace(failure, message=message), now)
+
+    def exited(self, server: ServerId, exited: Exited, now: float) -> None:
+        """A server's process is gone."""
+        slot = self._members.servers[server]
+        if slot.incarnation != exited.start.incarnation or slot.state == ProcessState.DEAD:
+            return
+        slot.state = ProcessState.DEAD
+        slot.deaths += 1
+        if self._flow.phase.ended:
+            return
+        self._record.note(now, f"{slot.id} died ({exited.cause})")
+        decision = supervisor.after_server_death(slot, exited, self._config, self._flow.phase, now)
+        if isinstance(decision, supervisor.GiveUp):
+            self._flow.fail(decision.failure, now)
+            return
+        self._instructions.append(StartProcess(Start(slot.id, slot.start(now)), decision.pause))

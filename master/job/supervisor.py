@@ -1,0 +1,95 @@
+"""What follows from the end of a process: pure decisions.
+
+Counts against the relaunch limit whatever ended a worker, be it a crash or a
+signal, but not what the cluster took away. Only failures within a window count, so that a
+long job does not end of what a short one survives. Who is dead is established in
+worker_lifecycle.py and server_lifecycle.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shoal.config.job import JobConfig
+from shoal.master.job.launcher import Exited
+from shoal.master.job.membership import ServerSlot, WorkerSlot
+from shoal.master.job.restarts import RelaunchLimit
+from shoal.master.work.failures import Failure
+from shoal.master.work.phases import Phase
+
+
+@dataclass(frozen=True)
+class Relaunch:
+    """Start the process again, after a pause in seconds."""
+
+    pause: float = 0.0
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """The job cannot go on."""
+
+    failure: Failure
+
+
+def after_worker_death(
+    slot: WorkerSlot, exited: Exited, limit: RelaunchLimit, now: float
+) -> Relaunch | GiveUp:
+    """Whether a dead worker is started again. To be asked once for each death."""
+    if exited.refused:
+        return Relaunch(slot.restarts.refused(now))
+    if slot.excused:
+        return Relaunch()
+    failures = slot.restarts.failed(now, limit.window)
+    if failures <= limit.times:
+        return Relaunch(slot.restarts.pause(now))
+    head = f"{slot.id} {limit.exceeded(failures)}"
+    if slot.failure is not None:
+        return GiveUp(
+            Failure(
+                slot.failure.kind,
+                f"{head}. It reported: {slot.failure.message}",
+                slot.failure.traceback,
+                slot.failure.span,
+            )
+        )
+    return GiveUp(Failure.internal(f"{head}. The last time: {exited.cause}.{_log(exited)}"))
+
+
+def death_at_records(slot: WorkerSlot, exited: Exited) -> Failure:
+    """What may be held against the records at which a worker's process ended."""
+    error = f"{slot.id} ended with {exited.cause}"
+    return replace(Failure.internal(f"{error}.{_log(exited)}"), error=error)
+
+
+def after_server_death(
+    slot: ServerSlot, exited: Exited, config: JobConfig, phase: Phase, now: float
+) -> Relaunch | GiveUp:
+    """Whether a dead server is started again, to restore a checkpoint or --restore-from.
+
+    To be asked once for each death.
+    """
+    died = f"parameter server {slot.id} died ({exited.cause})"
+    if config.sync and phase not in (Phase.STARTING, Phase.DESCRIBING):
+        return GiveUp(
+            Failure.internal(
+                f"{died}. With --sync a server's death ends the job: what it held of the next "
+                f"update is gone. Go on with: shoal train --resume {config.job_dir}."
+                f"{_log(exited)}"
+            )
+        )
+    if exited.refused:
+        return Relaunch(slot.restarts.refused(now))
+    if not exited.counted:
+        return Relaunch()
+    limit = RelaunchLimit.of(config)
+    failures = slot.restarts.failed(now, limit.window)
+    if failures > limit.times:
+        return GiveUp(Failure.internal(f"{died}. It {limit.exceeded(failures)}.{_log(exited)}"))
+    return Relaunch(slot.restarts.pause(now))
+
+
+def _log(exited: Exited) -> str:
+    if not exited.last_lines:
+        return f" Its log is {exited.log}, and empty."
+    return f" Its log is {exited.log}; it ends:\n{exited.last_lines}"

@@ -1,0 +1,335 @@
+"""`python -m shoal.master.journal.audit JOB_DIR`: what became of every record of a job.
+
+Computed from the journal alone: its events are done again, and each lease, report and
+fence is noted as an interval of records. The intervals are then added up and compared
+with the ledger that the master kept. What is printed (audit_report.py) is for people, or
+JSON; the exit code is 0 if everything is accounted for, 1 if not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.base.job_folder import JobFolder
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.master.job.membership import ProcessState, WorkerSlot
+from shoal.master.journal.audit_report import Report, problem_of, ranges_of, text_of, time_text
+from shoal.master.journal.deaths import Death, recoveries
+from shoal.master.journal.events import RecordedJob, decode, known_events
+from shoal.master.journal.journal import read
+from shoal.master.journal.segments import Entry
+from shoal.master.work import outcomes
+from shoal.master.work.applied import applied_heads
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import ProcessId, ServerId
+from shoal.master.work.record import WARNING
+from shoal.master.work.spans import Coverage, Fate, Interval
+from shoal.master.work.units import Span, Task
+from shoal.proto import shoal_pb2 as pb
+
+_RUNNING = (ProcessState.STARTING, ProcessState.ALIVE)
+
+
+class Auditor:
+    """Follows a job through its journal."""
+
+    def __init__(self, job: RecordedJob) -> None:
+        self._job = job
+        self._batch = job.config.minibatch_size
+        self._coverage = Coverage((), 0)
+        self._open: dict[ProcessId, list[Death]] = {}
+        self._wall = self._time = 0.0
+        self._given_up = self._taken_back = 0
+        self.lost = 0
+        self.deaths: list[Death] = []
+        self.unprotected: list[str] = []
+        self.updates: Counter[str] = Counter(
+            {"acknowledged": 0, "repeated": 0, "lost": 0, "replayed": 0}
+        )
+
+    def follow(self, entry: Entry) -> None:
+        """Do the next event, and note what it makes of records and processes."""
+        event = entry.event
+        look = LOOKS.get(event.method)
+        arguments = {name: decode(value) for name, value in event.arguments.items()}
+        # What was heard before the event belongs to the state that it met.
+        self._job.hear(event)
+        before = {
+            slot.id: (slot.state, slot.incarnation)
+            for slots in (self._job.members.workers, self._job.members.servers)
+            for slot in slots.values()
+        }
+        was_over = self._job.ended
+        if look is not None:
+            look(self, entry, **arguments)
+        self._job.replay([event])
+        self._note_given_up()
+        if not was_over and event.method != "resumed":
+            self._note_deaths(entry, before, arguments)
+        self._wall, self._time = entry.wall, event.time
+
+    # ------------------------------------------------------------ processes
+
+    def _note_deaths(
+        self,
+        entry: Entry,
+        before: dict[ProcessId, tuple[ProcessState, int]],
+        arguments: dict[str, Any],
+    ) -> None:
+        for slots in (self._job.members.workers, self._job.members.servers):
+            for slot in slots.values():
+                was, incarnation = before.get(slot.id, (ProcessState.PLANNED, 0))
+                died = slot.state == ProcessState.DEAD and was != ProcessState.DEAD
+                # A server is started again as soon as it is dead.
+                died |= slot.incarnation > incarnation and was in _RUNNING
+                if died and not (isinstance(slot, WorkerSlot) and slot.leaving):
+                    death = Death(str(slot.id), entry.wall, _cause(arguments))
+                    # A start that came to nothing is a death as well; the one before it is
+                    # over when there is a successor at last.
+                    self._open.setdefault(slot.id, []).append(death)
+                    self.deaths.append(death)
+                elif slot.state == ProcessState.ALIVE and slot.id in self._open:
+                    for death in self._open.pop(slot.id):
+                        death.recovered = entry.wall - death.at
+
+    def _master_restarted(self, entry: Entry) -> None:
+        self.deaths.append(Death("master", self._wall, "ended", entry.wall - self._wall))
+
+    def _server_registered(
+        self, entry: Entry, server: ServerId, restored: str = "", replayed: int = 0, **_: Any
+    ) -> None:
+        self.updates["replayed"] += replayed
+        if WARNING in restored:
+            # It may be protected again before the master looks, and its reason is here only.
+            at = time_text(entry.wall)
+            self.unprotected.append(f"{at}  {server}: is back: {restored}")
+
+    def _checkpoint_recovered(self, entry: Entry, replayed: int, **_: Any) -> None:
+        del entry
+        self.updates["replayed"] += replayed
+
+    def _protection_changed(self, entry: Entry, server: ServerId, why: str, **_: Any) -> None:
+        at = time_text(entry.wall)
+        said = f"not protected by a log: {why}" if why else "protected again"
+        self.unprotected.append(f"{at}  {server}: {said}")
+
+    # ------------------------------------------------------------ records
+
+    def _note_given_up(self) -> None:
+        """Note the records that the event just done has given up."""
+        given_up = self._job.work.given_up
+        for interval in given_up[self._given_up :]:
+            self._coverage.add(interval)
+        self._given_up = len(given_up)
+        taken_back = self._job.work.taken_back
+        for interval in taken_back[self._taken_back :]:
+            self._coverage.add(interval)
+            self.lost += len(interval.span) * (interval.kind == "lost")
+        self._taken_back = len(taken_back)
+
+    def _task_reported(
+        self,
+        entry: Entry,
+        worker: Any,
+        task_id: int,
+        outcome: Any,
+        trained: outcomes.Trained = outcomes.NOTHING_TRAINED,
+        **_: Any,
+    ) -> None:
+        del entry
+        task = self._job.leases.of(worker, task_id)
+        if task is None:
+            return
+        if isinstance(outcome, outcomes.DataDescribed) and self._job.config.command == "train":
+            if not self._coverage.total:  # a resumed job describes the same again
+                self._coverage = Coverage(outcome.training, self._job.config.num_epochs)
+        elif task.kind == pb.TRAIN and isinstance(outcome, outcomes.Done):
+            self._add("trained", task, 0, task.records)
+        elif task.kind == pb.TRAIN and isinstance(outcome, Failure) and not outcome.another_tries:
+            done = max(trained.done, self._job.work.done(task))
+            self._add("trained", task, 0, done)
+            self._add("touched", task, done, trained.touched)
+            if outcome.span is None:  # else it was cut, or given up by itself
+                self._add("failed", task, done, task.records)
+
+    def _fenced(self, entry: Entry, worker: Any, incarnation: int, pushes: Any, **_: Any) -> None:
+        del entry
+        slot = self._job.members.workers[worker]
+        task = self._job.leases.held(worker)
+        if slot.incarnation != incarnation or slot.fenced or task is None:
+            return
+        if task.kind == pb.TRAIN:
+            pushes = self._job.updates.counted(worker, pushes)
+            by_all, by_any = applied_heads(task, pushes, self._job.work.done(task))
+            by_all, by_any = min(by_all, task.records), min(by_any, task.records)
+            self._add("trained", task, 0, by_all)
+            self._add("touched", task, by_all, by_any)
+
+    def _resumed(self, entry: Entry, in_model: Any, **_: Any) -> None:
+        """What was acknowledged and is not in the model is lost, and trained again."""
+        if self._wall:  # or nothing is known of what was before: the journal begins here
+            self.deaths.append(Death("job", self._wall, "ended", entry.wall - self._wall))
+        self._open.clear()
+        self._close()
+        before, self._coverage = self._coverage, self._coverage.emptied()
+        self._given_up = self._taken_back = 0
+        for interval in in_model:
+            self._coverage.add(interval)
+        lost, found = before.difference(self._coverage)
+        self.lost += lost
+        self.updates["lost"] += -(-lost // self._batch)
+        # A log may have what the last heartbeat did not tell.
+        self.updates["acknowledged"] += -(-found // self._batch)
+
+    def _close(self) -> None:
+        """Count what is known of the leases that have not ended."""
+        for worker in self._job.members.workers:
+            task = self._job.leases.held(worker)
+            if task is not None and task.kind == pb.TRAIN:
+                self._add("trained", task, 0, self._job.work.done(task))
+
+    def _counts(self) -> Counter[str]:
+        counts: Counter[str] = Counter(once=0, more=0, never=0, failed=0)
+        for fate in self._coverage.fates():
+            counts[_class_of(fate)] += len(fate.span)
+        return counts
+
+    def _add(self, kind: str, task: Task, start: int, end: int) -> None:
+        span = task.span
+        if span is None or end <= start:
+            return
+        part = Span(span.source, span.start + start, span.start + end)
+        self._coverage.add(Interval(kind, task.epoch, part))
+        updates = -(-(end - start) // self._batch)
+        self.updates["acknowledged" if kind == "trained" else "repeated"] += updates * (
+            kind in ("trained", "touched")
+        )
+
+    # ------------------------------------------------------------ the end
+
+    def report(self) -> Report:
+        """The sums, and what does not add up."""
+        job = self._job
+        phase = job.flow.phase
+        self._close()
+        counts = self._counts()
+        ledger = job.work.ledger
+        # A rule of callbacks() may end training early: the rest was not to be trained.
+        left_out = self._coverage.total - ledger.total
+        complete = phase.complete and not left_out and not ledger.pending
+        problems = []
+        for fate in self._coverage.fates():
+            problems += _problems_of(fate, complete=complete)
+        ranges = ranges_of(job.work.copies.differences(), self._wall_at)
+        # A job that has not come to its end may yet train them again.
+        if phase.ended:
+            problems += [problem_of(each) for each in ranges if each["kind"] == "lost"]
+        counts["never"] -= left_out
+        for name, counted, kept in (
+            ("trained exactly once", counts["once"], ledger.trained_once),
+            ("trained more than once", counts["more"], ledger.repeated),
+            ("failed", counts["failed"], ledger.failed),
+            ("never trained", counts["never"], ledger.pending),
+        ):
+            if counted != kept:
+                problems.append(f"{counted:,} records are {name}; the master's ledger has {kept:,}")
+        records = {"total": ledger.total, **counts, "lost": self.lost}
+        return Report(
+            job.config.job_name,
+            phase.state,
+            job.config.num_epochs if job.config.command == "train" else 0,
+            records,
+            {
+                **self.updates,
+                "lost": self.updates["lost"]
+                + sum(lost.count for lost in job.work.copies.lost.values()),
+                "left_out": job.left_out.minibatches,
+            },
+            self.deaths,
+            job.work.failures.bad.to_json(),
+            recoveries(self.deaths),
+            self.unprotected,
+            ranges,
+            problems,
+        )
+
+    def _wall_at(self, time: float) -> float:
+        """The wall clock at a moment of the job, by the last event."""
+        return self._wall - (self._time - time)
+
+
+LOOKS: Mapping[str, Callable[..., None]] = {
+    "master_restarted": Auditor._master_restarted,
+    "server_registered": Auditor._server_registered,
+    "checkpoint_recovered": Auditor._checkpoint_recovered,
+    "protection_changed": Auditor._protection_changed,
+    "task_reported": Auditor._task_reported,
+    "fenced": Auditor._fenced,
+    "resumed": Auditor._resumed,
+}
+"""Event -> what it says of records and processes; of all others only what it leads to counts."""
+
+known_events(LOOKS)
+
+
+def _cause(arguments: dict[str, Any]) -> str:
+    for name in ("exited", "cause", "failure", "outcome"):
+        if (value := arguments.get(name)) is not None:
+            text = getattr(value, "cause", None) or getattr(value, "message", None) or str(value)
+            return str(text).splitlines()[0]
+    return "taken for dead"
+
+
+def _class_of(fate: Fate) -> str:
+    trained, touched = fate.trained, fate.counts["touched"]
+    if fate.counts["failed"]:
+        return "failed"
+    if not trained:
+        return "never"
+    return "more" if trained + touched > 1 else "once"
+
+
+def _problems_of(fate: Fate, *, complete: bool) -> list[str]:
+    where = f"{fate.span}, epoch {fate.epoch + 1}"
+    if fate.trained > 1:
+        return [f"{where}: acknowledged {fate.trained} times"]
+    if fate.trained and fate.counts["failed"]:
+        return [f"{where}: both trained and failed"]
+    if complete and not fate.trained and not fate.counts["failed"]:
+        return [f"{where}: never trained, though the job succeeded"]
+    return []
+
+
+def audit(folder: JobFolder) -> Report:
+    """Audit the job in a folder. Raises UserError if its journal cannot be read."""
+    config, entries = read(folder.journal)
+    auditor = Auditor(RecordedJob(config, lambda _: None))
+    for entry in entries:
+        auditor.follow(entry)
+    return auditor.report()
+
+
+@click.command()
+@click.argument("job_dir", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(job_dir: Path, as_json: bool) -> None:
+    """Say what became of every record of the job in JOB_DIR."""
+    try:
+        report = audit(JobFolder(job_dir.absolute()))
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    click.echo(json.dumps(dataclasses.asdict(report), indent=2) if as_json else text_of(report))
+    sys.exit(EXIT_JOB_FAILED if report.problems else 0)
+
+
+if __name__ == "__main__":
+    main(prog_name="shoal audit")

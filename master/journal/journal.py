@@ -1,0 +1,422 @@
+"""The job's journal: events on disk before anybody is answered because of them.
+
+A folder of segments (segments.py), each of which begins with a snapshot of the job, so that
+a new master reads the newest one only. Older ones are compressed and kept: the audit and a
+resumption read them. Owns when an event is written and synced, when a segment begins, and
+how the job is had again; it uses nothing of a file system but names, appending and fsync.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.base.wholefile import remove_partial, replacing, sync
+from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig
+from shoal.errors import FULL, Error, UserError
+from shoal.master.journal import segments, state
+from shoal.master.journal.events import Event, RecordedJob
+from shoal.master.journal.segments import Entry, Header, Position, Segment
+from shoal.proto import faults
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+"""Between attempts to write while the disk is full."""
+
+SEGMENT_EVENTS = 10_000
+"""A new segment begins after so many: a new master does them again in about a second."""
+
+SEGMENT_BYTES = 16_000_000
+"""Or after so many bytes."""
+
+_BEGINS = frozenset({"checkpoint_begun", "resumed"})
+"""Events after which a segment begins: a resumption reads from the first of these on. Not where
+a master starts: if it then finds that the newest segment has lost its end, that alone is to be
+replaced."""
+
+
+class JournalError(Error, OSError):
+    """The journal cannot be written any more; the text names it and says why."""
+
+
+class StalledError(Error):
+    """The journal cannot be written now; the text says why."""
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A segment is to begin, with this state of the job, which follows on `entry`."""
+
+    entry: Entry
+    snapshot: bytes
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Events as they will stand in the file, and the position after them."""
+
+    content: bytes
+    events: int
+    last: Position
+
+
+class Journal:
+    """The events of one job, in order; shared by threads.
+
+    `add` takes an event, `commit` returns once all events taken so far are on disk.
+    Whoever commits writes what others have added meanwhile too: the disk is synced once for
+    many answers.
+
+    begun: whether it had any event when it was opened. last: the wall clock and the job's
+    seconds at its last event then.
+    """
+
+    def __init__(self, path: Path, config: JobConfig, *, begun: bool = False) -> None:
+        """Open the folder, or create it for the job that `config` describes.
+
+        begun: there is one, as the job has begun before.
+
+        Raises UserError, which names the file, if it is damaged, missing, another program's,
+        another version's, or another job's.
+        """
+        self.path = path
+        self._adding = threading.Lock()
+        self._writing = threading.Lock()
+        self._pending: list[Entry | _Cut] = []
+        self._units: deque[_Records | _Cut] = deque()
+        self._added = self._written = 0
+        self._since = 0
+        self._broken: JournalError | None = None
+        self._waits: tuple[float, str] | None = None
+        self._writes: float | None = None  # since then
+        self._job: RecordedJob | None = None
+        self._packing = ThreadPoolExecutor(1, thread_name_prefix="pack-journal")
+        try:
+            newest = self._find(config, begun)
+            self.config = newest.header.config
+            self._index = newest.header.index
+            self._file = os.open(newest.path, os.O_WRONLY)
+            if newest.torn:
+                logger.warning("%s: an event that was being written is left out", newest.path)
+                os.ftruncate(self._file, newest.end)
+                os.fsync(self._file)
+        except OSError as error:
+            raise UserError(f"{path} cannot be used as the job's journal: {error}") from error
+        # What a resumed job may change stands in the event that says so.
+        changes = {name: getattr(config, name) for name in (*RESUMABLE, *RESUMABLE_IMAGES)}
+        if dataclasses.replace(self.config, **changes) != config:
+            raise UserError(f"{path} is the journal of a job with another configuration")
+        self._end = newest.end
+        self.position = self._encoded = newest.last
+        self.begun = newest.last.number > 0
+        self.last = (newest.header.wall, newest.header.time)
+
+    def _find(self, config: JobConfig, begun: bool) -> Segment:
+        """The newest segment; the first one, if there is none yet."""
+        if not self.path.is_dir():
+            self.path.mkdir(parents=True)
+            sync(self.path.parent)
+        remove_partial(self.path)
+        found = segments.segments(self.path)
+        if not found and begun:
+            name = segments.segment_path(self.path, 1).name
+            raise UserError(f"the journal {self.path} is damaged: {name} is missing")
+        if not found:
+            first = Header(
+                config, 1, segments.beginning(config, secrets.randbits(64)), 0.0, 0.0, "", ""
+            )
+            return Segment(self._create(first))
+        newest = Segment(found[-1])
+        if newest.followed:
+            name = segments.segment_path(self.path, newest.header.index + 1).name
+            raise UserError(f"the journal {self.path} is damaged: {name} is missing")
+        for path in found[:-1]:
+            self._pack(path)
+        return newest
+
+    def _create(self, header: Header) -> Path:
+        path = segments.segment_path(self.path, header.index)
+        with replacing(path) as temporary:
+            temporary.write_bytes(header.to_bytes())
+        sync(self.path)
+        return path
+
+    def restore(self) -> RecordedJob:
+        """The job as the journal has it, whose events it takes from now on.
+
+        Raises UserError if an event leads elsewhere than the first time.
+        """
+        paths = segments.segments(self.path)
+        start = len(paths) - 1
+        while start and not usable(header := Segment(paths[start]).header):
+            logger.info("%s has no snapshot of this version: %s", paths[start], header.version)
+            start -= 1
+        job = None
+        for path in paths[start:]:
+            segment = Segment(path)
+            if job is None:
+                job = job_of(segment.header)
+            for _, entry in segment.entries():
+                self.last = entry.wall, entry.event.time
+                job.replay([entry.event])
+        assert job is not None
+        job.listen(self.add)
+        self._job = job
+        return job
+
+    def close(self) -> None:
+        """Write what is left, and close. Raises JournalError."""
+        try:
+            self.commit()
+        finally:
+            self._packing.shutdown()
+            os.close(self._file)
+
+    @property
+    def trouble(self) -> tuple[float, str]:
+        """For how many seconds nothing could be written, and why; (0.0, "") if it can be.
+
+        Also of a write under way, which is nobody's worry as long as it is a short one.
+        """
+        waits, writes = self._waits, self._writes
+        if waits is not None:
+            return time.monotonic() - waits[0], waits[1]
+        if writes is not None:
+            slow = f"a write to the journal {self.path} has not ended: its disk does not answer"
+            return time.monotonic() - writes, slow
+        return 0.0, ""
+
+    def add(self, event: Event) -> None:
+        """Take an event, to be written after those before it. One at a time."""
+        entry = Entry(time.time(), event)
+        self._since += 1
+        cut = None
+        full = self._since >= SEGMENT_EVENTS or self._end >= SEGMENT_BYTES
+        if self._job is not None and (event.method in _BEGINS or full):
+            cut = _Cut(entry, state.dump(self._job))
+            self._since = 0
+        with self._adding:
+            self._pending.append(entry)
+            if cut is not None:
+                self._pending.append(cut)
+            self._added += 1
+
+    def commit(self, patience: float | None = None) -> None:
+        """Return once everything added so far is on disk.
+
+        While it cannot be written (a full disk) it waits: nobody is answered until there
+        is room, so nothing that was told is lost.
+
+        patience: seconds to wait; None: without end. Raises StalledError when they are over,
+        JournalError if it cannot be written any more.
+        """
+        with self._adding:
+            wanted = self._added
+        give_up = time.monotonic() + (patience if patience is not None else float("inf"))
+        while self._written < wanted:
+            left = give_up - time.monotonic()
+            if not self._writing.acquire(timeout=max(0.0, left) if patience is not None else -1):
+                raise StalledError(self.trouble[1] or "the journal is being written")
+            try:
+                self._writes = time.monotonic()
+                done = self._written >= wanted or self._write_all()
+            finally:
+                self._writes = None
+                self._writing.release()
+            if not done:
+                if time.monotonic() + RETRY_SECONDS > give_up:
+                    raise StalledError(self.trouble[1])
+                time.sleep(RETRY_SECONDS)
+        if self._broken is not None:
+            raise self._broken
+
+    def _write_all(self) -> bool:
+        """Write and sync all that was taken; whether there was room."""
+        if self._broken is not None:
+            raise self._broken
+        with self._adding:
+            batch, self._pending = self._pending, []
+        self._units.extend(self._encode(batch))
+        faults.point("before-journal")
+        while self._units:
+            try:
+                self._write(self._units[0])
+            except OSError as error:
+                # After any other error nobody knows what is on the disk.
+                if error.errno in FULL:
+                    self._wait(error)
+                    return False
+                self._broken = JournalError(
+                    f"the journal {self.path} cannot be written any more ({error}): the job ends. "
+                    "When that is mended, go on with --resume",
+                )
+                raise self._broken from error
+            self._units.popleft()
+        self._waits = None
+        faults.point("after-journal")
+        return True
+
+    def _encode(self, batch: list[Entry | _Cut]) -> Iterator[_Records | _Cut]:
+        content, events = [], 0
+        for each in batch:
+            if isinstance(each, Entry):
+                record, self._encoded = segments.record_of(each, self._encoded)
+                content.append(record)
+                events += 1
+                continue
+            yield _Records(b"".join(content), events, self._encoded)
+            yield each
+            content, events = [], 0
+        if events:
+            yield _Records(b"".join(content), events, self._encoded)
+
+    def _write(self, unit: _Records | _Cut) -> None:
+        if isinstance(unit, _Records):
+            self._append(unit.content)
+            self.position = unit.last
+            self._written += unit.events
+            return
+        event = unit.entry.event
+        header = Header(
+            self.config,
+            self._index + 1,
+            self.position,
+            unit.entry.wall,
+            event.time,
+            event.method,
+            state.version(),
+            unit.snapshot,
+        )
+        path = self._create(header)
+        file = os.open(path, os.O_WRONLY)
+        # Only now: whoever finds this record knows that there is a successor.
+        try:
+            self._append(segments.followed_record(self.position))
+        except OSError:
+            os.close(file)
+            raise
+        os.close(self._file)
+        self._pack(segments.segment_path(self.path, self._index))
+        self._file, self._index, self._end = file, header.index, os.stat(file).st_size
+
+    def _append(self, content: bytes) -> None:
+        at, left = self._end, memoryview(content)
+        while left:
+            written = os.pwrite(self._file, left, at)
+            at, left = at + written, left[written:]
+        os.fsync(self._file)
+        self._end = at
+
+    def _wait(self, error: OSError) -> None:
+        if self._waits is None:
+            self._waits = time.monotonic(), f"the journal {self.path} cannot be written: {error}"
+        logger.error(
+            "the journal %s cannot be written (%s): the job waits for it", self.path, error
+        )
+
+    def _pack(self, path: Path) -> None:
+        def pack() -> None:
+            try:
+                segments.pack(path)
+            except OSError as error:
+                logger.warning("%s stays as it is: %s", path, error)
+
+        if path.suffix != segments.PACKED:
+            self._packing.submit(pack)
+
+    def checksum_at(self, number: int) -> int | None:
+        """The checksum of an event that is on disk; None if there is none of this number.
+
+        Raises UserError if a segment that has to be read is damaged.
+        """
+        if number == 0:
+            return segments.beginning(self.config, self.position.journal).checksum
+        for path in reversed(segments.segments(self.path)):
+            segment = Segment(path)
+            if number > segment.last.number:
+                return None
+            if number > segment.header.before.number:
+                positions = (position for position, _ in segment.entries())
+                return next(each.checksum for each in positions if each.number == number)
+        return None
+
+
+def usable(header: Header) -> bool:
+    """Whether this version of shoal can begin with the segment's snapshot."""
+    return header.version == state.version()
+
+
+def job_of(header: Header) -> RecordedJob:
+    """The job at the beginning of a segment whose snapshot is usable, or that is the first."""
+    if header.index == 1:
+        return RecordedJob(header.config, lambda _: None)
+    return state.load(header.snapshot, lambda _: None)
+
+
+def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
+    """The segments of a journal from one on, each read when it is due. It may be in use.
+
+    Raises UserError, which names the file, if one is damaged, missing, or another version's.
+    """
+    segments.segments(path)  # none is missing between others
+    before: Segment | None = None
+    goes_on = True
+    while goes_on:
+        index = before.header.index + 1 if before is not None else first
+        segment = _segment(path, index)
+        goes_on = segment.followed or any(each.exists() for each in _names(path, index + 1))
+        if goes_on and not segment.followed:
+            # Begun since, with events before it that were not there yet.
+            segment = _segment(path, index)
+        if before is not None:
+            segments.follows(segment, before)
+        elif index == 1 and segment.header.before != segments.beginning(
+            segment.header.config, segment.header.before.journal
+        ):
+            raise UserError(f"{segment.path} is damaged: it does not begin the journal")
+        yield segment
+        before = segment
+
+
+def _names(path: Path, index: int) -> tuple[Path, Path]:
+    """The files that a segment may be in: as it is written, and compressed."""
+    plain = segments.segment_path(path, index)
+    return plain, plain.with_name(plain.name + segments.PACKED)
+
+
+def _segment(path: Path, index: int) -> Segment:
+    """A segment, which a running master may compress just now. Raises UserError."""
+    plain, packed = _names(path, index)
+    try:
+        return Segment(plain if plain.exists() else packed)
+    except UserError:
+        if not packed.exists():
+            raise
+        return Segment(packed)
+
+
+def read(path: Path) -> tuple[JobConfig, Iterator[Entry]]:
+    """The job's configuration and all events of a journal, which may be in use.
+
+    The events are read as they are asked for. Both raise UserError, which names the file, if
+    it is damaged, another program's or another version's.
+    """
+    found = read_segments(path)
+    first = next(found)
+
+    def entries() -> Iterator[Entry]:
+        for segment in itertools.chain([first], found):
+            yield from (entry for _, entry in segment.entries())
+
+    return first.header.config, entries()

@@ -1,0 +1,83 @@
+"""What a job's log of updates has beyond its newest checkpoint, when the job is resumed.
+
+Logs in files outlive a job's processes (--log-place). Owns turning them into a checkpoint,
+from which the job then goes on as from any other: another process does it, which knows what
+a server knows (shoal.ps.update_log.to_checkpoint). Logs in the servers' memory are gone with them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.base.job_folder import JobFolder
+from shoal.checkpoints import folders, schema
+from shoal.checkpoints.storage import open_storage
+from shoal.config.job import JobConfig
+from shoal.master.job.checkpoints import Taken
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.positions import position_of
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FromLog:
+    """What came of a log.
+
+    taken: the checkpoint that was made; None if none was. replayed: pushes done again for it.
+    why: the log could not be used, or not to its end; "" if all of it is there. journal: how far
+    the journal was, as the log has it; None if it does not say.
+    """
+
+    taken: Taken | None
+    replayed: int = 0
+    why: str = ""
+    journal: pb.JournalPosition | None = None
+
+
+def checkpoint_of_log(
+    folder: JobFolder,
+    before: JobConfig,
+    config: JobConfig,
+    base: int,
+    position: dict[str, Any],
+) -> FromLog:
+    """Make a checkpoint of checkpoint `base` (0: of the beginning) and the job's log.
+
+    before: the configuration that the log was written with. config: that of the job resumed,
+    with the folder of its checkpoints. position: the master's, for the manifest. Raises OSError
+    if that folder cannot be read or written.
+    """
+    if before.durability != "log":
+        return FromLog(None)
+    if not before.log_in_files:
+        return FromLog(None, why="it was in the memory of the servers, which are gone")
+    if not any(folder.update_log.glob("*.log")):
+        return FromLog(None, why="there is none in the job folder")
+    root = open_storage(config.checkpoint_dir)
+    root.make()
+    number = max(folders.numbers(root), default=0) + 1
+    attempt = folders.begin(root, number, config.job_id)
+    module = "shoal.ps.update_log.to_checkpoint"
+    command = [sys.executable, "-m", module, "--config", str(folder.config)]
+    numbers = {"--servers": before.num_ps, "--base": base, "--number": number}
+    command += [str(word) for pair in numbers.items() for word in pair]
+    command += ["--nonce", attempt.nonce]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        return FromLog(None, why="it could not be done again; see the master's log")
+    made = json.loads(done.stdout)
+    replayed, why = made["replayed"], made["why"]
+    seen = position_of(made["journal"])
+    shares = [schema.checked(share, schema.ShareEntry) for share in made["shares"]]
+    if not shares:
+        return FromLog(None, why=why, journal=seen)
+    content = folders.complete(attempt, shares, position)
+    logger.info("checkpoint %d has %d updates of the log; %s", number, replayed, why)
+    taken = Taken(number, content["version"], content["bytes"], 0.0, attempt.nonce)
+    return FromLog(taken, replayed, why, seen)

@@ -1,0 +1,1 @@
+"""What runs a job's processes: children of the master on one machine, pods in a cluster."""

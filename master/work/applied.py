@@ -1,0 +1,82 @@
+"""What the servers have applied of a worker's task, by the last push that each has of it.
+
+Owns that reasoning only: asking the servers is servers.py's, what becomes of the rest tasks.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shoal.master.work.ids import WorkerId
+from shoal.master.work.units import Task
+from shoal.proto import shoal_pb2 as pb
+
+
+@dataclass(frozen=True)
+class LastPush:
+    """A worker's last push that a server has, or had acknowledged.
+
+    records_done: of the task, in the pushes up to this one; 0 while it is not known which.
+    """
+
+    worker: WorkerId
+    incarnation: int
+    sequence: int
+    task: int
+    records_done: int
+
+    @staticmethod
+    def from_message(message: pb.LastPush) -> LastPush:
+        """As it came over the wire."""
+        who = message.identity
+        return LastPush(
+            WorkerId(who.worker),
+            who.incarnation,
+            who.sequence,
+            message.task,
+            message.records_done,
+        )
+
+
+@dataclass(frozen=True)
+class AppliedPush:
+    """The last push that a server has applied of a worker; sequence 0 for none."""
+
+    sequence: int
+    task: int
+    records_done: int
+
+
+def sequence_of(push: LastPush | None, incarnation: int) -> int | None:
+    """The last push of a worker's incarnation that a server has; None for all there were."""
+    if push is None or push.incarnation < incarnation:
+        return 0
+    return push.sequence if push.incarnation == incarnation else None
+
+
+def applied_heads(
+    task: Task, pushes: Iterable[AppliedPush | None], acknowledged: int
+) -> tuple[int, int]:
+    """How much of a dead worker's task the servers have applied.
+
+    pushes: of each server; None for one that could not be asked, where only what
+        the worker last told, `acknowledged` records, is known.
+
+    Returns the head of the span that all servers have, and the head that at least
+    one has, records.
+    """
+    heads = []
+    done_by_any = acknowledged
+    for push in pushes:
+        if push is None:
+            heads.append(acknowledged)
+        elif push.sequence == 0 or push.task != task.id:
+            heads.append(0)
+        else:
+            heads.append(push.records_done)
+            # A feed that shuffles cannot say which records a push was made of, so it
+            # claims none before the end: any of the span may be among them.
+            done_by_any = max(done_by_any, push.records_done or task.records)
+    # What was acknowledged is on all servers, whatever they say now.
+    return max(min(heads, default=0), acknowledged), done_by_any

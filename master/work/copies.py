@@ -1,0 +1,408 @@
+"""Which server has the gradients of which training records: counted from both ends.
+
+Every record that the ledger calls trained is to be on every server, once. One end is what the
+master knows was acknowledged: of each lease by heartbeats, reports and fences, of each worker
+by the number of its last push. The other end is what a server says it has: the last push of
+each worker, which stands for all before it, since a worker's pushes are applied in their order.
+A server that was started again says so when it registers; all servers are asked at the end.
+
+Owns the comparison, for all incarnations of all workers since the oldest checkpoint that a
+server could still restore, and what follows from it as ranges: what a server lacks ("lost") and
+what it has once more than counts ("repeated"). One lease is lease_copies.py's, leases that every
+checkpoint has are settled.py's; what becomes of lost records is flow.py's.
+No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from shoal.master.work.applied import AppliedPush, LastPush, sequence_of
+from shoal.master.work.ids import WorkerId
+from shoal.master.work.lease_copies import (
+    Difference,
+    Lease,
+    Piece,
+    certain_head,
+    differences_of,
+    heads_in,
+    in_shares,
+    part_of,
+    possible_head,
+)
+from shoal.master.work.lost_pushes import LostOfServer, LostPushes
+from shoal.master.work.ranges import minus, union
+from shoal.master.work.settled import Settled
+from shoal.master.work.spans import Interval
+from shoal.master.work.units import Task
+
+
+class Copies:
+    """The leases of a job with `servers` servers, and what each of these has of them.
+
+    tracks: not with --sync, where all servers have the same updates, or the job ends.
+    retrain: what a server lost is taken back, to be trained again.
+    lost: pushes that each server has lost by its deaths, by its index.
+    """
+
+    def __init__(self, servers: int, *, tracks: bool, retrain: bool) -> None:
+        self._servers = servers
+        self._tracks = tracks
+        self._retrain = retrain
+        self._order = 0
+        self._leases: dict[tuple[WorkerId, int], dict[int, Lease]] = {}
+        self._open: dict[int, Lease] = {}
+        self._acknowledged: dict[tuple[WorkerId, int], int] = {}
+        self._fenced: dict[tuple[WorkerId, int], tuple[int, ...]] = {}
+        # The same, or later pushes that are in checkpoints from which the job was resumed: with
+        # these, a server has all of a lease that it ever had.
+        self._last_had: dict[tuple[WorkerId, int], tuple[int, ...]] = {}
+        # Of servers that were started again: what they had then, and who has met them since.
+        self._base: dict[int, dict[WorkerId, LastPush]] = {}
+        self._met: dict[int, set[tuple[WorkerId, int]]] = {}
+        # How many checkpoints had been begun when they were started again.
+        self._since: dict[int, int] = {}
+        # How many checkpoints were begun, and by number, how many had been with this one.
+        self._begun = 0
+        self._begun_with: dict[int, int] = {}
+        # The checkpoint that the job was resumed from with another number of servers, by number;
+        # and of servers that were started again, the one that they have restored.
+        self._foreign = 0
+        self._restored: dict[int, int] = {}
+        self._settled = Settled()
+        self.lost: dict[int, LostOfServer] = {}
+
+    # ------------------------------------------------------------ what is acknowledged
+
+    def begun(self, worker: WorkerId, incarnation: int, task: Task, now: float) -> None:
+        """A worker has leased a training task."""
+        if not self._tracks:
+            return
+        assert task.span is not None
+        self._order += 1
+        of_task = task.epoch, task.span, task.trained_before
+        lease = Lease(worker, incarnation, task.id, self._order, *of_task, began=now)
+        self._open[task.id] = lease
+        self._leases.setdefault((worker, incarnation), {})[task.id] = lease
+
+    def progressed(self, task_id: int, done: int) -> None:
+        """All servers have acknowledged the first records of a leased task."""
+        if (lease := self._open.get(task_id)) is not None:
+            lease.acknowledged = max(lease.acknowledged, min(done, len(lease.span)))
+
+    def acknowledged(self, worker: WorkerId, incarnation: int, sequence: int) -> None:
+        """All servers have acknowledged a worker's pushes up to this one."""
+        if sequence > self.told(worker, incarnation):
+            self._acknowledged[worker, incarnation] = sequence
+
+    def told(self, worker: WorkerId, incarnation: int) -> int:
+        """The last push of a worker that all servers are known to have acknowledged."""
+        return self._acknowledged.get((worker, incarnation), 0)
+
+    def reported(self, task_id: int, done: int, touched: int, now: float) -> list[Piece]:
+        """A lease has ended by its worker's report: so many records are on all servers.
+
+        touched: head that may be on all of them. Returns what is to be trained again.
+        """
+        lease = self._open.pop(task_id, None)
+        if lease is None:
+            return []
+        self._end(lease, done, now)
+        lease.head = max(lease.acknowledged, min(touched, len(lease.span)))
+        lease.last = self.told(lease.worker, lease.incarnation)
+        self._lose_unmet(lease)
+        return self._taken_back([lease])
+
+    def ended(self) -> list[Piece]:
+        """The job has ended, and nobody goes on with the leases that are open.
+
+        Returns what counts of them no more, since a server has lost it: it was to be trained again.
+        """
+        if not self._retrain:
+            return []
+        for lease in self._open.values():
+            self._lose_unmet(lease)
+        return [
+            piece
+            for lease in self._open.values()
+            for piece in lease.take_back(self._servers, self._begun)
+        ]
+
+    def _lose_unmet(self, lease: Lease) -> None:
+        # A worker that has not met a server since its restart has pushed nothing to it since.
+        for server, base in self._base.items():
+            if (lease.worker, lease.incarnation) not in self._met[server]:
+                reached = self._reached(lease, base.get(lease.worker), server)
+                lease.lose(server, ((reached, lease.head_at(server)),), self._since[server])
+
+    def fenced(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        pushes: Sequence[AppliedPush | None],
+        now: float,
+    ) -> list[Piece]:
+        """A worker's incarnation is over; what each server has of it last.
+
+        Returns what is to be trained again, beside the rest of its lease.
+        """
+        key = worker, incarnation
+        self._fenced[key] = tuple(0 if push is None else push.sequence for push in pushes)
+        self._last_had[key] = self._fenced[key]
+        leases = [lease for lease in self._leases.get(key, {}).values() if lease.ended is None]
+        for lease in leases:
+            del self._open[lease.task]
+            heads = [possible_head(lease, push) for push in pushes]
+            known = [lease.acknowledged if head is None else head for head in heads]
+            # As applied_heads: what was acknowledged counts, whatever the servers say now, and so
+            # does what all of them have, if it is known which records that is.
+            common = [
+                lease.acknowledged if push is None else certain_head(lease, push) for push in pushes
+            ]
+            self._end(lease, min(common, default=0), now)
+            lease.head = lease.acknowledged
+            lease.heads = {
+                server: head
+                for server, head in enumerate(heads)
+                if head is None or known[server] != lease.head
+            }
+        return self._taken_back(leases)
+
+    def _end(self, lease: Lease, done: int, now: float) -> None:
+        lease.acknowledged = max(lease.acknowledged, min(done, len(lease.span)))
+        lease.ended, lease.begun = now, self._begun
+
+    # ------------------------------------------------------------ what servers have
+
+    def restored(
+        self, server: int, has: Iterable[LastPush], checkpoint: int, *, meets: bool
+    ) -> tuple[int, list[Piece]]:
+        """A server was started again, and has these pushes, the last of each worker.
+
+        checkpoint: that it has restored, by number; 0 for none. meets: workers that it served
+        before go on, and tell what they had been told.
+        Returns how many acknowledged pushes it has lost that were not known to be lost, and what
+        is to be trained again.
+        """
+        last = {push.worker: push for push in has}
+        self._base.pop(server, None)
+        self._met.pop(server, None)
+        self._since[server] = self._begun
+        self._restored[server] = checkpoint
+        if meets:
+            self._base[server], self._met[server] = last, set()
+        return self.compared(server, last.values())
+
+    def compared(self, server: int, has: Iterable[LastPush]) -> tuple[int, list[Piece]]:
+        """A server has these pushes, the last of each worker. Returns as `restored`."""
+        if not self._tracks:
+            return 0, []
+        last = {push.worker: push for push in has}
+        since = self._since.get(server, 0)
+        leases = list(self._all())
+        for lease in leases:
+            push = last.get(lease.worker)
+            reached = self._reached(lease, push, server)
+            if lease.ended is not None and lease.heads.get(server, 0) is None:
+                lease.heads = {**lease.heads, server: max(reached, lease.acknowledged)}
+            lease.lose(server, ((reached, lease.head_at(server)),), since)
+        lost = []
+        for key in self._acknowledged.keys() | self._fenced.keys():
+            worker, incarnation = key
+            fenced = self._fenced.get(key, ())[server : server + 1]
+            upto = max((self.told(*key), *fenced))
+            after = sequence_of(last.get(worker), incarnation)
+            if after is not None and upto > after:
+                lost.append(LostPushes(worker, incarnation, after, upto))
+        checkpoint = self._restored.get(server, self._foreign)
+        settled = self._settled.lost(
+            server, self._servers, last, checkpoint, since, retrain=self._retrain
+        )
+        return self._note_lost(server, lost), settled + self._taken_back(leases)
+
+    def met(self, server: int, told: LastPush) -> tuple[int, list[Piece]]:
+        """A worker meets a server that was started again, and had been told `told` before.
+
+        Returns as `restored`.
+        """
+        base = self._base.get(server)
+        key = told.worker, told.incarnation
+        if base is None or key in self._met[server]:
+            return 0, []
+        self._met[server].add(key)
+        has = base.get(told.worker)
+        after = sequence_of(has, told.incarnation)
+        if after is None or told.sequence <= after:
+            return 0, []
+        leases = list(self._leases.get(key, {}).values())
+        for lease in leases:
+            had = self._reached(lease, told, server)
+            if told.task == lease.task and not told.records_done:
+                had = len(lease.span)  # which records the pushes were made of is not known
+            reached = self._reached(lease, has, server)
+            lease.lose(server, ((reached, had),), self._since[server])
+        lost = [LostPushes(told.worker, told.incarnation, after, told.sequence)]
+        return self._note_lost(server, lost), self._taken_back(leases)
+
+    def _note_lost(self, server: int, lost: Sequence[LostPushes]) -> int:
+        return self.lost.setdefault(server, LostOfServer()).add(lost)
+
+    def _reached(self, lease: Lease, push: LastPush | None, server: int) -> int:
+        """How much of a lease is on a server whose last push of its worker is `push`."""
+        if push is None or push.incarnation < lease.incarnation:
+            return 0
+        key = lease.worker, lease.incarnation
+        if push.incarnation > lease.incarnation:
+            # A successor has pushed: all of the lease's pushes are there that the server ever got.
+            return lease.head_at(server)
+        if 0 < self._last(lease, server) <= push.sequence:
+            return lease.head_at(server)
+        if push.task == lease.task:
+            return certain_head(lease, push)
+        at = self._leases[key].get(push.task)
+        return lease.head_at(server) if at is not None and at.order > lease.order else 0
+
+    def _last(self, lease: Lease, server: int) -> int:
+        """The last push of a lease that a server had, by sequence, or a later one; 0: unknown."""
+        had = self._last_had.get((lease.worker, lease.incarnation), ())
+        return lease.last or (had[server] if server < len(had) else 0)
+
+    def _all(self) -> Iterator[Lease]:
+        for leases in self._leases.values():
+            yield from leases.values()
+
+    # ------------------------------------------------------------ what follows
+
+    def _taken_back(self, leases: Iterable[Lease]) -> list[Piece]:
+        """Take back what counts and some server lacks, of those that have ended."""
+        if not self._retrain:
+            return []
+        ended = [lease for lease in leases if lease.ended is not None]
+        return [piece for lease in ended for piece in lease.take_back(self._servers, self._begun)]
+
+    # ------------------------------------------------------------ checkpoints
+
+    def checkpoint_begun(self) -> None:
+        """The servers are about to be asked to fix what they hold."""
+        self._begun += 1
+
+    def checkpoint_recovered(self, number: int) -> None:
+        """It was made of an older one and the log of updates, after all servers had ended."""
+        self._begun += 1
+        self._begun_with[number] = self._begun
+
+    def checkpoint_taken(self, number: int, kept: Iterable[int]) -> None:
+        """The checkpoint begun last is complete; these can be restored.
+
+        What had ended before the oldest of them was begun, is in all of them.
+        """
+        self._begun_with[number] = self._begun
+        kept = list(kept)
+        self._begun_with = {n: begun for n, begun in self._begun_with.items() if n in kept}
+        limit = self._begun_with.get(min(kept), 0)
+        self._settled.forget(limit)
+        self._settle(
+            [
+                each
+                for each in self._all()
+                if each.ended is not None and each.begun < limit and each.final(limit)
+            ]
+        )
+
+    def _settle(self, leases: Sequence[Lease]) -> None:
+        self._settled.add(leases, self._servers, self._last)
+        for lease in leases:
+            del self._leases[lease.worker, lease.incarnation][lease.task]
+        self._leases = {key: held for key, held in self._leases.items() if held}
+
+    # ------------------------------------------------------------ resuming
+
+    def in_shares(self, number: int, shares: Sequence[Iterable[LastPush]]) -> list[Interval]:
+        """What of the training records is in checkpoint `number`, as "trained" and "touched".
+
+        shares: the last push of each worker that each server's share has.
+        """
+        before = self._begun_with.get(number, math.inf)
+        found = self._settled.at(before).intervals()
+        if number == self._foreign:
+            return found  # of other servers than those that the leases since were pushed to
+        last = [{push.worker: push for push in share} for share in shares]
+        for lease in self._all():
+            there, counted = in_shares(lease, heads_in(lease, last, self._reached), before)
+            for kind, ranges in (("trained", counted), ("touched", minus(union(*there), counted))):
+                found += [
+                    Interval(kind, lease.epoch, part_of(lease.span, start, end))
+                    for start, end in ranges
+                ]
+        return found
+
+    def resumed(
+        self,
+        servers: int,
+        number: int,
+        shares: Sequence[Iterable[LastPush]],
+        in_model: Iterable[Interval],
+        now: float,
+    ) -> None:
+        """The job goes on with so many new servers, from the model that these shares are.
+
+        number: of their checkpoint. in_model: what is in it. shares: none of a new model, and with
+        --sync, where in_model says all.
+        """
+        before = self._begun_with.get(number, math.inf)
+        self._base, self._met, self._since = {}, {}, {}
+        self._acknowledged, self._restored = {}, {}
+        if not shares:
+            self._servers, self._foreign = servers, 0
+            self._leases, self._open = {}, {}
+            self._fenced, self._last_had = {}, {}
+            self._settled.begin(in_model)
+            return
+        self._settled = self._settled.at(before)
+        if number == self._foreign:
+            self._leases, self._fenced, self._last_had = {}, {}, {}
+        else:
+            self._cut(shares, before, now)
+        self._open = {}
+        if servers != self._servers or number == self._foreign:
+            # No push counts as applied there: what the new servers have, these leases do not say.
+            # What older checkpoints have is not known any more.
+            self._settle(list(self._all()))
+            self._servers, self._foreign = servers, number
+            self._fenced, self._last_had = {}, {}
+            self._begun_with = {number: self._begun_with.get(number, self._begun)}
+            self._settled.stand_on(number, servers)
+
+    def _cut(self, shares: Sequence[Iterable[LastPush]], before: float, now: float) -> None:
+        """Have of all leases what these shares of a checkpoint have; before: as in `in_shares`."""
+        last = [{push.worker: push for push in share} for share in shares]
+        for lease in self._all():
+            if lease.ended is None:
+                lease.begun = self._begun
+            lease.only(heads_in(lease, last, self._reached), before, now)
+        for (worker, incarnation), pushes in self._fenced.items():
+            key = worker, incarnation
+            kept = (sequence_of(has.get(worker), incarnation) for has in last)
+            now_there = [
+                number if there is None else there
+                for number, there in zip(pushes, kept, strict=False)
+            ]
+            self._fenced[key] = tuple(now_there)
+            self._last_had[key] = tuple(map(max, self._last_had[key], now_there))
+
+    # ------------------------------------------------------------ the other end of it
+
+    def differences(self) -> list[Difference]:
+        """Where servers have records not as often as they count, at this moment."""
+        open_now = [each for lease in self._all() for each in differences_of(lease, self._servers)]
+        return [*self._settled.differences, *open_now]
+
+    @property
+    def lacked(self) -> dict[int, int]:
+        """Records that count and a server lacks, by server; of leases that have ended."""
+        lacked: dict[int, int] = {}
+        for each in self.differences():
+            if each.kind == "lost":
+                lacked[each.server] = lacked.get(each.server, 0) + len(each.span)
+        return lacked

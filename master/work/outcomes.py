@@ -1,0 +1,103 @@
+"""What a worker says of its task, one class per outcome, and which task may have which.
+
+A failure is an outcome too: failures.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.master.work.failures import Failure
+from shoal.master.work.units import Source
+from shoal.proto import shoal_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Done:
+    """TRAIN, PREDICT, FINISH_PREDICTION, EXPORT: all of it is done.
+
+    stop: TRAIN: why a callback of the user's asks for training to end; empty if none does.
+    """
+
+    stop: str = ""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How much of a TRAIN task was trained when it failed.
+
+    done: head of its records that all servers have. touched: head that some may have: more
+    where it is not known which records a push was made of.
+    """
+
+    done: int = 0
+    touched: int = 0
+
+
+NOTHING_TRAINED = Trained()
+
+
+@dataclass(frozen=True)
+class DataDescribed:
+    """DESCRIBE_DATA: what there is to read, and when training ends before it.
+
+    notes: for the job's messages.
+    """
+
+    training: tuple[Source, ...] = ()
+    validation: tuple[Source, ...] = ()
+    prediction: tuple[Source, ...] = ()
+    rules: pb.TrainingRules = field(default_factory=pb.TrainingRules)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StatesComputed:
+    """EVALUATE: additive metric states."""
+
+    states: pb.MetricStates
+
+
+@dataclass(frozen=True)
+class MetricsComputed:
+    """FINISH_EVALUATION: the numbers. stop: as Done's."""
+
+    metrics: dict[str, float]
+    stop: str = ""
+
+
+Success = Done | DataDescribed | StatesComputed | MetricsComputed
+Outcome = Success | Failure
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A worker's sign of life.
+
+    task: the task it works on, 0 for none.
+    records_done: of the task, acknowledged by all servers.
+    version: the highest model version it has seen.
+    loss: mean over the `loss_batches` batches since the last heartbeat.
+    stage_seconds: by stage, since the start of the process.
+    acknowledged: the last push that all servers have, by sequence.
+    busy_seconds, busy_with: for how long one of its threads has been at what. longest_seconds:
+    that such a thing has taken so far.
+    waits_for: what it waits for, out of its hands, such as storage; "" for nothing.
+    left_out, left_out_records: minibatches that were left out since the start of the process, and
+    their records. left_out_why: the last of them.
+    """
+
+    task: int = 0
+    records_done: int = 0
+    version: int = 0
+    loss: float = 0.0
+    loss_batches: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    acknowledged: int = 0
+    busy_seconds: float = 0.0
+    busy_with: str = ""
+    longest_seconds: float = 0.0
+    waits_for: str = ""
+    left_out: int = 0
+    left_out_records: int = 0
+    left_out_why: str = ""

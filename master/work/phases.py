@@ -1,0 +1,98 @@
+"""The phases of a job: which there are, which may follow which, and a job's own plan.
+
+    starting -> describing -> training -> [saving] -> [evaluating] -> [exporting]
+                                           -> [confirming]
+                                        -> evaluating
+                                        -> predicting -> finishing
+    and from each of these, in the end, -> succeeded, or degraded where updates stay lost
+
+From a phase after training a job goes back to training where a server has lost what is to be
+trained again. From every phase before the end it may go to failed or stopped. What happens on
+entering a phase is flow.py's.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from shoal.base.transitions import Transitions
+from shoal.config.job import JobConfig
+
+
+class Phase(enum.Enum):
+    """Where a job stands. The value is the state that users see."""
+
+    STARTING = "starting"  # servers have not all registered
+
+    # Distinct to us, the same to users: nothing is trained or computed yet.
+    DESCRIBING = "starting, reading data"
+
+    TRAINING = "training"
+    SAVING = "saving"  # the checkpoint at the end of training
+    EVALUATING = "evaluating"  # the last round; rounds within training are TRAINING
+    PREDICTING = "predicting"
+    FINISHING = "predicting, completing the output"
+    EXPORTING = "exporting"
+    CONFIRMING = "confirming"  # the servers are asked whether they have everything
+    SUCCEEDED = "succeeded"
+    DEGRADED = "degraded"  # it has come to its end, and updates stay lost
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is done."""
+        return self in (Phase.SUCCEEDED, Phase.DEGRADED, Phase.FAILED, Phase.STOPPED)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the job has come to its end by itself, with a model or predictions."""
+        return self in (Phase.SUCCEEDED, Phase.DEGRADED)
+
+    @property
+    def state(self) -> str:
+        """The state as users see it: one word."""
+        return self.value.partition(",")[0]
+
+
+_END = frozenset({Phase.SUCCEEDED, Phase.DEGRADED})
+
+_AFTER_TRAINING = (Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.CONFIRMING)
+"""In their order; each may be left out, and from each of them training may begin again."""
+
+_FORWARD: dict[Phase, frozenset[Phase]] = {
+    Phase.STARTING: frozenset({Phase.DESCRIBING}),
+    Phase.DESCRIBING: frozenset({Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}),
+    Phase.TRAINING: frozenset(_AFTER_TRAINING) | _END,
+    Phase.PREDICTING: frozenset({Phase.FINISHING}),
+    Phase.FINISHING: frozenset({Phase.SUCCEEDED}),
+} | {
+    phase: frozenset({Phase.TRAINING, *_AFTER_TRAINING[position + 1 :]}) | _END
+    for position, phase in enumerate(_AFTER_TRAINING)
+}
+
+TRANSITIONS = Transitions(
+    "a job",
+    {phase: following | {Phase.FAILED, Phase.STOPPED} for phase, following in _FORWARD.items()},
+)
+"""The phases that may follow each phase; the ended ones have none."""
+
+
+def plan(config: JobConfig) -> list[Phase]:
+    """The phases that this job goes through when all goes well, in order."""
+    phases = [Phase.STARTING, Phase.DESCRIBING]
+    if config.command == "train":
+        phases.append(Phase.TRAINING)
+        if config.checkpoint_steps or config.checkpoint_seconds:
+            phases.append(Phase.SAVING)
+        if config.validation_data:
+            phases.append(Phase.EVALUATING)
+        if config.output:
+            phases.append(Phase.EXPORTING)
+        if not config.sync:  # there a server's death ends the job
+            phases.append(Phase.CONFIRMING)
+    elif config.command == "evaluate":
+        phases.append(Phase.EVALUATING)
+    else:
+        phases += [Phase.PREDICTING, Phase.FINISHING]
+    return [*phases, Phase.SUCCEEDED]

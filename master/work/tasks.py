@@ -1,0 +1,418 @@
+"""The training tasks of a job and the ledger of its records.
+
+Leases spans, takes back what a dead worker left, and accounts for every record of every
+epoch. Which spans an epoch has is epochs.py's, which worker holds a task leases.py's to
+know, when a worker is dead worker_lifecycle.py's. No I/O and no clock.
+
+The ledger is kept by ranges. Of a task's span, a head of `trained_before` records
+may have been trained by an earlier lease; what is acknowledged inside that head
+counts as repeated, what is acknowledged behind it as trained once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shoal.master.work import poison
+from shoal.master.work.epochs import Epochs, Order, Spans
+from shoal.master.work.lease_copies import Piece
+from shoal.master.work.spans import Coverage, Interval
+from shoal.master.work.training_queue import TrainingQueue, aligned
+from shoal.master.work.units import ANYBODY, Asker, Source, Span, Task, TaskIds, pick
+from shoal.proto import shoal_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Records over all epochs: total = trained_once + repeated + failed + pending.
+
+    repeated: trained, and then, because a worker died before all servers had their
+        gradients, trained again.
+    """
+
+    total: int = 0
+    trained_once: int = 0
+    repeated: int = 0
+    failed: int = 0
+    pending: int = 0
+
+    @property
+    def trained(self) -> int:
+        """Records whose gradients every server has acknowledged."""
+        return self.trained_once + self.repeated
+
+
+@dataclass
+class _Lease:
+    task: Task
+    done: int = 0  # head of the span that every server has acknowledged
+
+
+class TaskBoard:
+    """Training tasks of all epochs, one epoch's queue at a time.
+
+    sources, records_per_task, epochs, seed, max_steps, minibatch_size: as `Epochs` takes them.
+    next_id: gives task ids.
+    taken_back: what counted as trained and is trained again, as "lost", and also as "touched"
+        where some server still has it.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        records_per_task: int,
+        epochs: int,
+        seed: int,
+        next_id: TaskIds,
+        max_steps: int = 0,
+        minibatch_size: int = 1,
+    ) -> None:
+        self.sources = tuple(sources)
+        self._records_per_task = records_per_task
+        self._epochs = Epochs(
+            sources,
+            records_per_task=records_per_task,
+            count=epochs,
+            seed=seed,
+            max_steps=max_steps,
+            minibatch_size=minibatch_size,
+        )
+        self._stopped = False
+        self._next_id = next_id
+        self._requeued: deque[Task] = deque()
+        self._queue = TrainingQueue()
+        # Lost by a server: trained again also where no more tasks are given out.
+        self._lost: deque[Task] = deque()
+        self._leases: dict[int, _Lease] = {}
+        self._trained_once = 0
+        self._repeated = 0
+        self._failed = 0
+        self._bad: defaultdict[str, set[int]] = defaultdict(set)
+        self._repeats: list[Interval] = []
+        self._not_done: list[Interval] = []
+        self.given_up: list[Interval] = []
+        self.taken_back: list[Interval] = []
+        self.tasks_total = self._epochs.tasks
+        self.tasks_done = 0
+        self.epoch = 0
+        self._open_epoch(0)
+
+    def _open_epoch(self, epoch: int) -> None:
+        order = Order(self._epochs, epoch)
+        self.epoch = epoch
+        opened = TrainingQueue()
+        opened.extend(epoch, self._next_id.reserve(len(order)), order)
+        for source, records in self._bad.items():
+            for record in sorted(records):
+                opened.replace(source, record, self._without_bad)
+        self._queue.join(opened)
+
+    def resume(self, in_model: Iterable[Interval], times: int) -> None:
+        """Go on from a model that holds just these intervals; all else is to be trained.
+
+        times: how often the job has been resumed, this time too.
+        """
+        intervals = list(in_model)
+        coverage = Coverage(self.sources, self._epochs.count)
+        self.epoch = max((each.epoch for each in intervals), default=0)
+        for interval in (*intervals, *self._planned()):
+            coverage.add(interval)
+        for left in (self._lost, self._requeued, self._queue, self._leases):
+            left.clear()
+        self._trained_once = self._repeated = self._failed = 0
+        for kept in (self._bad, self._repeats, self._not_done, self.given_up, self.taken_back):
+            kept.clear()
+        missing: dict[int, list[tuple[int, int, int, int]]] = {
+            epoch: [] for epoch in range(self.epoch + 1)
+        }
+        places = {name: place for place, name in enumerate(self._epochs.names)}
+        for fate in coverage.fates():
+            trained, touched = fate.counts["trained"], fate.counts["touched"]
+            if trained:
+                self._repeated += len(fate.span) * (trained + touched > 1)
+                self._trained_once += len(fate.span) * (trained + touched == 1)
+                if trained + touched > 1:
+                    self._repeats.append(Interval("touched", fate.epoch, fate.span))
+            elif fate.counts["planned"]:
+                missing[fate.epoch] += [
+                    (places[fate.span.source], start, end, end - start if touched else 0)
+                    for start, end in aligned(fate.span, self._records_per_task)
+                ]
+        for epoch, rows in missing.items():
+            columns = np.array(rows, np.int64).reshape(-1, 4)
+            order = self._epochs.shuffled(len(rows), f"{epoch}/{times}")
+            spans = Spans(self._epochs.names, np.ascontiguousarray(columns[order].T))
+            self._queue.extend(epoch, self._next_id.reserve(len(spans)), spans)
+        unopened = sum(self._epochs.size(e)[0] for e in range(self.epoch + 1, self._epochs.count))
+        self.tasks_done = max(0, self.tasks_total - len(self._queue) - unopened)
+        self.tasks_total = self.tasks_done + len(self._queue) + unopened
+
+    def _planned(self) -> Iterator[Interval]:
+        """The records of all epochs up to this one that are to be trained."""
+        for epoch in range(self.epoch + 1):
+            order = Order(self._epochs, epoch)
+            if order.records(0) == self._epochs.records_in_each:
+                spans = (Span(source.name, 0, source.records) for source in self.sources)
+            else:
+                spans = (order[place][0] for place in range(len(order)))
+            for span in spans:
+                yield Interval("planned", epoch, span)
+
+    def settled(self) -> list[Interval]:
+        """What was trained, by leases that have ended, as "trained" and "touched".
+
+        The latter as well where a lease that is not ended, or not begun, has the records.
+        """
+        coverage = Coverage(self.sources, self._epochs.count)
+        for interval in (*self._planned(), *self.given_up, *self._not_done):
+            coverage.add(interval)
+        found = list(self._repeats)
+        leased = (lease.task for lease in self._leases.values())
+        for task in (*self._lost, *self._requeued, *leased, *self._queue):
+            assert task.span is not None
+            coverage.add(Interval("open", task.epoch, task.span))
+            if before := task.trained_before:
+                head = replace(task.span, end=task.span.start + before)
+                found.append(Interval("touched", task.epoch, head))
+        for fate in coverage.fates():
+            if fate.counts["planned"] and fate.counts.total() == 1:
+                found.append(Interval("trained", fate.epoch, fate.span))
+        return found
+
+    def waits(self, task_id: int) -> bool:
+        """Whether the task of this id was never given out."""
+        queued = any(task.id == task_id for task in (*self._lost, *self._requeued))
+        return queued or self._queue.waits(task_id) or task_id >= self._next_id.next
+
+    def stop(self) -> None:
+        """Give out no more tasks; what is leased is trained to its end.
+
+        What was not given out stays pending in the ledger, as not reached.
+        """
+        self._stopped = True
+
+    @property
+    def finished(self) -> bool:
+        """Whether no record is pending, or to be trained, and no task leased."""
+        if self._leases or self._lost:
+            return False
+        return self._stopped or not self.ledger().pending
+
+    @property
+    def all_leased(self) -> bool:
+        """Whether no task is left to be taken, unless a dead worker's comes back."""
+        if self._lost:
+            return False
+        if self._stopped:
+            return True
+        return not (self._requeued or self._queue or self.epoch + 1 < self._epochs.count)
+
+    def more_than(self, count: int) -> bool:
+        """Whether more than `count` tasks of this epoch and the next can still be taken."""
+        left = len(self._lost)
+        if self._stopped:
+            return left > count
+        left += len(self._requeued) + len(self._queue)
+        if left <= count and self.epoch + 1 < self._epochs.count:
+            left += self._epochs.size(self.epoch + 1)[0]
+        return left > count
+
+    def take(self, asker: Asker = ANYBODY) -> Task | None:
+        """Lease the next task; None while there is none.
+
+        What came back from a dead worker goes first, so that its epoch ends promptly.
+        The next epoch is opened as soon as the queue is empty: nobody waits for the
+        last tasks of an epoch.
+        """
+        task = pick(self._lost, asker)
+        if task is None and not self._stopped:
+            task = self._next(asker)
+        if task is not None:
+            self._leases[task.id] = _Lease(task)
+        return task
+
+    def _next(self, asker: Asker) -> Task | None:
+        if not self._requeued and not self._queue and self.epoch + 1 < self._epochs.count:
+            self._open_epoch(self.epoch + 1)
+        return pick(self._requeued, asker) or self._queue.take()
+
+    def _credit(self, lease: _Lease, done: int) -> None:
+        done = min(done, lease.task.records)
+        if done <= lease.done:
+            return
+        before = lease.task.trained_before
+        repeated = max(0, min(done, before) - lease.done)
+        if repeated and (span := lease.task.span) is not None:
+            head = Span(span.source, span.start + lease.done, span.start + lease.done + repeated)
+            self._repeats.append(Interval("touched", lease.task.epoch, head))
+        self._repeated += repeated
+        self._trained_once += done - lease.done - repeated
+        lease.done = done
+
+    def progress(self, task_id: int, done: int) -> None:
+        """Every server has acknowledged the first `done` records of a leased task.
+
+        An older, smaller number changes nothing. Raises KeyError if not leased.
+        """
+        self._credit(self._leases[task_id], done)
+
+    def done(self, task_id: int) -> int:
+        """Records acknowledged of a leased task. Raises KeyError if not leased."""
+        return self._leases[task_id].done
+
+    def complete(self, task_id: int) -> None:
+        """All of a leased task is trained. Raises KeyError if not leased."""
+        lease = self._leases.pop(task_id)
+        self._credit(lease, lease.task.records)
+        self.tasks_done += 1
+
+    def _take_back(self, task_id: int, done_by_all: int, done_by_any: int) -> Task | None:
+        """Take a task from its worker; what is left of it, None if nothing is.
+
+        done_by_all: head of the span whose gradients every server has applied.
+        done_by_any: head whose gradients at least one server has applied.
+
+        Raises KeyError if not leased.
+        """
+        lease = self._leases.pop(task_id)
+        self._credit(lease, done_by_all)
+        task, done = lease.task, lease.done
+        if done >= task.records:
+            self.tasks_done += 1
+            return None
+        assert task.span is not None
+        touched = min(max(task.trained_before, done_by_any), task.records)
+        rest = Span(task.span.source, task.span.start + done, task.span.end)
+        return poison.piece(replace(task, trained_before=touched), rest)
+
+    def give_back(self, task_id: int, done_by_all: int, done_by_any: int) -> None:
+        """Take a task from a dead worker, and queue what is left of it.
+
+        done_by_all: head of the span whose gradients every server has applied.
+        done_by_any: head whose gradients at least one server has applied.
+
+        Raises KeyError if not leased.
+        """
+        if (rest := self._take_back(task_id, done_by_all, done_by_any)) is not None:
+            self._requeue([rest], first=False)
+
+    def retry(
+        self,
+        task_id: int,
+        done_by_all: int,
+        done_by_any: int,
+        judge: Callable[[Task, Span], Sequence[Task]],
+    ) -> Task | None:
+        """As `give_back`, of a task that failed. judge: gives what of it to give out again.
+
+        Returns what is given up where `judge` gives nothing; it counts as failed.
+        """
+        task = self._leases[task_id].task
+        rest = self._take_back(task_id, done_by_all, done_by_any)
+        if rest is None or rest.span is None:
+            return None
+        if self._stopped and not task.again:
+            self._requeue([rest], first=True)
+            return None
+        # By the lease's own span: whether it came further is among what is judged.
+        whole = replace(task, trained_before=max(task.trained_before, done_by_any))
+        pieces = judge(whole, rest.span)
+        if not pieces:
+            self._failed += rest.records
+            self.tasks_done += 1
+            self.given_up.append(Interval("failed", rest.epoch, rest.span))
+            return rest
+        self.tasks_total += len(pieces) - 1
+        self._requeue(pieces, first=True)
+        return None
+
+    def _requeue(self, pieces: Iterable[Task], *, first: bool) -> None:
+        tasks = self._without_bad(replace(each, id=self._next_id()) for each in pieces)
+        if tasks and tasks[0].again:
+            self._lost.extend(tasks)
+        elif first:
+            self._requeued.extendleft(reversed(tasks))
+        else:
+            self._requeued.extend(tasks)
+
+    def train_again(self, pieces: Iterable[Piece]) -> None:
+        """Give out records again that count as trained, and that a server has lost."""
+        for piece in pieces:
+            self._repeated -= piece.repeated
+            self._trained_once -= len(piece.span) - piece.repeated
+            kinds = ("lost", "touched") if piece.elsewhere or piece.repeated else ("lost",)
+            for kind in kinds:
+                self.taken_back.append(Interval(kind, piece.epoch, piece.span))
+            for span in piece.span.pieces(self._records_per_task):
+                before = len(span) if len(kinds) > 1 else 0
+                task = Task(0, pb.TRAIN, span, piece.epoch, trained_before=before, again=True)
+                self.tasks_total += 1
+                self._requeue([task], first=False)
+
+    def exclude(self, source: str, record: int) -> None:
+        """Give a record up in every epoch; a lease that holds it will fail by itself."""
+        self._bad[source].add(record)
+        again = self._without_bad(self._lost)
+        self._lost.clear()
+        self._lost.extend(again)
+        if self._stopped:
+            return  # what was not given out is not reached
+        tasks = self._without_bad(self._requeued)
+        self._requeued.clear()
+        self._requeued.extend(tasks)
+        self._queue.replace(source, record, self._without_bad)
+        while not self._queue and not self._requeued and self.epoch + 1 < self._epochs.count:
+            if self._epochs.records_in_each > sum(map(len, self._bad.values())):
+                break
+            self._open_epoch(self.epoch + 1)  # nothing but records given up
+
+    def _without_bad(self, tasks: Iterable[Task]) -> list[Task]:
+        """The same without the records that were given up, which count as failed."""
+        kept: list[Task] = []
+        for task in tasks:
+            assert task.span is not None
+            bad = self._bad.get(task.span.source)
+            pieces = poison.without(task, bad) if bad else None
+            if bad is None or pieces is None:
+                kept.append(task)
+                continue
+            for record in sorted(bad):
+                if task.span.start <= record < task.span.end:
+                    self._failed += 1
+                    span = Span(task.span.source, record, record + 1)
+                    self.given_up.append(Interval("failed", task.epoch, span))
+            self.tasks_total += len(pieces) - 1
+            kept += [replace(each, id=self._next_id()) for each in pieces]
+        return kept
+
+    def fail(self, task_id: int) -> None:
+        """Give up what is left of a leased task. Raises KeyError if not leased."""
+        lease = self._leases.pop(task_id)
+        task = lease.task
+        self._failed += task.records - lease.done
+        if task.span is not None and lease.done < task.records:
+            rest = replace(task.span, start=task.span.start + lease.done)
+            self._not_done.append(Interval("failed", task.epoch, rest))
+
+    def ledger(self) -> Ledger:
+        """The counts of this moment."""
+        total = self._epochs.records
+        settled = self._trained_once + self._repeated + self._failed
+        return Ledger(total, self._trained_once, self._repeated, self._failed, total - settled)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the counts agree with the queues, for tests."""
+        again = sum(task.records for task in (*self._lost, *self._requeued))
+        waiting = again + self._queue.records
+        tasks = (*self._lost, *self._requeued, *self._queue)
+        assert waiting == sum(task.records for task in tasks)
+        assert len(self._queue) == len(list(self._queue))
+        leased = sum(lease.task.records - lease.done for lease in self._leases.values())
+        opened = sum(self._epochs.size(epoch)[1] for epoch in range(self.epoch + 1))
+        unopened = self._epochs.records - opened
+        assert self.ledger().pending == waiting + leased + unopened

@@ -1,0 +1,319 @@
+"""A server's own log: each push is in another place before the worker is answered.
+
+Owns when a push counts as kept, what a checkpoint takes out of the log, and a new beginning after
+the log was lost. Its state and whether it protects are absence.py's, its size is logspace.py's,
+where it is kept a sink's (logs.py); doing it again is replay.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.positions import Seen
+from shoal.ps.checkpoint import Cut
+from shoal.ps.gradients import Ticket
+from shoal.ps.progress import Progress
+from shoal.ps.pushes import PushRegister
+from shoal.ps.tables import ServerModel
+from shoal.ps.update_log.replay import recover
+from shoal.ps.update_log.sinks import (
+    LogLostError,
+    LogTakenError,
+    Sink,
+    applied_now,
+    identities,
+    reaches,
+)
+from shoal.ps.update_log.space import LogSpace
+from shoal.ps.update_log.unprotected import LogState, Protection
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 0.5
+"""Between looks whether the log is still there, and tries to begin a lost one anew."""
+
+UNSAVED_ROWS = "rows were loaded that are in no checkpoint yet"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """Where the log `name` was at the cut of an attempt; as the sink's `drop` takes it."""
+
+    nonce: str
+    name: str
+    step: int
+    applied: list[pb.PushIdentity]
+    mark: Any
+
+
+def _nothing() -> None:
+    pass
+
+
+class UpdateLog:
+    """The log of server `server`, kept in `sink`.
+
+    bound: bytes of pushes that it may hold. superseded: called if another incarnation of
+        this server writes it.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        server: int,
+        incarnation: int,
+        pushes: PushRegister,
+        bound: int,
+        superseded: Callable[[], object],
+    ) -> None:
+        self._sink = sink
+        self._server = server
+        self._incarnation = incarnation
+        self._pushes = pushes
+        self._superseded = superseded
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._protection = Protection()
+        self._space = LogSpace(bound)
+        self._cuts: dict[int, _Noted] = {}
+        self._saved: list[pb.PushIdentity] | None = None
+        self.seen = Seen()
+
+    # ------------------------------------------------------------ pushes
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Enter with room for a push. Raises WireError(NOT_READY) if there is none.
+
+        Not by waiting here: a push that waits holds a thread, and the checkpoint that makes
+        room needs one.
+        """
+        with self._lock:
+            self.check_room(size)
+            self._space.reserved += size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._space.reserved -= size
+
+    def check_room(self, size: int) -> None:
+        """Raises WireError(NOT_READY) if there is no room for a push now."""
+        if self._protection.written:
+            self._space.check(size)
+
+    def hand_over(self, ticket: Ticket, frame: bytes) -> Callable[[], object]:
+        """Send a push on its way; the result waits until it is kept, or the log is lost.
+
+        Raises WireError(NOT_READY) if this incarnation of the server is over.
+        """
+        with self._lock:
+            if not self._protection.written:
+                self._protection.exposed("no log was begun")
+                return _nothing
+            name = self._protection.name
+            self._space.add(ticket.step, len(frame))
+        entry = pb.LogEntry(
+            log=name,
+            server=self._server,
+            incarnation=self._incarnation,
+            step=ticket.step,
+            staleness=ticket.staleness,
+            journal=self.seen.position,
+        )
+        wait = self._of_sink(name, self._sink.append, entry, frame)
+        return partial(self._of_sink, name, wait) if wait is not None else _nothing
+
+    def _of_sink(self, name: str, call: Callable[..., Result], *arguments: Any) -> Result | None:
+        """What `call` returns, of the sink; None if it finds that the log `name` is lost."""
+        try:
+            return call(*arguments)
+        except LogLostError as error:
+            with self._lock:
+                self._protection.lost(name, f"its log is lost: {error}")
+            return None
+        except LogTakenError as error:
+            # Also what was applied and not recorded: it must not be applied again.
+            self._pushes.close()
+            self._superseded()
+            raise WireError(pb.NOT_READY, str(error)) from error
+
+    # ------------------------------------------------------------ checkpoints
+
+    def cut(self, number: int, nonce: str, cut: Cut) -> None:
+        """A checkpoint's share is fixed, and no push is under way."""
+        with self._lock:
+            name = self._protection.name if self._protection.written else ""
+        applied = identities(cut.applied)
+        mark = self._of_sink(name, self._sink.mark, applied) if name else None
+        with self._lock:
+            self._cuts[number] = _Noted(nonce, name, cut.dense.step, applied, mark)
+
+    def forget(self, number: int, nonce: str) -> None:
+        """A checkpoint will not be complete."""
+        with self._lock:
+            noted = self._cuts.get(number)
+            if noted is not None and noted.nonce == nonce:
+                del self._cuts[number]
+
+    def completed(self, number: int, nonce: str) -> None:
+        """A checkpoint is complete and will be found: what is in it need not be in the log."""
+        with self._lock:
+            noted = self._cuts.get(number)
+            if noted is not None and noted.nonce != nonce:
+                return  # of an earlier master's attempt, whose number came again
+            self._cuts = {n: each for n, each in self._cuts.items() if n > number}
+            if noted is None:
+                return  # fixed by an earlier incarnation
+            self._saved = noted.applied
+            if not self._protection.writes(noted.name):
+                return
+        self._of_sink(
+            noted.name, self._sink.drop, noted.name, noted.step, noted.applied, noted.mark
+        )
+        with self._lock:
+            if self._protection.writes(noted.name):
+                self._space.drop(noted.step)
+                self._protection.based()
+
+    def describe(self, status: pb.ServerStatus) -> None:
+        """Put what the master is to know into a status."""
+        with self._lock:
+            status.log_bytes = self._space.bytes
+            status.unprotected = self._protection.why
+            status.absences = self._protection.times
+            status.absent_seconds = self._protection.seconds
+            status.wants_checkpoint = self._protection.written and (
+                self._protection.state is LogState.BASELESS or self._space.nearly_full
+            )
+
+    # ------------------------------------------------------------ beginning
+
+    def begin(self, model: pb.ModelSpec, initial: bytes) -> None:
+        """Begin with the model, whose first dense values are in the frame `initial`.
+
+        Before the first push. Where that fails, it is as if the log was lost later.
+        """
+        with self._looking:
+            self._begin(pb.LogBase(model=model, initial=initial), protects=True)
+
+    def begin_with_rows(self) -> None:
+        """Begin with a model whose rows were read from elsewhere, which no log has.
+
+        Before the first push. It protects from the first checkpoint on.
+        """
+        with self._lock:
+            self._protection.unlogged(UNSAVED_ROWS)
+        self.look_after()
+
+    def _begin(self, base: pb.LogBase, *, protects: bool) -> None:
+        base.log = secrets.token_hex(8)
+        base.server, base.incarnation = self._server, self._incarnation
+        base.journal.CopyFrom(self.seen.position)
+        try:
+            self._sink.begin(base)
+        except (LogLostError, LogTakenError) as error:
+            with self._lock:
+                self._protection.unlogged(f"its log could not begin: {error}")
+            if isinstance(error, LogTakenError):
+                self._superseded()
+            return
+        with self._lock:
+            self._protection.begun(base.log, protects=protects)
+            self._space.hold(())
+
+    def assigned(self) -> None:
+        """Rows were set, which is not in the log: it is to stand on what is there now.
+
+        Before the answer; raises nothing where that fails.
+        """
+        with self._lock:
+            # What was cut before lacks them, though it may have every push.
+            self._saved, self._cuts = None, {}
+            if self._protection.state is not LogState.PROTECTING:
+                return
+            self._protection.lost(self._protection.name, UNSAVED_ROWS)
+        self.look_after()
+
+    def look_after(self) -> None:
+        """See whether the log is there; begin a lost one anew. Now and then, on a thread."""
+        with self._looking:
+            with self._lock:
+                name, written = self._protection.name, self._protection.written
+                lost = self._protection.state is LogState.LOST
+            if written:
+                self._of_sink(name, self._sink.check)
+            elif lost:
+                try:
+                    self._sink.reach()
+                except LogLostError as error:
+                    logger.debug("the log cannot begin anew yet: %s", error)
+                    return
+                except LogTakenError:
+                    self._superseded()
+                    return
+                with self._pushes.paused() as paused:
+                    applied = identities(paused)
+                    saved = self._saved is not None and reaches(
+                        pb.LogBase(applied=applied), self._saved
+                    )
+                    self._begin(pb.LogBase(applied=applied), protects=saved)
+
+    def keep(self, stopped: threading.Event) -> None:
+        """Look after the log until the server ends."""
+        while not stopped.wait(CHECK_SECONDS):
+            try:
+                self.look_after()
+            except Exception:
+                logger.exception("looking after the log of updates")
+        self._sink.close()
+
+    # ------------------------------------------------------------ recovery
+
+    def clear(self) -> None:
+        """The job starts here, or was resumed: earlier logs are not of it."""
+        self._sink.clear()
+
+    def resumed(self, restored: bool) -> None:
+        """The job goes on from a checkpoint, if one was `restored`; the log begins soon."""
+        with self._lock:
+            if restored:
+                self._protection.unlogged("the job was resumed")
+
+    def recover(
+        self, restored: Callable[[], ServerModel | None], servers: int, progress: Progress
+    ) -> tuple[ServerModel | None, int, str]:
+        """Do the log of an earlier incarnation again, and go on writing it.
+
+        restored, progress: as `replay.recover` takes them.
+        Returns the model, how many pushes were applied, and in words what was done.
+        """
+        done = recover(self._sink, self._server, servers, restored, self._pushes, progress)
+        self.seen.note(done.seen.position)
+        if done.base is None:
+            with self._lock:
+                if done.model is not None:
+                    self._protection.unlogged(done.why)
+                else:
+                    self._protection.exposed(done.why)
+            some = f"{done.count} updates of its log were done again; " if done.count else ""
+            return done.model, done.count, f"{some}warning: {done.why}"
+        done.base.applied.clear()
+        done.base.applied.extend(applied_now(self._pushes))
+        name = done.base.log
+        with self._lock:
+            self._space.hold(done.sizes, after=done.step)
+            self._protection.begun(name, protects=True)
+        self._of_sink(name, self._sink.adopt, done.base, done.step, done.applied)
+        return done.model, done.count, f"{done.count} updates of its log were done again"

@@ -1,0 +1,124 @@
+"""The logs that a server keeps for others, in memory.
+
+Owns the bytes and who may write them. Does not know what a push is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shoal.proto import faults
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.ps.update_log.batches import packed
+from shoal.ps.update_log.groups import entries_of
+
+
+@dataclass
+class _Held:
+    """position: place of the last entry among all that the writer appended."""
+
+    base: pb.LogBase
+    entries: dict[int, tuple[pb.LogEntry, memoryview]] = field(default_factory=dict)
+    size: int = 0
+    position: int = 0
+
+
+class HeldLogs:
+    """The log of each server that has one here. Its methods are handlers of calls."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: dict[int, _Held] = {}
+
+    def __len__(self) -> int:
+        """Bytes of all pushes kept."""
+        with self._lock:
+            return sum(held.size for held in self._logs.values())
+
+    def begin(self, request: pb.BeginLogRequest) -> pb.BeginLogReply:
+        """Keep a new log in place of the server's old one. Raises WireError(FENCED)."""
+        base = request.base
+        with self._lock:
+            held = self._logs.get(base.server)
+            if held is not None:
+                self._check_writer(held, base.incarnation)
+            self._logs[base.server] = _Held(base)
+        return pb.BeginLogReply()
+
+    def append(self, labelled: tuple[pb.LogGroup, bytes]) -> pb.AppendLogReply:
+        """Keep a group of pushes; the same one again changes nothing.
+
+        Raises WireError: NO_LOG, also where entries before the group have not come; FENCED,
+        BAD_REQUEST.
+        """
+        group, body = labelled
+        entries = list(entries_of(group, body))
+        writer = group.entries[0]
+        faults.point("log-appending")
+        with self._lock:
+            held = self._find(writer.server, writer.log, writer.incarnation)
+            if group.first + len(entries) - 1 == held.position:
+                return pb.AppendLogReply(position=held.position)  # its answer was lost
+            if group.first != held.position + 1:
+                raise WireError(
+                    pb.NO_LOG,
+                    f"log {writer.log} of ps-{writer.server} has {held.position} entries, and "
+                    f"those from {group.first} on have come",
+                )
+            for entry, frame in entries:
+                held.entries[entry.step] = entry, frame
+                held.size += len(frame)
+            held.position += len(entries)
+            return pb.AppendLogReply(position=held.position)
+
+    def drop(self, request: pb.DropLogRequest) -> pb.DropLogReply:
+        """Let go of what is in a checkpoint. Raises WireError(NO_LOG, FENCED)."""
+        with self._lock:
+            held = self._find(request.server, request.log, request.incarnation)
+            if request.step:
+                held.base = pb.LogBase(
+                    log=request.log,
+                    server=request.server,
+                    incarnation=held.base.incarnation,
+                    applied=request.applied,
+                )
+                held.entries = {
+                    step: each for step, each in held.entries.items() if step > request.step
+                }
+                held.size = sum(len(frame) for _, frame in held.entries.values())
+        return pb.DropLogReply()
+
+    def take(self, request: pb.TakeLogRequest) -> Iterator[bytes]:
+        """Give a server's log to its new incarnation. It stays, and nobody else may write it."""
+        with self._lock:
+            held = self._logs.get(request.server)
+            if held is None:
+                return
+            self._check_writer(held, request.incarnation)
+            if held.base.incarnation != request.incarnation:
+                held.base.incarnation = request.incarnation
+                held.position = 0
+            base = held.base.SerializeToString()
+            entries = [held.entries[step] for step in sorted(held.entries)]
+        yield base
+        yield from packed(entries)
+
+    def _find(self, server: int, log: str, incarnation: int) -> _Held:
+        held = self._logs.get(server)
+        if held is not None:
+            self._check_writer(held, incarnation)
+        if held is None or held.base.log != log:
+            raise WireError(pb.NO_LOG, f"log {log} of ps-{server} is not kept here")
+        return held
+
+    @staticmethod
+    def _check_writer(held: _Held, incarnation: int) -> None:
+        if incarnation < held.base.incarnation:
+            raise WireError(
+                pb.FENCED,
+                f"ps-{held.base.server} was started again: incarnation {held.base.incarnation} "
+                f"writes its log, not {incarnation}",
+            )

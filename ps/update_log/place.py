@@ -1,0 +1,48 @@
+"""Where a server's log is to be kept: the next server's memory, or files (--log-place).
+
+Owns that choice, and the questions to the master that it takes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoal.base.job_folder import JobFolder
+from shoal.config.job import JobConfig
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.protocol import own_protocol
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
+from shoal.ps.update_log.file_sink import FileSink
+from shoal.ps.update_log.peer_sink import PeerSink
+from shoal.ps.update_log.sinks import Sink
+
+
+def sink_of(job: JobConfig, index: int, incarnation: int, master: Connection) -> Sink:
+    """The place of the log of server `index`."""
+    if job.log_in_files:
+        folder = JobFolder(Path(job.job_dir)).update_log
+        return FileSink(folder, index, incarnation, sync=job.log_fsync)
+    peer = (index + 1) % job.num_ps
+
+    def locate() -> str:
+        # Without a retry: who waits for the other server asks again.
+        request = pb.GetRoutingRequest(addresses_only=True)
+        return master.call(methods.GET_ROUTING, request, patience=0.0).servers[peer]
+
+    def holder() -> str:
+        request = pb.RestoreRequest(server=index, incarnation=incarnation, protocol=own_protocol())
+        return master.call(methods.GET_RESTORE, request).holder
+
+    return PeerSink(
+        index,
+        incarnation,
+        peer,
+        peer_name(job.token, "ps", peer),
+        locate,
+        holder,
+        # Workers wait for this server meanwhile.
+        retry_seconds=job.server_patience_seconds / 2,
+        server_timeout_seconds=job.server_timeout_seconds,
+    )

@@ -1,0 +1,256 @@
+"""Doing a log's pushes again, after a checkpoint or from the beginning.
+
+Owns what a log may be done again on, and which of its pushes are applied. That a push is
+applied once is the register's to know, as when it came first.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from shoal.errors import Error
+from shoal.proto import faults, frames
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.positions import Seen
+from shoal.ps.checks import check_logged
+from shoal.ps.gradients import Ticket
+from shoal.ps.progress import Progress
+from shoal.ps.pushes import PushRegister
+from shoal.ps.tables import ServerModel
+from shoal.ps.unpack import exactly, unpack
+from shoal.ps.update_log.sinks import (
+    Entries,
+    Gap,
+    LogDamagedError,
+    LogLostError,
+    Sink,
+    applied_now,
+    reaches,
+)
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.2
+"""Between tries to take a log."""
+
+
+class HalfAppliedError(Error):
+    """A push of the log was applied in part: the model is of no use. at: its place in the log."""
+
+    def __init__(self, at: int, why: str) -> None:
+        super().__init__(at, why)
+        self.at = at
+        self.why = why
+
+
+@dataclass
+class Recovered:
+    """What came of doing a log again.
+
+    model: None if there is neither a checkpoint nor a log. count: pushes applied.
+    base: of the log, which is to be written on; None: why not. sizes: step and bytes of each
+    of its entries. step, applied: of the checkpoint that it was done again on; 0: of none.
+    seen: how far the master's journal was, by the log.
+    """
+
+    model: ServerModel | None
+    count: int = 0
+    base: pb.LogBase | None = None
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    why: str = ""
+    step: int = 0
+    applied: list[pb.PushIdentity] = field(default_factory=list)
+    seen: Seen = field(default_factory=Seen)
+
+
+def recover(
+    sink: Sink,
+    server: int,
+    servers: int,
+    restored: Callable[[], ServerModel | None],
+    pushes: PushRegister,
+    progress: Progress,
+) -> Recovered:
+    """Take the log of server `server` of `servers`, and do it again.
+
+    restored: restores a checkpoint, with `pushes`; None: there is none. It is called again
+        where a push could be applied in part only, so that the model has nothing of it.
+    """
+    stop: HalfAppliedError | None = None
+    while True:
+        try:
+            model = restored()
+            progress.begin("replay its log")
+            return _recovered(sink, server, servers, model, pushes, progress, stop)
+        except HalfAppliedError as error:
+            logger.error("%s; restoring without it", error.why)
+            stop = error
+            pushes.restore([])
+
+
+def _recovered(
+    sink: Sink,
+    server: int,
+    servers: int,
+    model: ServerModel | None,
+    pushes: PushRegister,
+    progress: Progress,
+    stop: HalfAppliedError | None,
+) -> Recovered:
+    step = model.step if model is not None else 0
+    done = Recovered(model, step=step, applied=applied_now(pushes))
+    give_up = time.monotonic() + sink.retry_seconds
+    while True:
+        try:
+            _recover(sink, server, servers, pushes, progress, done, stop)
+            return done
+        except LogDamagedError as error:
+            # It stays so however often it is read.
+            done.why = f"its log is damaged: {error}"
+            logger.error("%s", done.why)
+            return done
+        except LogLostError as error:
+            # What was applied until then is right, and is skipped the next time.
+            done.why = f"its log could not be read: {error}"
+            logger.warning("%s", done.why)
+        if time.monotonic() > give_up:
+            return done
+        time.sleep(RETRY_SECONDS)
+
+
+def _recover(
+    sink: Sink,
+    server: int,
+    servers: int,
+    pushes: PushRegister,
+    progress: Progress,
+    done: Recovered,
+    stop: HalfAppliedError | None,
+) -> None:
+    taken = sink.take()
+    if taken is None:
+        done.why = "its log is gone with the server that kept it"
+        return
+    if done.model is None and taken.base.HasField("model"):
+        done.model = from_beginning(taken.base, server, servers)
+    elif done.model is None or not reaches(taken.base, applied_now(pushes)):
+        if taken.before:
+            raise LogDamagedError(
+                f"{taken.before}; what is after it does not reach back to the checkpoint"
+            )
+        done.why = "its log does not reach back to the checkpoint"
+        return
+    done.sizes = []
+    done.seen.note(taken.base.journal)
+    entries = _noting(taken.entries, done.seen)
+    for step, size, applied in replay(entries, done.model, pushes, stop):
+        progress.advance(size)
+        done.count += applied
+        done.sizes.append((step, size))
+    done.base = taken.base
+
+
+def _noting(entries: Entries, seen: Seen) -> Entries:
+    for entry, frame in entries:
+        if not isinstance(entry, Gap):
+            seen.note(entry.journal)
+        yield entry, frame
+
+
+def from_beginning(base: pb.LogBase, server: int, servers: int) -> ServerModel:
+    """The model as it was before the first push of a log that begins with it.
+
+    Raises LogDamagedError if it is not one.
+    """
+    try:
+        model = ServerModel(base.model, server, servers)
+        _, arrays = frames.decode(base.initial, pb.InitializeDenseRequest)
+        model.initialize_dense(*exactly(arrays, 2))
+    except WireError as error:
+        raise LogDamagedError(f"its first values cannot be used: {error}") from error
+    return model
+
+
+def replay(
+    entries: Entries,
+    model: ServerModel,
+    pushes: PushRegister,
+    stop: HalfAppliedError | None = None,
+) -> Iterator[tuple[int, int, bool]]:
+    """Apply the entries that the server does not have yet, as they were applied first.
+
+    stop: where not to go beyond, and why. Yields of each entry its step, its bytes, and whether
+    it was applied. Raises HalfAppliedError, and LogDamagedError for a log that ends before its
+    end; LogLostError if it breaks off. What was applied until then is right, and may be gone on
+    from: per worker it is a beginning of what was applied first.
+    """
+    gap = ""
+    missing, unknown = 0, False
+    for at, (entry, frame) in enumerate(entries):
+        if isinstance(entry, Gap):
+            gap, missing = gap or entry.where, missing + entry.entries
+            unknown |= not entry.entries
+        elif isinstance(entry, pb.LogBase):
+            if reaches(entry, applied_now(pushes)):
+                # All that is before it is there, from the log or from the checkpoint.
+                gap, missing, unknown = "", 0, False
+            elif not gap:
+                gap, unknown = "some of its entries are not as written", True
+        elif gap:
+            missing += 1
+        elif stop is not None and at == stop.at:
+            gap, missing = stop.why, 1
+        else:
+            try:
+                applied = _done_again(at, entry, frame, model, pushes)
+            except HalfAppliedError:
+                raise
+            except Exception as error:
+                logger.exception("an entry of the log cannot be done again")
+                gap, missing = f"{_name(entry, frame)} cannot be done again: {error}", 1
+                continue
+            yield entry.step, len(frame), applied
+            faults.point("log-replaying")
+    if gap:
+        updates = f"{missing:,} updates" if missing else "the updates"
+        raise LogDamagedError(
+            f"{gap}; {'at least ' * (unknown and missing > 0)}{updates} from there on cannot be "
+            "done again"
+        )
+
+
+def _done_again(
+    at: int, entry: pb.LogEntry, frame: bytes, model: ServerModel, pushes: PushRegister
+) -> bool:
+    """Apply an entry, if it is not in the model already.
+
+    Raises HalfAppliedError; WireError and ValueError before anything is changed.
+    """
+    push = unpack(frame)
+    check_logged(push, model)
+    if entry.step < 1 or entry.staleness < 0:
+        raise ValueError(f"its step is {entry.step}, its staleness {entry.staleness}")
+    try:
+        with pushes.admit(push.request) as fresh:
+            if fresh:
+                try:
+                    model.apply(push.gradients, Ticket(entry.step, entry.staleness), again=True)
+                except Exception as error:
+                    logger.exception("an entry of the log was applied in part")
+                    why = f"{_name(entry, frame)} cannot be done again: {error!r}"
+                    raise HalfAppliedError(at, why) from error
+    except WireError as error:
+        # Of an incarnation that was over when the checkpoint was taken, which has it.
+        if error.kind != pb.FENCED:
+            raise
+        fresh = False
+    return fresh
+
+
+def _name(entry: pb.LogEntry, frame: bytes) -> str:
+    """An entry in words."""
+    return f"the update of step {entry.step} ({len(frame):,} bytes)"

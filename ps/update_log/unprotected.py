@@ -1,0 +1,96 @@
+"""The state of a server's own log, and the account of the times without protection.
+
+Owns which states may follow which, whether what was acknowledged is protected, and how often and
+how long it was not. Writing the log is updatelog.py's, as are the threads. No I/O.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from collections.abc import Callable
+
+from shoal.base.transitions import Transitions
+
+logger = logging.getLogger(__name__)
+
+
+class LogState(enum.Enum):
+    """Where a server's own log stands."""
+
+    EMPTY = "the model has no first values yet, and there is nothing to log"
+    LOST = "there are values, and no log is written: it is to begin anew"
+    BASELESS = "a log is written that stands on no complete checkpoint: it does not protect"
+    PROTECTING = "a log is written, on the model's beginning or on a complete checkpoint"
+
+
+TRANSITIONS = Transitions(
+    "a log of updates",
+    {
+        LogState.EMPTY: {LogState.LOST, LogState.PROTECTING},
+        # Again lost: the new one could not begin.
+        LogState.LOST: {LogState.LOST, LogState.BASELESS, LogState.PROTECTING},
+        LogState.BASELESS: {LogState.LOST, LogState.PROTECTING},
+        # Again: it stands on a later checkpoint.
+        LogState.PROTECTING: {LogState.LOST, LogState.PROTECTING},
+    },
+)
+
+
+class Protection:
+    """The state of one log. Its owner keeps threads apart.
+
+    written: whether pushes go into a log. name: of that log, or of the last one. why: there is no
+    protection, in words; "" if there is, or nothing to protect. times: how often there was none.
+    seconds: of all times that are over.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.state = LogState.EMPTY
+        self.written = False
+        self.name = ""
+        self.why = ""
+        self.times = 0
+        self.seconds = 0.0
+        self._clock = clock
+        self._since = 0.0
+
+    def writes(self, name: str) -> bool:
+        """Whether pushes go into the log `name`."""
+        return self.written and self.name == name
+
+    def begun(self, name: str, *, protects: bool) -> None:
+        """The log `name` is written from now on. protects: it stands on what is saved."""
+        self._go(LogState.PROTECTING if protects else LogState.BASELESS)
+        self.name = name
+
+    def based(self) -> None:
+        """The log that is written stands on a complete checkpoint now."""
+        self._go(LogState.PROTECTING)
+
+    def lost(self, name: str, why: str) -> None:
+        """The log `name` is lost, if it was still written."""
+        if self.writes(name):
+            self.unlogged(why)
+
+    def unlogged(self, why: str) -> None:
+        """The model has values that no log has."""
+        self._go(LogState.LOST)
+        self.exposed(why)
+
+    def exposed(self, why: str) -> None:
+        """What was acknowledged may be lost; the first reason counts."""
+        if not self.why:
+            self.why, self._since = why, self._clock()
+            self.times += 1
+            logger.warning("updates are not protected: %s", why)
+
+    def _go(self, target: LogState) -> None:
+        self.state = TRANSITIONS.step(self.state, target)
+        self.written = target in (LogState.BASELESS, LogState.PROTECTING)
+        if target is LogState.PROTECTING and self.why:
+            seconds = self._clock() - self._since
+            self.seconds += seconds
+            self.why = ""
+            logger.info("updates are protected again, after %.1f s", seconds)

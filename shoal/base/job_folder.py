@@ -1,0 +1,106 @@
+"""The job folder: which file of a job is where.
+
+Owns the names, and emptying the folder; what is in a file is its writer's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """A path as short as it is still true: relative if below the working directory."""
+    full, here = os.fspath(path), os.getcwd()
+    return os.path.relpath(full, here) if full.startswith(here.rstrip("/") + "/") else full
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """The files of a job folder, by name; the folder is `path`."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The JobConfig as JSON."""
+        return self.path / "job.json"
+
+    @property
+    def master(self) -> Path:
+        """Where the running master listens: JSON {address, pid}."""
+        return self.path / "master.json"
+
+    def master_address(self) -> str | None:
+        """host:port of the running master, or of one that died; None if there is none."""
+        try:
+            return str(json.loads(self.master.read_text())["address"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    @property
+    def lock(self) -> Path:
+        """Held (flock) by the master while it runs."""
+        return self.path / "lock"
+
+    @property
+    def journal(self) -> Path:
+        """Folder of what has happened to the job: master/journal/journal.py."""
+        return self.path / "journal"
+
+    def process_of(self, role: str, index: int, incarnation: int) -> Path:
+        """Which process of this machine one start is: JSON {pid, started}."""
+        return self.path / "processes" / f"{role}-{index}.{incarnation}.json"
+
+    @property
+    def temporary(self) -> Path:
+        """Which folder the running processes have for temporary files: JSON {path}."""
+        return self.path / "temporary.json"
+
+    @property
+    def update_log(self) -> Path:
+        """Folder of the log of updates of a job with one server, with --durability=log."""
+        return self.path / "log"
+
+    @property
+    def result(self) -> Path:
+        """What came of the job, JSON, written once at the end."""
+        return self.path / "result.json"
+
+    @property
+    def losses(self) -> Path:
+        """The loss of every training step, with --step-losses, CSV."""
+        return self.path / "losses.csv"
+
+    @property
+    def audit(self) -> Path:
+        """What `shoal audit` says, JSON, of a job whose journal was in a cluster."""
+        return self.path / "audit.json"
+
+    @property
+    def templates(self) -> Path:
+        """The Pod templates of a job on Kubernetes, JSON."""
+        return self.path / "pod-templates.json"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the processes' logs."""
+        return self.path / "logs"
+
+    def log_of(self, role: str, index: int, incarnation: int) -> Path:
+        """Log of one start of a process."""
+        return self.logs / f"{role}-{index}.{incarnation}.log"
+
+    def empty(self) -> None:
+        """Remove all that is in the folder but `config`, which says that it is a job's.
+
+        Raises OSError.
+        """
+        for entry in self.path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != self.config:
+                entry.unlink()

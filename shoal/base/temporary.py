@@ -1,0 +1,70 @@
+"""The temporary folder of one job's processes on this machine.
+
+Killed processes leave files in it, TensorFlow's generated code among them. The client makes it
+before the job's first process, and removes it after the last; the master removes it, too, which
+may outlive the client. The job folder says which one it is, for a job that both have left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from shoal.base.job_folder import JobFolder
+from shoal.base.wholefile import write_json
+from shoal.errors import UserError
+
+VARIABLE = "TMPDIR"
+"""By which a process is told its temporary folder."""
+
+PREFIX = "shoal-"
+"""A short name: Unix sockets, which user code may make in there, have paths of 107 bytes."""
+
+
+def make(folder: JobFolder) -> None:
+    """Make the job's temporary folder, in the user's, in place of one that was left.
+
+    Raises UserError.
+    """
+    remove(folder)
+    try:
+        write_json(folder.temporary, {"path": tempfile.mkdtemp(prefix=PREFIX)})
+    except OSError as error:
+        raise UserError(
+            f"the job's temporary folder cannot be made: {error}; set {VARIABLE} to a folder "
+            "that can be written and has room"
+        ) from error
+
+
+def path_of(folder: JobFolder) -> Path | None:
+    """The job's temporary folder; None if it has none of its own."""
+    try:
+        path = Path(json.loads(folder.temporary.read_text())["path"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return path if path.is_dir() else None
+
+
+def environment(folder: JobFolder) -> dict[str, str]:
+    """What the environment of the job's processes says of it."""
+    path = path_of(folder)
+    return {} if path is None else {VARIABLE: str(path)}
+
+
+def remove(folder: JobFolder) -> None:
+    """Remove the job's temporary folder, if there is one; none of its processes may be left."""
+    path = path_of(folder)
+    if path is not None and _ours(path):
+        shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.temporary.unlink()
+
+
+def _ours(path: Path) -> bool:
+    """Whether nothing speaks against it: the file that names it may come from elsewhere."""
+    mine = path.stat().st_uid == os.geteuid()
+    return mine and path.is_absolute() and path.name.startswith(PREFIX) and not path.is_symlink()

@@ -1,0 +1,95 @@
+"""`shoal analyze`: the statistics of data, as JSON for the user's module and as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from shoal.config.data_format import DataOptions
+from shoal.config.flags import flag
+from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
+
+
+def format_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the flags that say how data are written."""
+    for field in reversed(dataclasses.fields(DataOptions)):
+        text = field.metadata["help"]
+        option = click.option(flag(field.name), field.name, default=field.default, help=text)
+        function = option(function)
+    return function
+
+
+@click.command()
+@click.option("--data", required=True, help="Data as --training-data takes them.")
+@click.option("--output", required=True, help="JSON file to write the statistics to.")
+@format_options
+@click.option("--columns", default="", help="Only these columns, with commas between.")
+@click.option(
+    "--max-vocabulary",
+    default=10_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most frequent values that are kept of a column of text or integers.",
+)
+def analyze(data: str, output: str, columns: str, max_vocabulary: int, **written: str) -> None:
+    """Find out minimum, mean, quantiles, vocabulary and so on of columns.
+
+    Reads the data once, in bounded memory. A model module reads the file with
+    shoal.preprocessing.Statistics.
+    """
+    # Late: --help needs no Arrow.
+    from shoal.data.analysis import analyze as statistics_of
+    from shoal.data.analysis import save_statistics
+    from shoal.data.opening import open_reader
+
+    try:
+        data_format = DataOptions(**written).format_of_data
+        reader = open_reader(data, "--data", data_format=data_format)
+        for doubt in reader.doubts():
+            click.echo(f"warning: {doubt}", err=True)
+        names = [name.strip() for name in columns.split(",") if name.strip()] or None
+        statistics = statistics_of(
+            reader,
+            columns=names,
+            max_vocabulary=max_vocabulary,
+            progress=_progress if sys.stderr.isatty() else None,
+        )
+        try:
+            save_statistics(output, statistics)
+        except OSError as error:
+            raise UserError(f"--output: cannot write {output}: {error.strerror}") from error
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    _show(statistics, output)
+
+
+def _progress(records: int) -> None:
+    click.echo(f"\r{records:,} records", nl=False, err=True)
+
+
+def _show(statistics: Mapping[str, Any], output: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{statistics['records']:,} records: {output}")
+    for heading in ("column", "type", "missing", "distinct", "min", "mean", "max", "most frequent"):
+        table.add_column(heading)
+    for name, told in statistics["columns"].items():
+        words = told.get("vocabulary", {"values": []})["values"]
+        about = "" if told["distinct_exact"] else "about "
+        table.add_row(
+            name,
+            told["type"],
+            f"{told['missing']:,}",
+            f"{about}{told['distinct']:,}",
+            *(f"{told[what]:.6g}" if what in told else "" for what in ("min", "mean", "max")),
+            ", ".join(str(word)[:20] for word in words[:3]),
+        )
+    Console().print(table)

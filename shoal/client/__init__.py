@@ -1,0 +1,1 @@
+"""Starting, following, finding and ending jobs, on this machine or in a cluster."""

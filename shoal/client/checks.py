@@ -1,0 +1,252 @@
+"""What can be found wrong before anything is started.
+
+Looks at paths and files only, and does not import the user's module: that is the
+workers', which have TensorFlow. Every check raises UserError naming the flag.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from shoal.base.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
+from shoal.config.data_format import FIELDS
+from shoal.config.flags import flag
+from shoal.config.job import JobConfig
+from shoal.config.url_variables import check_variables
+from shoal.errors import UserError
+
+MANIFEST = "manifest.json"
+"""Of an export."""
+
+KERAS_OPTIMIZERS = (
+    *("SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl"),
+    *("Adadelta", "Adamax", "Nadam", "Lion", "Lamb", "Muon", "Adafactor"),
+)
+"""Names of Keras's optimizers, those that servers have and others."""
+
+DATA_FIELDS = ("training_data", "validation_data", "prediction_data")
+
+
+def check_inputs(config: JobConfig) -> list[str]:
+    """The model file and the data that a job reads.
+
+    config: resolved. Gives what is likely a mistake, but may be meant, in words. Raises
+    UserError.
+    """
+    check_variables(config)
+    names = check_model(config)
+    # The user's reader may take what is no path at all.
+    if names is None or "custom_data_reader" in names:
+        if names and (given := _of_format(config)):
+            raise UserError(
+                f"{given[0]}: {config.model_def} has a custom_data_reader, which reads the data as "
+                "it does: say there how they are written, or leave it out"
+            )
+        return []
+    return check_data(config)
+
+
+def with_checkpoint(config: JobConfig) -> JobConfig:
+    """The same with one checkpoint as --restore-from, if that is a folder of them.
+
+    So that all workers take the same one, while a training job may be adding others.
+    Raises UserError if there is neither an export nor a whole checkpoint.
+    """
+    if not config.restore_from or (Path(config.restore_from) / MANIFEST).is_file():
+        return config
+    # Late, as only few jobs need it.
+    from shoal.checkpoints.folders import checkpoint_at
+    from shoal.checkpoints.manifests import CheckpointError
+    from shoal.checkpoints.storage import open_storage
+
+    try:
+        found = checkpoint_at(config.restore_from)
+        url = found is None and "://" in config.restore_from
+        if url and MANIFEST in open_storage(config.restore_from).names():
+            return config  # an export there
+    except (CheckpointError, OSError) as error:
+        raise UserError(f"--restore-from: {error}") from error
+    if (
+        found is None
+        and "://" not in config.restore_from
+        and not os.path.exists(config.restore_from)
+    ):
+        folder, name = os.path.split(config.restore_from)
+        known = os.listdir(folder) if os.path.isdir(folder) else []
+        raise UserError(
+            f"--restore-from: there is no folder {config.restore_from}{near(name, known)}"
+        )
+    if found is None:
+        raise UserError(
+            f"--restore-from: {config.restore_from} is not the output of a training job: it "
+            f"has no {MANIFEST}, and holds no checkpoint"
+        )
+    return dataclasses.replace(config, restore_from=found.folder.location)
+
+
+def check_model(config: JobConfig) -> set[str] | None:
+    """The names that the model file defines at its top level; None if it cannot be told.
+
+    Raises UserError if there is no such file, it is not Python, or lacks the model or
+    another function that it must have.
+    """
+    *module, name = config.model_def.replace("/", ".").split(".")
+    zoo = Path(config.model_zoo)
+    path = zoo.joinpath(*module).with_suffix(".py")
+    if not zoo.is_dir():
+        raise UserError(f"--model-zoo: there is no folder {zoo}")
+    if not path.is_file():
+        known = sorted(
+            ".".join(file.relative_to(zoo).with_suffix("").parts) for file in _modules(zoo)
+        )
+        hint = near(".".join(module), known)
+        raise UserError(f"--model-def: there is no file {path}{hint}")
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        text = (getattr(error, "text", None) or "").strip()
+        raise UserError(
+            f"--model-def: {path} is not valid Python"
+            + (f": line {line}: {error.args[0]}" if line else f": {error}")
+            + (f": {text}" if text else "")
+        ) from error
+    _check_imports(tree, path)
+    names = _top_level_names(tree)
+    if names is not None and name not in names:
+        raise UserError(f"--model-def: {path} defines no {name}{near(name, sorted(names))}")
+    if names is not None and (missing := missing_functions(names)):
+        raise UserError(
+            f"--model-def: {path} has no function {missing[0]}(): a model module needs "
+            f"{', '.join(MODULE_FUNCTIONS)} beside {name}"
+        )
+    _check_optimizer(tree, path)
+    return names
+
+
+def _check_imports(tree: ast.Module, path: Path) -> None:
+    """Refuse an import of ElasticDL's packages at the top level, where they are not installed."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for module in modules:
+            instead = instead_of_elasticdl(module)
+            if instead and importlib.util.find_spec(module.partition(".")[0]) is None:
+                raise UserError(f"--model-def: {path}, line {node.lineno}: {instead}")
+
+
+def _check_optimizer(tree: ast.Module, path: Path) -> None:
+    """Refuse what optimizer() returns, where the source alone tells that servers lack it.
+
+    The first worker looks at the optimizer itself, before anything is trained.
+    """
+    # Late, as only jobs need NumPy.
+    from shoal.native.optimizers import OptimizerSpec
+
+    functions = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "optimizer"
+    ]
+    nodes = [node for each in functions for node in ast.walk(each)]
+    returned = [node for node in nodes if isinstance(node, ast.Return)]
+    if len(returned) != 1 or not isinstance(call := returned[0].value, ast.Call):
+        return
+    named = ast.unparse(call.func)
+    kind = named.rpartition(".")[2]
+    if kind not in KERAS_OPTIMIZERS or not (named == kind or "optimizers." in named):
+        return
+    options = {
+        each.arg: each.value.value
+        for each in call.keywords
+        if each.arg in OptimizerSpec.UNSUPPORTED and isinstance(each.value, ast.Constant)
+    }
+    try:
+        OptimizerSpec.from_keras(kind, options)
+    except ValueError as error:
+        raise UserError(f"--model-def: {path}, line {call.lineno}: optimizer(): {error}") from error
+
+
+def _modules(zoo: Path) -> list[Path]:
+    """Python files below a folder, at most some folders deep: it may be a home folder."""
+    return [file for depth in ("*.py", "*/*.py", "*/*/*.py") for file in zoo.glob(depth)]
+
+
+def near(name: str, known: list[str]) -> str:
+    """A question whether one of the names that are known was meant, or nothing."""
+    close = difflib.get_close_matches(name, known, n=2)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""
+
+
+def _top_level_names(tree: ast.Module) -> set[str] | None:
+    """What the module binds; None if only running it would tell."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == "*":
+                    return None
+                names.add((alias.asname or alias.name).split(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def check_data(config: JobConfig) -> list[str]:
+    """The data can be found and opened, and files read together fit together.
+
+    Gives what is likely a mistake in them, in words. Raises UserError naming the flag.
+    """
+    # Late, as only jobs need Arrow: not --help, nor a flag spelled wrongly.
+    from shoal.data.csv_reader import CsvReader
+    from shoal.data.opening import open_reader
+
+    csv = False
+    doubts: list[str] = []
+    columns: dict[str, list[str]] = {}
+    for name in DATA_FIELDS:
+        if pattern := getattr(config, name):
+            try:
+                reader = open_reader(pattern, flag(name), data_format=config.format_of_data)
+                csv = csv or isinstance(reader, CsvReader)
+                # Not sources(), which reads whole CSV files; the workers count.
+                columns[name] = reader.schema().names
+                doubts += [f"{flag(name)}: {each}" for each in reader.doubts()]
+            except UserError as error:
+                if str(error).startswith(flag(name)):
+                    raise
+                raise UserError(f"{flag(name)}: {error}") from error
+    if not csv and (given := [name for name in _of_format(config) if name != "--data-format"]):
+        raise UserError(f"{given[0]} is of CSV files, and the data are none")
+    return doubts + _lacking(config, columns)
+
+
+def _of_format(config: JobConfig) -> list[str]:
+    """The flags that are given of how data are written."""
+    fields = JobConfig.__dataclass_fields__
+    return [flag(name) for name in FIELDS if getattr(config, name) != fields[name].default]
+
+
+def _lacking(config: JobConfig, columns: Mapping[str, list[str]]) -> list[str]:
+    """Columns of the training data that those of validation have not, in words.
+
+    feed may do without them; whether it does is seen by the first worker.
+    """
+    found = columns.get("validation_data", [])
+    missing = [name for name in columns.get("training_data", []) if name not in found]
+    if not found or not missing:
+        return []
+    names = ", ".join(f"{name!r}{near(name, found)}" for name in missing)
+    noun = "column" if len(missing) == 1 else "columns"
+    return [
+        f"--validation-data: {config.validation_data} has no {noun} {names}, which "
+        "--training-data has"
+    ]

@@ -1,0 +1,197 @@
+"""Taking a job folder for a new job: one client at a time, nothing foreign removed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shoal.base import temporary
+from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.wholefile import write_text
+from shoal.checkpoints.outputs import check_output, check_removable
+from shoal.client.processes import job_processes
+from shoal.config.job import JobConfig
+from shoal.errors import UserError
+
+
+@contextmanager
+def claimed(config: JobConfig) -> Iterator[JobFolder]:
+    """Hold the job's folder, emptied, with job.json and an empty logs folder in it.
+
+    The folder itself is locked as long as the body runs, so that of two commands with
+    one job name one is refused, also before the master has its own lock.
+
+    Raises UserError if the job is running, has ended and must not be replaced, or if
+    the folder or the output is not shoal's to replace.
+    """
+    folder = JobFolder(Path(config.job_dir))
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UserError(f"--job-dir: {folder.path} cannot be made: {error.strerror}") from error
+    try:
+        _refuse_running(descriptor, folder, config)
+        _refuse_foreign(folder, config)
+        check_output(config)
+        _empty(folder, config)
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobFolder, JobConfig]]:
+    """Hold the folder of a job that is to go on, with its configuration changed.
+
+    Raises UserError if there is none, it is running, or has nothing left to do.
+    """
+    if not folder.journal.is_dir():
+        raise UserError(f"--resume: there is no job with a journal in {folder.path}")
+    config = dataclasses.replace(JobConfig.load(folder.config), **changes)
+    if config.command != "train":
+        raise UserError(f"--resume: {folder.path} is a job of shoal {config.command}; run it again")
+    if _state(folder) == "succeeded":
+        raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
+    descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _refuse_running(descriptor, folder, config)
+        folder.result.unlink(missing_ok=True)
+        write_text(folder.config, config.to_json())
+        yield folder, config
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def reopened(folder: JobFolder, config: JobConfig) -> Iterator[JobFolder]:
+    """Hold the folder that a client has of a job elsewhere, which is to go on.
+
+    Raises UserError if somebody follows it already, or the folder cannot be made.
+    """
+    try:
+        folder.logs.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UserError(f"{folder.path} cannot be made: {error.strerror}") from error
+    try:
+        _refuse_running(descriptor, folder, config)
+        folder.result.unlink(missing_ok=True)
+        folder.audit.unlink(missing_ok=True)
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder: JobFolder, config: JobConfig) -> None:
+    """Make room for the job; what is removed here was checked before."""
+    try:
+        temporary.remove(folder)
+        folder.empty()
+        write_text(folder.config, config.to_json())
+        folder.logs.mkdir()
+    except OSError as error:
+        raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds a flock on the file."""
+    if not path.exists():
+        return False
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _refuse_running(descriptor: int, folder: JobFolder, config: JobConfig) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        running = is_locked(folder.lock)
+    except BlockingIOError:
+        running = True
+    if running:
+        process = master_process(folder)
+        stop = f", or stop it with: kill {process}" if process else ""
+        raise UserError(
+            f"job {config.job_name} is already running in {folder.path}; choose another "
+            f"--job-name{stop}"
+        )
+
+
+def master_process(folder: JobFolder) -> int | None:
+    """The process id of the job's running master, None while there is none."""
+    try:
+        process = int(json.loads(folder.master.read_text())["pid"])
+    except (OSError, ValueError, KeyError):
+        return None
+    # A master that was killed leaves its file behind, and its number to others.
+    return process if process in job_processes(folder.config) else None
+
+
+def _refuse_foreign(folder: JobFolder, config: JobConfig) -> None:
+    if not any(folder.path.iterdir()):
+        return
+    if not folder.config.is_file():
+        raise UserError(
+            f"--job-dir: {folder.path} is not empty and not the folder of a job; choose another"
+        )
+    if not config.overwrite and not _left_nothing(folder):
+        before = f"job {config.job_name} has run before ({folder.path})"
+        if command := resume_command(folder):
+            raise UserError(
+                f"{before} and has not come to its end. To go on with it: {command}. To begin "
+                "anew, choose another --job-name; --overwrite deletes what it has done"
+            )
+        raise UserError(
+            f"--job-name: {before}; choose another name, or replace it with --overwrite"
+        )
+    check_removable(folder.path, config, "--job-dir")
+
+
+def resume_command(folder: JobFolder) -> str | None:
+    """The command that goes on with the job in `folder`; None if there is nothing to go on with.
+
+    There is not where the job has succeeded, has done nothing, or does not train; nor where
+    its journal went with the pod of its master.
+    """
+    try:
+        config = JobConfig.load(folder.config)
+    except UserError:
+        return None
+    journal_kept = folder.journal.exists()
+    if folder.templates.is_file():
+        journal_kept = config.shared(config.job_dir)
+    if config.command != "train" or not journal_kept:
+        return None
+    if _left_nothing(folder) or _state(folder) == "succeeded":
+        return None
+    return f"shoal train --resume {shlex.quote(shown_path(folder.path))}"
+
+
+def _state(folder: JobFolder) -> str:
+    """The state in which the job ended; empty if there is no result."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        return str(json.loads(folder.result.read_text())["state"])
+    return ""
+
+
+def _left_nothing(folder: JobFolder) -> bool:
+    """Whether a job failed before it did anything: its input is mended, and it is run again."""
+    try:
+        result = json.loads(folder.result.read_text())
+        done = [result["ledger"][name] for name in ("trained_once", "repeated", "failed")]
+        done += [result["records"], result["checkpoints"]["taken"]]
+        return bool(result["state"] == "failed" and not any(done))
+    except (OSError, ValueError, LookupError, TypeError):
+        return False

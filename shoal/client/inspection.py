@@ -1,0 +1,65 @@
+"""`shoal check`: what is found before a job, by a process that has TensorFlow.
+
+Owns starting that process. What it looks at is worker/check.py's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from shoal.client.checks import check_inputs
+from shoal.config.job import JobConfig
+
+
+@dataclass(frozen=True, repr=False)
+class CheckReport:
+    """What was found. text: of the report. faults: what would keep a job from running."""
+
+    text: str
+    faults: str
+
+    def __bool__(self) -> bool:
+        return not self.faults
+
+    def __repr__(self) -> str:
+        return "\n\n".join(filter(None, (self.text, self.faults)))
+
+
+def run_check(config: JobConfig) -> int:
+    """Print the report on a module and its data; returns the exit code.
+
+    Raises UserError for what is found without TensorFlow.
+    """
+    with _checking(config) as (doubts, command):
+        for doubt in doubts:
+            click.echo(f"warning: {doubt}", err=True)
+        return subprocess.run(command, check=False).returncode
+
+
+def checked_report(config: JobConfig) -> CheckReport:
+    """As `run_check`; the report is returned, not printed."""
+    with _checking(config) as (doubts, command):
+        found = subprocess.run(command, check=False, capture_output=True, text=True)
+        text = "\n".join([*(f"warning: {each}" for each in doubts), found.stdout.strip()])
+        failed = f"shoal check ended with code {found.returncode}"
+        return CheckReport(text.strip(), (found.stderr.strip() or failed) * bool(found.returncode))
+
+
+@contextmanager
+def _checking(config: JobConfig) -> Iterator[tuple[list[str], list[str]]]:
+    """What is likely a mistake, and the command that looks at the rest."""
+    config = config.resolved()
+    doubts = check_inputs(config)
+    with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
+        path = Path(folder, "job.json")
+        # Indexes of the data go there too: a check leaves nothing behind.
+        path.write_text(replace(config, job_dir=folder).to_json())
+        yield doubts, [sys.executable, "-m", "shoal.worker.check", "--config", str(path)]

@@ -1,0 +1,301 @@
+"""Running a job from this process: start its master, follow it, end with its result.
+
+Owns everything the command line and the Python API share. What is shown is
+display.py's; what is refused beforehand is checks.py's and claim.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shoal.base import temporary
+from shoal.base.job_folder import JobFolder
+from shoal.checkpoints.outputs import check_output, try_output
+from shoal.client.checks import check_inputs, with_checkpoint
+from shoal.client.claim import claimed, reclaimed
+from shoal.client.display import Display
+from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
+from shoal.client.processes import kill_job
+from shoal.config.flags import flag
+from shoal.config.job import RESUMABLE_IMAGES, JobConfig
+from shoal.errors import UserError
+from shoal.proto import faults, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import CallError
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
+from shoal.result import JobFailedError, JobResult
+
+SILENCE_SECONDS = 5.0
+"""Of a master, until it is told."""
+
+LOG_LINES = 20
+"""Lines of the master's log that are shown if it dies."""
+
+
+def run_job(
+    config: JobConfig, display: Display, interruptions: Interruptions | None = None
+) -> JobResult:
+    """Run the job to its end and return its result, whatever its state.
+
+    Leaves no process behind, however it is left. SIGINT, SIGTERM and SIGHUP stop the
+    job; a second one kills it. interruptions: by which somebody else may do so, too.
+
+    Raises UserError before anything is started, JobFailedError if the master dies
+    without a result.
+    """
+    if config.image:
+        from shoal.client.remote import run_remote_job  # late: the Kubernetes library is large
+
+        return run_remote_job(config, display)
+    config = config.resolved()
+    doubts = check_inputs(config)
+    config = with_checkpoint(config)
+    check_output(config)
+    try_output(config)
+    with claimed(config) as folder:
+        with (
+            _no_process_left(folder),
+            display,
+            interruptions or Interruptions() as interruptions,
+        ):
+            display.started(config, folder)
+            for doubt in [*doubts, *filter(None, [config.unprotected])]:
+                display.event(f"warning: {doubt}")
+            code = _Run(folder, config, display, interruptions).follow()
+        return _result(config, folder, code, interruptions.count > 0)
+
+
+def resume_job(
+    job_dir: str,
+    changes: dict[str, Any],
+    display: Display,
+    interruptions: Interruptions | None = None,
+) -> JobResult:
+    """Go on with a job that was stopped, failed or killed; as `run_job` otherwise.
+
+    changes: of the configuration, among `RESUMABLE`. The job runs where it ran before.
+    """
+    if JobFolder(Path(job_dir)).templates.is_file():
+        from shoal.client.remote_resume import resume_from_folder
+
+        return resume_from_folder(job_dir, changes, display)
+    if image := sorted(changes.keys() & set(RESUMABLE_IMAGES)):
+        raise UserError(f"{flag(image[0])} is for jobs on Kubernetes, and {job_dir} is none")
+    with reclaimed(JobFolder(Path(job_dir).absolute()), changes) as (folder, config):
+        check_inputs(config)
+        check_output(config)
+        try_output(config)
+        before = _identity(folder.result)
+        # Whatever was left of it must not speak for the job any more.
+        kill_job(folder.config)
+        with (
+            _no_process_left(folder),
+            display,
+            interruptions or Interruptions() as interruptions,
+        ):
+            display.started(config, folder)
+            run = _Run(folder, config, display, interruptions, resume=secrets.token_hex(8))
+            code = run.follow()
+        return _result(config, folder, code, interruptions.count > 0, before)
+
+
+@contextlib.contextmanager
+def _no_process_left(folder: JobFolder) -> Iterator[None]:
+    """Have a temporary folder for the job's processes; at the end neither it nor they are there.
+
+    Raises UserError if it cannot be made.
+    """
+    try:
+        temporary.make(folder)
+        yield
+    finally:
+        kill_job(folder.config)
+        temporary.remove(folder)
+
+
+def master_command(config_path: Path) -> list[str]:
+    """The command line of a job's master."""
+    return [sys.executable, "-m", "shoal.master", "--config", str(config_path)]
+
+
+class _Run:
+    """One master process and the loop that follows it."""
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        config: JobConfig,
+        display: Display,
+        interruptions: Interruptions,
+        resume: str = "",
+    ) -> None:
+        """resume: names a resumption of the job."""
+        self._folder = folder
+        self._resume = ["--resume", resume] if resume else []
+        self._token = config.token
+        self._limit, self._window = config.relaunch_limit, config.relaunch_window_seconds
+        self._killed = False
+        self._display = display
+        self._interruptions = interruptions
+        self._connection: Connection | None = None
+        self._stopping_since: float | None = None
+        self._stop_sent = False
+        self._heard = time.monotonic()
+        self._answered = self._told = False
+
+    def follow(self) -> int:
+        """Start the master and follow the job to its end; returns the master's exit code.
+
+        A master that a signal ended is started again, as a worker would be: the next one
+        goes on from the journal with the processes that are there.
+        """
+        killed: list[float] = []
+        with self._closing():
+            while True:
+                code = self._follow_master()
+                if code >= 0 or self._killed or self._folder.result.exists():
+                    return code
+                now = time.monotonic()
+                killed = [at for at in killed if now - at < self._window] + [now]
+                if len(killed) > self._limit:
+                    return code
+                self._display.event(
+                    f"the master was killed by signal {-code}; it is started again, "
+                    f"restart {len(killed)} of at most {self._limit} within {self._window:g} s"
+                )
+
+    def _follow_master(self) -> int:
+        self._heard, self._answered, self._told = time.monotonic(), False, False
+        with (self._folder.logs / "master.log").open("ab") as log:
+            # In a session of its own: Ctrl-C is ours to translate, and a closed
+            # terminal must not take the master before it has ended the others.
+            process = subprocess.Popen(
+                [*master_command(self._folder.config), *self._resume],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, faults.PROCESS_VARIABLE: "master-0"},
+                start_new_session=True,
+            )
+            try:
+                while True:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return process.wait(POLL_SECONDS)
+                    if self._must_kill():
+                        self._killed = True
+                        return -signal.SIGKILL
+                    self._look()
+            finally:
+                # The master first, so that it does not start anew what is killed next.
+                process.kill()
+                process.wait()
+
+    @contextlib.contextmanager
+    def _closing(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _must_kill(self) -> bool:
+        if self._interruptions.count and self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+            self._display.event("stopping; interrupt again to kill the job at once")
+        if self._stopping_since is None:
+            return False
+        late = time.monotonic() - self._stopping_since > STOP_SECONDS
+        return late or self._interruptions.count > 1
+
+    def _look(self) -> None:
+        """One call to the master: to stop, or to tell how it goes."""
+        if self._connection is None:
+            address = self._folder.master_address()
+            if address is None:
+                self._tell_of_silence()
+                return
+            self._connection = Connection(
+                address,
+                deadline=CALL_SECONDS,
+                patience=0,
+                peer=peer_name(self._token, "master"),
+            )
+        elif self._folder.master_address() not in (None, self._connection.address):
+            self._connection.close()
+            self._connection = None
+            return
+        # A master that does not answer yet, or no more, is asked again in the next
+        # round; whether it lives, its process tells.
+        try:
+            if self._stopping_since is not None and not self._stop_sent:
+                request = pb.StopJobRequest(reason="interrupted by the user")
+                self._connection.call(methods.STOP_JOB, request)
+                self._stop_sent = True
+            status = self._connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+            self._display.update(status)
+        except CallError:
+            self._tell_of_silence()
+        else:
+            self._heard, self._answered, self._told = time.monotonic(), True, False
+
+    def _tell_of_silence(self) -> None:
+        """Say, once, that the master has not answered for some time."""
+        silent = time.monotonic() - self._heard
+        if silent >= SILENCE_SECONDS and not self._told:
+            self._told = True
+            log = self._folder.logs / "master.log"
+            what = (
+                f"warning: the master has not answered for {silent:.0f} s"
+                if self._answered
+                else f"waiting for the master to start, for {silent:.0f} s so far"
+            )
+            self._display.event(f"{what}; see {log}")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What a file that was replaced has not; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _result(
+    config: JobConfig,
+    folder: JobFolder,
+    code: int,
+    interrupted: bool,
+    before: tuple[int, int] | None = None,
+) -> JobResult:
+    """The job's own result, or one for a job that was killed on request.
+
+    before: identity of an earlier result, which a master that refuses to go on leaves there.
+    Raises JobFailedError with the master's last words if it died, or refused.
+    """
+    if before is None or _identity(folder.result) != before:
+        with contextlib.suppress(OSError, ValueError):
+            return JobResult.load(folder.result)
+    if interrupted:
+        return JobResult(config.job_name, config.command, "stopped", folder.path)
+    log = folder.logs / "master.log"
+    try:
+        with log.open(errors="replace") as file:
+            last = "".join(deque(file, maxlen=LOG_LINES)).rstrip()
+    except OSError:
+        last = ""
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    raise JobFailedError(
+        f"the job's master {how} without a result; the end of {log}:\n{last or '(empty)'}"
+    )

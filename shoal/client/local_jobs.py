@@ -1,0 +1,151 @@
+"""Jobs of this machine that this process does not follow: what `shoal status` and its like do.
+
+The counterpart of jobs.py, which asks a cluster. Knows a job by its folder and reads what is
+there; local_master.py asks its master, for which it loads more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.table import Table
+
+from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.words import duration
+from shoal.client.claim import master_process, resume_command
+from shoal.client.following import POLL_SECONDS
+from shoal.client.processes import process_of
+from shoal.errors import UserError
+from shoal.result import JobResult
+
+JOBS = Path("shoal-jobs")
+"""Where job folders are, unless --job-dir says otherwise."""
+
+
+def find(job: str) -> JobFolder | None:
+    """The folder of a job of this machine: a path, or a name in JOBS. None if there is none."""
+    for path in (JOBS / job, Path(job)):
+        folder = JobFolder(path.absolute())
+        # Of a job on Kubernetes a folder here holds what was kept of it.
+        if folder.config.is_file() and not folder.templates.is_file():
+            return folder
+    return None
+
+
+def result_of(folder: JobFolder) -> JobResult | None:
+    """The result of a job that has ended; None while it has not, or if it was killed."""
+    try:
+        return JobResult.load(folder.result)
+    except (OSError, ValueError):
+        return None
+
+
+def running(folder: JobFolder) -> bool:
+    """Whether the job's master runs."""
+    return master_process(folder) is not None
+
+
+def state_of(folder: JobFolder) -> str:
+    """In a word: running, killed, or how the job ended."""
+    if running(folder):
+        return "running"
+    result = result_of(folder)
+    return "killed" if result is None else result.state
+
+
+def way_on(folder: JobFolder) -> str:
+    """How to go on with a job that was killed, to follow in a sentence; "" if it cannot."""
+    command = resume_command(folder)
+    return f"; to go on with it: {command}" if command else ""
+
+
+def processes_table(folder: JobFolder) -> Table:
+    """The newest start of each process of a job, and whether it runs."""
+    table = Table()
+    for title in ("process", "restart", "pid", "log"):
+        table.add_column(title, overflow="fold")
+    master = master_process(folder)
+    table.add_row("master", "", str(master or "ended"), shown_path(folder.logs / "master.log"))
+    for (role, index), (incarnation, log) in sorted(_logs(folder).items()):
+        pid = process_of(folder.config, role, index)
+        table.add_row(f"{role}-{index}", str(incarnation), str(pid or "ended"), shown_path(log))
+    return table
+
+
+def _logs(folder: JobFolder) -> dict[tuple[str, int], tuple[int, Path]]:
+    """Incarnation and log of the newest start of each process but the master, by role and index."""
+    found: dict[tuple[str, int], tuple[int, Path]] = {}
+    for path in folder.logs.glob("*-*.*.log"):
+        process, incarnation, _ = path.name.split(".")
+        role, _, index = process.rpartition("-")
+        if index.isdigit() and incarnation.isdigit():
+            key = (role, int(index))
+            found[key] = max(found.get(key, (-1, path)), (int(incarnation), path))
+    return found
+
+
+def log_lines(folder: JobFolder, role: str, index: int, *, follow: bool) -> Iterator[str]:
+    """What the newest start of a process has written, line by line. Raises UserError.
+
+    follow: go on until the job has ended.
+    """
+    logs = _logs(folder)
+    if role == "master":
+        path = folder.logs / "master.log"
+    elif (role, index) in logs:
+        _, path = logs[role, index]
+    else:
+        names = ["master", *(f"{role}-{index}" for role, index in sorted(logs))]
+        raise UserError(
+            f"job {folder.path.name} has no process {role}-{index}; there are: {', '.join(names)}"
+        )
+    try:
+        file = path.open(errors="replace")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    with file:
+        rest = ""
+        while True:
+            # Looked at before reading: what is written up to the end is read.
+            going_on = follow and running(folder)
+            for text in file:
+                rest += text
+                if rest.endswith("\n"):
+                    yield rest[:-1]
+                    rest = ""
+            if not going_on:
+                break
+            time.sleep(POLL_SECONDS)
+        if rest:
+            yield rest
+
+
+def jobs_table() -> Table | None:
+    """The jobs of this machine that have a folder in JOBS, the newest first; None without any."""
+    folders = [found for each in _folders() if (found := find(each)) is not None]
+    if not folders:
+        return None
+    table = Table(title=f"jobs on this machine, in {JOBS}")
+    for title in ("job", "state", "workers", "servers", "age"):
+        table.add_column(title)
+    now = time.time()
+    for folder in sorted(folders, key=lambda each: each.config.stat().st_mtime, reverse=True):
+        state = state_of(folder)
+        alive = [""] * 2
+        if state == "running":
+            alive = [str(_running(folder, role)) for role in ("worker", "ps")]
+        age = duration(now - folder.config.stat().st_mtime)
+        table.add_row(folder.path.name, state, *alive, age)
+    return table
+
+
+def _folders() -> list[str]:
+    return [each.name for each in JOBS.iterdir()] if JOBS.is_dir() else []
+
+
+def _running(folder: JobFolder, role: str) -> int:
+    """Processes of a role that run."""
+    of_role = [index for each, index in _logs(folder) if each == role]
+    return sum(process_of(folder.config, role, index) is not None for index in of_role)

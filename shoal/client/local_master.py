@@ -1,0 +1,66 @@
+"""Asking the master of a job of this machine that this process does not follow.
+
+The part of local_jobs.py that needs gRPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from shoal.base.job_folder import JobFolder
+from shoal.client.display import block
+from shoal.client.local_jobs import processes_table, running, state_of, way_on
+from shoal.config.job import JobConfig
+from shoal.errors import UserError
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import CallError
+from shoal.proto.rpc import Connection
+from shoal.proto.transport import peer_name
+
+COMMAND_SECONDS = 30.0
+"""For a master to answer a command: nobody watches it twice a second, so it may take its time."""
+
+
+@contextmanager
+def master_of(folder: JobFolder) -> Iterator[Connection]:
+    """A connection to the job's master. Raises UserError if it does not run, or answer."""
+    name = folder.path.name
+    address = folder.master_address()
+    if not running(folder) or address is None:
+        state = state_of(folder)
+        ended = f"was killed{way_on(folder)}" if state == "killed" else f"has ended: {state}"
+        raise UserError(f"job {name} does not run: it {ended}")
+    config = JobConfig.load(folder.config)
+    connection = Connection(
+        address, deadline=COMMAND_SECONDS, patience=0, peer=peer_name(config.token, "master")
+    )
+    try:
+        yield connection
+    except CallError as error:
+        raise UserError(
+            f"the master of job {name} does not answer: {error}; see {folder.logs / 'master.log'}"
+        ) from error
+    finally:
+        connection.close()
+
+
+def status(folder: JobFolder) -> list[Any]:
+    """What a running job does, and its processes, to be printed. Raises UserError."""
+    with master_of(folder) as master:
+        now = master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+    return [block(now), processes_table(folder)]
+
+
+def stop(folder: JobFolder) -> None:
+    """Ask a running job to stop. Raises UserError."""
+    with master_of(folder) as master:
+        master.call(methods.STOP_JOB, pb.StopJobRequest(reason="shoal stop"))
+
+
+def scale(folder: JobFolder, workers: int) -> None:
+    """Change how many workers a running job wants. Raises UserError."""
+    with master_of(folder) as master:
+        master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))

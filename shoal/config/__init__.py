@@ -1,0 +1,1 @@
+"""The job's configuration: its fields, their flags, and which go together."""

@@ -1,0 +1,147 @@
+"""Which configurations can be used: the values of each field, and which go together.
+
+Looks at nothing but the fields; what there is at their paths is checks.py's, the syntax
+of those about Kubernetes kubernetes_options.py's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from shoal.config.flags import COMMANDS, flag
+from shoal.config.options import JobOptions
+from shoal.errors import UserError, holds_secret
+
+_REQUIRED: dict[str, tuple[str, ...]] = {
+    "check": (),
+    "train": ("training_data",),
+    "evaluate": ("validation_data", "restore_from"),
+    "predict": ("prediction_data", "restore_from", "output"),
+}
+"""By command, the fields that have no default and must be given."""
+
+
+def check(options: JobOptions) -> None:
+    """Raise UserError naming the flag whose value cannot be used."""
+    if options.command not in _REQUIRED:
+        raise UserError(f"command must be one of {', '.join(COMMANDS)}, not {options.command!r}")
+    _check_values(options)
+    _check_secrets(options)
+    _check_names(options)
+    _ = options.format_of_data
+    if options.num_minibatches_per_task % options.accumulate:
+        raise UserError(
+            f"--num-minibatches-per-task ({options.num_minibatches_per_task}) must be a "
+            f"multiple of --accumulate ({options.accumulate}): a push is of one task"
+        )
+    _check_synchronous(options)
+    _check_durability(options)
+    for name in ("worker_timeout_seconds", "master_timeout_seconds"):
+        if getattr(options, name) <= options.heartbeat_seconds:
+            raise UserError(
+                f"{flag(name)} ({getattr(options, name)}) must be above "
+                f"--heartbeat-seconds ({options.heartbeat_seconds})"
+            )
+    options.check_kubernetes(options.num_workers)
+    for name in _REQUIRED[options.command]:
+        if not getattr(options, name):
+            raise UserError(f"{flag(name)} is required by shoal {options.command}")
+
+
+def _check_values(options: JobOptions) -> None:
+    """Each field against what it declares."""
+    for field in dataclasses.fields(options):
+        name, value, said = field.name, getattr(options, field.name), field.metadata
+        if (choices := said.get("choices")) and value not in choices:
+            raise UserError(f"{flag(name)} must be one of {', '.join(choices)}, not {value!r}")
+        if (least := said.get("least")) is not None and value < least:
+            raise UserError(f"{flag(name)} must be at least {least}, not {value}")
+        # Not the other way round: NaN is not above anything.
+        if (above := said.get("above")) is not None and not value > above:
+            raise UserError(f"{flag(name)} must be above {above}, not {value}")
+    if not 0 <= options.seed < 2**31:
+        raise UserError(f"--seed must be from 0 to 2147483647, not {options.seed}")
+
+
+def _check_secrets(options: JobOptions) -> None:
+    """No URL has a credential in it: the configuration is read by many and kept for long."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, str) and holds_secret(value):
+            raise UserError(
+                f"{flag(field.name)}: {value} holds a password, key or signature, which would be "
+                "read by all who may list processes or read the job's configuration. Write a "
+                "variable in its place, as ${NAME} in single quotes: the process that opens the "
+                "URL takes the value from its environment. For pods, --env-from-secret SECRET "
+                "makes variables of the keys of a Secret"
+            )
+
+
+def _check_names(options: JobOptions) -> None:
+    if unknown := options.export_kinds - {"keras", "savedmodel"}:
+        raise UserError(f"--export may hold keras and savedmodel, or be none, not {min(unknown)!r}")
+    module, dot, function = options.model_def.replace("/", ".").rpartition(".")
+    if not dot or function == "py" or module.endswith(".py"):
+        such = f"{module.removesuffix('.py') or 'deepfm'}.custom_model"
+        raise UserError(
+            f"--model-def must be file.function, such as {such}, not {options.model_def!r}"
+        )
+    if options.model_def.startswith("/"):
+        folder, _, name = options.model_def.rpartition("/")
+        raise UserError(
+            f"--model-def is a path below the folder --model-zoo: give --model-zoo {folder or '/'} "
+            f"--model-def {name}"
+        )
+    characters = options.job_name.replace("-", "").replace("_", "")
+    if options.job_name and not (characters.isalnum() and characters.isascii()):
+        raise UserError(
+            f"--job-name may hold letters, digits, dashes and underscores, not {options.job_name!r}"
+        )
+
+
+def _given(options: JobOptions, *names: str) -> str | None:
+    """The flag of the first of these fields that is not at its default."""
+    fields = type(options).__dataclass_fields__
+    for name in names:
+        if getattr(options, name) != fields[name].default:
+            return flag(name)
+    return None
+
+
+def _check_synchronous(options: JobOptions) -> None:
+    if not options.sync:
+        if given := _given(options, "grads_to_wait", "sync_late"):
+            raise UserError(f"{given} is of synchronous training: add --sync")
+        return
+    # 0 is what --sync does anyway.
+    depth = ("pipeline_depth",) if options.pipeline_depth else ()
+    if given := _given(
+        options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
+    ):
+        raise UserError(
+            f"{given} is of asynchronous training, --sync has no use for it: leave one of them out"
+        )
+
+
+def _check_durability(options: JobOptions) -> None:
+    given = _given(options, "log_mb", "log_place", "log_fsync")
+    if options.durability == "checkpoint" and given:
+        raise UserError(
+            f"{given} is of the log of updates, which --durability=checkpoint does not keep: leave "
+            "one of them out"
+        )
+    if options.sync and (options.durability == "log" or given):
+        raise UserError(
+            f"{given or '--durability=log'}: a log does not cover the gradients that wait for "
+            "their update with --sync: leave one of them out"
+        )
+    if options.log_place == "peer" and options.num_ps == 1:
+        raise UserError(
+            "--log-place=peer: with --num-ps 1 there is no other server: use --num-ps 2, or "
+            "--log-place=file"
+        )
+    if options.log_fsync and not options.log_in_files:
+        raise UserError(
+            "--log-fsync is of a log in files, and this one is in another server's memory: add "
+            "--log-place=file"
+        )

@@ -1,0 +1,101 @@
+"""What the user says of files of data, where their names and first lines do not say it.
+
+Owns the flags and what they may hold; the formats are data/'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.config.flags import flag, option
+from shoal.errors import UserError
+
+KINDS = ("csv", "parquet", "tfrecord", "recordio", "lines", "jsonlines")
+
+CSV_FIELDS = ("csv_separator", "csv_columns", "csv_quotes")
+
+FIELDS = ("data_format", *CSV_FIELDS)
+
+
+@dataclass(frozen=True)
+class DataFormat:
+    """How files are to be read.
+
+    kind: one of KINDS; by each file's ending where empty.
+    separator: between the fields of CSV files; by the ending where empty.
+    column_names: of CSV files without a header line; those of the header where empty.
+    quotes: whether double quotes hold a field together.
+    """
+
+    kind: str = ""
+    separator: str = ""
+    column_names: tuple[str, ...] = ()
+    quotes: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Fields of JobConfig that say how files of data are written."""
+
+    data_format: str = option(
+        "Format of the files of data, where their endings do not tell it, such as u.data: "
+        + ", ".join(KINDS)
+        + ".",
+        "",
+    )
+    csv_separator: str = option(
+        "What stands between the fields of CSV files, such as ';', '|', '::' or the word tab. "
+        "Default: a comma; a tab in files that end in .tsv.",
+        "",
+    )
+    csv_columns: str = option(
+        "Names of the columns of CSV files that have no header line, with commas between.", ""
+    )
+    csv_quotes: str = option(
+        "Of CSV files. double: a field in double quotes may hold separators and line ends. none: a "
+        "quote is a character like others.",
+        "double",
+        choices=("double", "none"),
+    )
+
+    @property
+    def format_of_data(self) -> DataFormat:
+        """What these fields say. Raises UserError naming the flag whose value cannot be used."""
+        if self.data_format not in ("", *KINDS):
+            raise UserError(
+                f"--data-format must be one of {', '.join(KINDS)}, not {self.data_format!r}"
+            )
+        if self.data_format not in ("", "csv"):
+            for name in CSV_FIELDS:
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    raise UserError(f"{flag(name)} is of CSV files, not of {self.data_format}")
+        separator = {"tab": "\t", "\\t": "\t"}.get(self.csv_separator, self.csv_separator)
+        _check_separator(separator)
+        return DataFormat(
+            self.data_format,
+            separator,
+            _names(self.csv_columns),
+            # Of several characters, none could be escaped in a way that others know.
+            self.csv_quotes == "double" and len(separator) <= 1,
+        )
+
+
+def _check_separator(separator: str) -> None:
+    if separator == "t":  # what a shell leaves of \t
+        raise UserError("--csv-separator: for a tab write the word: --csv-separator tab")
+    unfit = set(separator) & set('"\r\n') or not separator.isascii()
+    if unfit or any(each.isalnum() for each in separator):
+        raise UserError(
+            "--csv-separator must be of ASCII characters, without letters, digits, quotes and "
+            f"line ends, or the word tab, not {separator!r}"
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",")) if text else ()
+    for name in names:
+        if not name:
+            raise UserError(f"--csv-columns: {text!r} has an empty name")
+        if names.count(name) > 1:
+            raise UserError(f"--csv-columns names {name!r} twice")
+    return names

@@ -1,0 +1,152 @@
+"""The job's configuration: one frozen object, the same in every process.
+
+The command line and the Python API build a `JobConfig`; it is written to the job
+folder as JSON and each process of the job reads it from there. No process parses
+another's command line.
+
+Owns what becomes of the fields as a whole: defaults that follow from others, loading and
+saving, and which of them are flags of which command. The fields are job_options.py's and
+kubernetes_options.py's, what they may hold config_checks.py's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.config import checks as config_checks
+from shoal.config import data_format
+from shoal.config.kubernetes import PATHS, KubernetesOptions
+from shoal.config.options import JobOptions
+from shoal.errors import UserError
+
+EXPORT_FLAGS = (
+    *("output", "overwrite", "export", "export_max_table_mb"),
+    *("model_def", "model_zoo", "training_data", "embedding_threshold"),
+    *data_format.FIELDS,
+)
+"""Fields that `shoal export` has flags for; the others are those of the job."""
+
+CHECK_FLAGS = (
+    "model_def",
+    "model_zoo",
+    "training_data",
+    "minibatch_size",
+    "num_ps",
+    "embedding_threshold",
+    "seed",
+    *data_format.FIELDS,
+)
+"""The fields that are flags of `shoal check`, which starts no job."""
+
+RESUMABLE = (
+    "num_workers",
+    "num_ps",
+    "relaunch_limit",
+    "relaunch_window_seconds",
+    "max_bad_records",
+)
+"""Fields that `shoal train --resume` may change."""
+
+RESUMABLE_IMAGES = ("image", "server_image")
+"""Further ones of a job on Kubernetes, whose modules are in the image."""
+
+
+@dataclass(frozen=True)
+class JobConfig(JobOptions):
+    """What one job is to do. `resolved()` makes paths absolute and --durability one of two.
+
+    token: tells the processes of this job from those of any other; set by `resolved()`.
+    """
+
+    def __post_init__(self) -> None:
+        """Raises UserError naming the flag whose value cannot be used."""
+        config_checks.check(self)
+
+    def resolved(self) -> JobConfig:
+        """The same with a job name, a job folder and absolute paths. Raises UserError."""
+        model_file = self.model_def.replace("/", ".").split(".")[-2].replace("_", "-")
+        # Evaluating a model must not collide with the job that trained it.
+        suffix = "" if self.command == "train" else f"-{self.command}"
+        name = self.job_name or model_file + suffix
+        if self.image:
+            name = name.replace("_", "-")  # which no object of Kubernetes may have in its name
+        changes = self._resolved_in_pods(name) if self.image else self._resolved_here(name)
+        token = self.token or secrets.token_hex(8)
+        config = dataclasses.replace(self, job_name=name, token=token, **changes)
+        if self.command != "train" or self.durability == "checkpoint" or self.sync:
+            kept = "checkpoint"
+        elif (why := config.why_no_log) and self.durability == "log":
+            raise UserError(f"--durability=log: {why}")
+        else:
+            kept = "checkpoint" if why else "log"
+        return dataclasses.replace(config, durability=kept)
+
+    def _resolved_in_pods(self, name: str) -> dict[str, Any]:
+        """Paths, and what follows from them, of a job on Kubernetes. Raises UserError."""
+        given = {key: getattr(self, key) for key in ("job_dir", "checkpoint_dir", *PATHS)}
+        changes = self.paths_in_pods(name, given)
+        if not changes["checkpoint_dir"]:
+            if self.checkpoint_steps:
+                raise UserError(
+                    "--checkpoint-steps: where no --volume holds --job-dir, checkpoints "
+                    "need a --checkpoint-dir that all pods share"
+                )
+            changes["checkpoint_seconds"] = 0.0
+        return changes
+
+    def _resolved_here(self, name: str) -> dict[str, Any]:
+        """Paths of a job on this machine."""
+        job_dir = os.path.abspath(self.job_dir or os.path.join("shoal-jobs", name))
+        checkpoints = self.checkpoint_dir or os.path.join(job_dir, "checkpoints")
+        given = {key: getattr(self, key) for key in PATHS} | {"checkpoint_dir": checkpoints}
+        # URLs and the like are left to the readers.
+        paths = {key: os.path.abspath(at) for key, at in given.items() if at and "://" not in at}
+        return {"job_dir": job_dir, "checkpoint_dir": checkpoints} | paths
+
+    @property
+    def job_id(self) -> str:
+        """Names this job, and no other of the same name; unlike the token it is no secret."""
+        return hashlib.sha256(f"job {self.token}".encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """The configuration as a JSON object, one key per field."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> JobConfig:
+        """Raises UserError on unknown keys or unusable values."""
+        values = json.loads(text)
+        unknown = set(values) - {f.name for f in dataclasses.fields(cls)}
+        if unknown:
+            raise UserError(f"unknown configuration keys: {', '.join(sorted(unknown))}")
+        return cls(**values)
+
+    @classmethod
+    def load(cls, path: str | Path) -> JobConfig:
+        """Read a job.json.
+
+        Raises UserError if the file is missing or not a configuration.
+        """
+        try:
+            return cls.from_json(Path(path).read_text())
+        except FileNotFoundError as error:
+            raise UserError(f"--config: there is no file {path}") from error
+        except (json.JSONDecodeError, TypeError) as error:
+            raise UserError(f"--config: {path} is not a job configuration: {error}") from error
+
+
+def option_fields() -> list[dataclasses.Field[Any]]:
+    """The fields that have a flag; those of data's format follow the data, Kubernetes is last."""
+    kubernetes = {f.name for f in dataclasses.fields(KubernetesOptions)}
+    found = {f.name: f for f in dataclasses.fields(JobConfig) if f.metadata.get("commands")}
+    formats = [found.pop(name) for name in data_format.FIELDS]
+    rest = sorted(found.values(), key=lambda f: f.name in kubernetes)
+    place = rest.index(found["prediction_data"]) + 1
+    return [*rest[:place], *formats, *rest[place:]]

@@ -1,0 +1,277 @@
+"""The part of a job's configuration that is about Kubernetes: its flags and their syntax.
+
+JobConfig inherits the fields; nothing here talks to a cluster. What has no flag here is
+said in --pod-template. Imports only shoal.errors and shoal.config.flags.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.config.flags import flag, option
+from shoal.errors import UserError
+
+PATHS = (
+    "model_zoo",
+    "training_data",
+    "validation_data",
+    "prediction_data",
+    "restore_from",
+    "output",
+)
+"""Fields of JobConfig that are paths, beside job_dir."""
+
+PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
+ROLES = ("master", "ps", "worker")
+VOLUME_KINDS = ("hostPath", "pvc", "configMap", "secret", "emptyDir")
+
+SHARED_KINDS = ("hostPath", "pvc")
+"""Those that are not a pod's own: what is written there outlives it, and others see it."""
+
+HIGH_PRIORITY, LOW_PRIORITY = "shoal-high", "shoal-low"
+"""The priority classes of deploy/, which the words high and low stand for."""
+
+QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+LONGEST_NAME = 40
+"""Of a job on Kubernetes: what is appended for its pods must fit into 63 characters."""
+
+START_ERROR_SECONDS = 300.0
+"""For a pod whose image or configuration cannot be had, without --start-timeout: long enough for a
+registry that is upgraded, and for who has mistyped a name to be told."""
+
+JOBS_FOLDER = "/tmp/shoal-jobs"
+MODEL_FOLDER = "/model_zoo"
+"""Where `shoal zoo init` and deploy/Dockerfile put the user's modules."""
+
+
+def _option(help_text: str, default: Any = "") -> Any:
+    return option(help_text, default)
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume of every pod. kind: one of VOLUME_KINDS. mount: path in the pods."""
+
+    kind: str
+    source: str
+    mount: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesOptions:
+    """Fields of JobConfig that count only where `image` is set."""
+
+    image: str = _option(
+        "Container image with shoal and the model's files: the job runs as pods on Kubernetes. "
+        f"All paths are then paths in the pods, and --model-zoo is {MODEL_FOLDER} by default."
+    )
+    server_image: str = _option(
+        "Image of the master's and the servers' pods, which need no TensorFlow. Default: --image."
+    )
+    min_workers: int = _option(
+        "Training begins when so many workers are ready, and goes on with fewer later.", 1
+    )
+    namespace: str = _option(
+        "Namespace of the job's pods. Default: that of the present kubectl context."
+    )
+    service_account: str = _option(
+        "Service account of the master's pod, which needs the Role in deploy/base.", "shoal"
+    )
+    image_pull_policy: str = _option(
+        "Always, IfNotPresent or Never. Default: what the cluster does."
+    )
+    master_resource_request: str = _option(
+        "What the master's pod asks for, such as cpu=0.5,memory=1Gi.", "cpu=0.1,memory=256Mi"
+    )
+    master_resource_limit: str = _option("What the master's pod may use at most.")
+    ps_resource_request: str = _option(
+        "What each server's pod asks for; also gpu= and ephemeral-storage=.",
+        "cpu=0.5,memory=1Gi",
+    )
+    ps_resource_limit: str = _option("What each server's pod may use at most.")
+    worker_resource_request: str = _option("What each worker's pod asks for.", "cpu=1,memory=2Gi")
+    worker_resource_limit: str = _option("What each worker's pod may use at most.")
+    master_priority: str = _option(
+        "Priority class of the master's pod: a class of the cluster, or high or low for "
+        f"{HIGH_PRIORITY} and {LOW_PRIORITY} of deploy/."
+    )
+    ps_priority: str = _option("Priority class of the servers' pods.")
+    worker_priority: str = _option(
+        "Priority class of the workers' pods, or the share of them that is high, such as 0.5."
+    )
+    oom_memory_factor: float = _option(
+        "A worker's or server's pod that was killed for want of memory is started again with "
+        "this times the memory, up to 4 times what was asked for at first. 1: never more.",
+        1.5,
+    )
+    volume: str = _option(
+        "Volumes of every pod, separated by semicolons: hostPath=/data,mount=/data or "
+        "pvc=CLAIM,mount=/models; also configMap=, secret= and emptyDir=. Add readOnly."
+    )
+    env_from_secret: str = _option(
+        "Secrets, separated by commas, whose keys are environment variables of every pod: for "
+        "credentials, and for ${NAME} in URLs."
+    )
+    pod_template: str = _option(
+        "YAML file with a Pod template, or with one for each of master, ps and worker: for all "
+        "else that pods need. What the flags say comes before it."
+    )
+
+    start_timeout: float = option(
+        "Seconds that a pod may wait, until the job fails: for room, or for an image or a "
+        "configuration that cannot be had. 0: without end for room, five minutes for the others. "
+        "It counts for servers, and for workers while fewer than --min-workers are there.",
+        0.0,
+        least=0,
+    )
+
+    active_deadline_seconds: int = option(
+        "Seconds after which the job is ended as failed, counted from its beginning or from its "
+        "resumption; it can be resumed. 0: never.",
+        0,
+        least=0,
+    )
+    ttl_seconds_after_finished: int = option(
+        "Seconds after which Kubernetes (1.21 or newer) removes a job that has ended, with its "
+        "pods, logs and result. -1: never.",
+        -1,
+        least=-1,
+    )
+
+    def check_kubernetes(self, num_workers: int) -> None:
+        """Raise UserError naming the flag whose value cannot be used."""
+        if not 1 <= self.min_workers <= num_workers:
+            raise UserError(
+                f"--min-workers must be from 1 to --num-workers ({num_workers}), "
+                f"not {self.min_workers}"
+            )
+        if self.image_pull_policy not in PULL_POLICIES:
+            raise UserError(
+                "--image-pull-policy must be Always, IfNotPresent or Never, "
+                f"not {self.image_pull_policy!r}"
+            )
+        if not 1 <= self.oom_memory_factor < math.inf:
+            raise UserError(f"--oom-memory-factor must be at least 1, not {self.oom_memory_factor}")
+        for role in ROLES:
+            for end in ("request", "limit"):
+                self.resources(role, end)
+            self.priority_class(role, 0, 1)
+        self.volumes()
+        _ = self.environment_secrets
+
+    def check_name(self, job_name: str) -> None:
+        """Raise UserError if pods cannot be called by the job's name."""
+        if self.image and (not _DNS_LABEL.fullmatch(job_name) or len(job_name) > LONGEST_NAME):
+            raise UserError(
+                "--job-name: on Kubernetes a name begins with a letter and has small letters, "
+                f"digits and dashes, at most {LONGEST_NAME} in all, not {job_name!r}"
+            )
+
+    def volume_of(self, path: str) -> Volume | None:
+        """The volume that a path in the pods is on; None for the container's own disk."""
+        on = [v for v in self.volumes() if f"{path}/".startswith(v.mount.rstrip("/") + "/")]
+        return max(on, key=lambda volume: len(volume.mount), default=None)
+
+    def shared(self, path: str) -> bool:
+        """Whether all pods find there what one of them writes: a URL, or on such a volume."""
+        volume = self.volume_of(path)
+        kept = volume is not None and volume.kind in SHARED_KINDS and not volume.read_only
+        return "://" in path or kept
+
+    def paths_in_pods(self, job_name: str, given: Mapping[str, str]) -> dict[str, Any]:
+        """The job's paths by field, where they are to be found by its pods.
+
+        checkpoint_dir is empty if there is no place for checkpoints that pods share.
+
+        Raises UserError for a path that is relative, or a name that pods cannot have.
+        """
+        self.check_name(job_name)
+        paths: dict[str, Any] = dict(given)
+        paths["job_dir"] = given["job_dir"] or f"{JOBS_FOLDER}/{job_name}"
+        if given["model_zoo"] == ".":
+            paths["model_zoo"] = MODEL_FOLDER
+        if not given["checkpoint_dir"] and self.shared(paths["job_dir"]):
+            paths["checkpoint_dir"] = f"{paths['job_dir']}/checkpoints"
+        for field_name, value in paths.items():
+            if value and "://" not in value and not value.startswith("/"):
+                raise UserError(
+                    f"{flag(field_name)}: with --image, paths are those inside of the pods: "
+                    f"give an absolute one, not {value!r}"
+                )
+        return paths
+
+    def image_of(self, role: str) -> str:
+        """The image of the role's pods."""
+        return self.image if role == "worker" else self.server_image or self.image
+
+    def resources(self, role: str, end: str) -> dict[str, str]:
+        """Resource -> quantity, as in a container's resources. Raises UserError.
+
+        end: request or limit.
+        """
+        name = f"--{role}-resource-{end}"
+        found: dict[str, str] = {}
+        for part in filter(None, getattr(self, f"{role}_resource_{end}").split(",")):
+            resource, equals, quantity = (text.strip() for text in part.partition("="))
+            if not equals or not resource or not QUANTITY.fullmatch(quantity):
+                raise UserError(
+                    f"{name}: {part!r} is not RESOURCE=QUANTITY, such as cpu=0.5 or memory=2Gi"
+                )
+            found["nvidia.com/gpu" if resource == "gpu" else resource] = quantity
+        return found
+
+    def priority_class(self, role: str, index: int, of: int) -> str:
+        """The priority class of the pod `index` of `of`; empty for the cluster's default.
+
+        Raises UserError for a share that is none.
+        """
+        given: str = getattr(self, f"{role}_priority")
+        try:
+            share = float(given)
+        except ValueError:
+            return {"high": HIGH_PRIORITY, "low": LOW_PRIORITY}.get(given, given)
+        if role != "worker" or not 0 <= share <= 1:
+            raise UserError(
+                f"--{role}-priority must be a priority class, high or low"
+                + (", or a share from 0 to 1" if role == "worker" else "")
+                + f", not {given!r}"
+            )
+        return HIGH_PRIORITY if index < math.ceil(share * of) else LOW_PRIORITY
+
+    def volumes(self) -> list[Volume]:
+        """The volumes that `volume` describes. Raises UserError."""
+        return [_volume(text.strip()) for text in self.volume.split(";") if text.strip()]
+
+    @property
+    def environment_secrets(self) -> list[str]:
+        """The Secrets that `env_from_secret` names. Raises UserError."""
+        names = [name.strip() for name in self.env_from_secret.split(",") if name.strip()]
+        for name in names:
+            if not _OBJECT_NAME.fullmatch(name):
+                raise UserError(f"--env-from-secret: {name!r} is not the name of a Secret")
+        return names
+
+
+def _volume(text: str) -> Volume:
+    fields: dict[str, str] = {}
+    for part in text.split(","):
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        fields[key] = value
+    kinds = [key for key in fields if key in VOLUME_KINDS]
+    unknown = set(fields) - {*VOLUME_KINDS, "mount", "readOnly"}
+    if unknown or len(kinds) != 1 or not fields.get("mount", "").startswith("/"):
+        raise UserError(
+            f"--volume: {text!r} must have one of {', '.join(VOLUME_KINDS)} and an absolute "
+            f"mount, such as pvc=CLAIM,mount=/data"
+        )
+    kind = kinds[0]
+    if kind != "emptyDir" and not fields[kind]:
+        raise UserError(f"--volume: {text!r}: {kind}= needs a name or path")
+    return Volume(kind, fields[kind], fields["mount"], "readOnly" in fields)

@@ -1,0 +1,181 @@
+"""Files behind a URL, through fsspec: found, opened, told apart when they change.
+
+The package of the filesystem (s3fs, gcsfs, ...) is the user's to install.
+Credentials in a URL, and the values of its variables, are used and never shown: a file's name here
+is without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from fsspec.core import url_to_fs
+
+from shoal.config.url_variables import fill
+from shoal.data.files import KNOWN, check_known, data_files
+from shoal.errors import (
+    Error,
+    UnreadableError,
+    UserError,
+    without_credentials,
+    without_secrets,
+)
+
+READ_PAUSES = (0.05, 0.2)
+"""Seconds before a read is tried again, and how often."""
+
+
+def is_url(pattern: str) -> bool:
+    """Whether a flag's value is a URL, and no local path."""
+    return "://" in pattern
+
+
+class RemoteFiles:
+    """The files that a URL stands for: a file, a folder or a glob pattern.
+
+    flag: named in errors. kind: as of `find_files`.
+    names: of the files, sorted.
+
+    Raises UserError if nothing is found, the filesystem is unknown, or its package is not
+    installed.
+    """
+
+    def __init__(self, url: str, flag: str, kind: str = "") -> None:
+        self._flag = flag
+        self._kind = kind
+        shown = without_credentials(url)
+        filled = fill(url, flag)
+        try:
+            self._fs, path = url_to_fs(filled.url)
+        except ImportError as error:
+            raise UserError(f"{flag}: {shown}: {error}") from error
+        except ValueError as error:
+            raise UserError(f"{flag}: {shown}: no filesystem for such URLs ({error})") from error
+        try:
+            with _as_os_errors():
+                paths = self._find(path)
+        except OSError as error:
+            message = f"{flag}: {shown} cannot be looked up: {error}"
+            raise UnreadableError(message, may_be_mistake=True) from error
+        if paths is None:
+            message = f"{flag}: there is no file or folder {shown}"
+            raise UnreadableError(message, may_be_mistake=True)
+        named: dict[str, str] = {}
+        for each in sorted(paths):
+            name = filled.unfilled(self._fs.unstrip_protocol(each)).partition("?")[0]
+            check_known(name, flag, kind)
+            named[name] = each
+        if not named:
+            message = f"{flag}: no file matches {shown}, or none ends in {KNOWN}"
+            raise UnreadableError(message, may_be_mistake=True)
+        self._paths = named
+        self.names = sorted(named)
+        self._opened: tuple[str, pa.NativeFile] | None = None
+
+    def _find(self, path: str) -> list[str] | None:
+        """Paths, None if there is no such file or folder."""
+        fs = self._fs
+        if fs.isfile(path):
+            return [path]
+        if fs.isdir(path):
+            return self._below(path)
+        if not glob.has_magic(path):
+            return None
+        found: list[str] = []
+        for each, info in fs.glob(path, detail=True).items():
+            if info["type"] == "directory":
+                found += self._below(each)
+            elif not each.rpartition("/")[2].startswith("."):  # as with local patterns
+                found.append(each)
+        return found
+
+    def _below(self, folder: str) -> list[str]:
+        # Names as in a folder of ours: what stands before them is not theirs to hide.
+        inside = {each.removeprefix(folder).strip("/"): each for each in self._fs.find(folder)}
+        return [inside[name] for name in data_files(inside, self._kind)]
+
+    def reopen(self) -> None:
+        """Open the next file anew, also if it is open."""
+        self._opened = None
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file to be read anywhere. The last one opened stays open, with its buffers."""
+        if self._opened is None or self._opened[0] != name:
+            path = self._paths[name]
+            file = _File(lambda: self._fs.open(path, "rb"))
+            self._opened = (name, pa.PythonFile(file, "r"))
+        return self._opened[1]
+
+    def stamp(self, name: str) -> str:
+        """What changes when the file does, as far as the filesystem tells."""
+        with _as_os_errors():
+            return str(self._fs.ukey(self._paths[name]))
+
+
+class _File:
+    """A file of fsspec whose errors, of whatever class, are OSErrors.
+
+    A read that fails is tried again at once, in the file opened anew: whoever reads would have to
+    begin from further back.
+    """
+
+    def __init__(self, opened: Callable[[], Any]) -> None:
+        """opened: opens the file."""
+        self._opened = opened
+        with _as_os_errors():
+            self._file = opened()
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        place = self.tell()
+        for pause in READ_PAUSES:
+            try:
+                with _as_os_errors():
+                    return bytes(self._file.read(size))
+            except RemoteError:
+                time.sleep(pause)
+            with contextlib.suppress(Exception):
+                self._file.close()
+            with _as_os_errors():
+                self._file = self._opened()
+                self._file.seek(place)
+        with _as_os_errors():
+            return bytes(self._file.read(size))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place."""
+        with _as_os_errors():
+            return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        """The present place."""
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        """Close the file."""
+        self.closed = True
+        self._file.close()
+
+
+class RemoteError(Error, OSError):
+    """A filesystem behind a URL failed."""
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Filesystems raise what their libraries do: those are OSErrors here, without secrets."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except PermissionError as error:
+        raise PermissionError(without_secrets(str(error))) from error
+    except Exception as error:
+        raise RemoteError(without_secrets(f"{type(error).__name__}: {error}")) from error

@@ -1,0 +1,102 @@
+"""A training task leased beside the one at work: who gets it, and what a death makes of both."""
+
+import pytest
+
+from shoal.master.job.instructions import Finished
+from shoal.master.work.applied import AppliedPush
+from shoal.master.work.failures import Failure
+from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.work.phases import Phase
+from shoal.master.work.tasks import Ledger
+from shoal.master.work.units import Source, Task
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from tests.master.strategies import begun, exited, take, w
+
+FOUR = DataDescribed((Source("t", 40),))
+
+
+def ahead(job, worker, held):
+    task = job.task_ahead_wanted(worker, 0, held.id, 1.0)
+    assert isinstance(task, Task)
+    return task
+
+
+def report(job, worker, task, outcome=None):
+    job.task_reported(worker, 0, task.id, outcome or Done(), 0, 1.0)
+
+
+def test_it_goes_on_with_it_once_the_one_before_is_reported():
+    job = begun(FOUR, num_workers=1)
+    first = take(job, w(0))
+    second = ahead(job, w(0), first)
+    assert ahead(job, w(0), first) == second  # the answer was lost
+    # One that has not begun has none after it, nor one that is over.
+    assert job.task_ahead_wanted(w(0), 0, second.id, 1.0) == Finished()
+    with pytest.raises(WireError, match="does not hold"):
+        report(job, w(0), second)
+    report(job, w(0), first)
+    assert job.task_ahead_wanted(w(0), 0, first.id, 1.0) == Finished()
+    assert job.leases.held(w(0)) == take(job, w(0)) == second
+    job.heartbeat(w(0), 0, Heartbeat(second.id, 5), 1.0)
+    assert job.work.ledger.trained_once == 15
+    third = ahead(job, w(0), second)
+    assert len({first.span, second.span, third.span}) == 3
+
+
+def test_a_dead_workers_two_tasks_go_back_each_as_far_as_it_was_not_done():
+    job = begun(FOUR, num_workers=1, num_ps=2)
+    first = take(job, w(0))
+    second = ahead(job, w(0), first)
+    job.process_exited(exited(w(0)), 2.0)
+    job.fenced(w(0), 0, [AppliedPush(1, first.id, 5), AppliedPush(2, first.id, 10)], 3.0)
+    assert job.work.ledger == Ledger(total=40, trained_once=5, pending=35)
+    job.worker_registered(w(0), 1, 4.0)
+    again = []
+    while job.flow.phase == Phase.TRAINING:
+        task = take(job, w(0), incarnation=1)
+        again.append(task.span)
+        job.task_reported(w(0), 1, task.id, Done(), 0, 5.0)
+    assert len(again) == 4
+    assert {len(span) for span in again} == {5, 10}
+    assert second.span in again
+    assert job.work.ledger == Ledger(total=40, trained_once=35, repeated=5)
+
+
+def test_the_last_tasks_go_to_who_is_free_first():
+    job = begun(FOUR, num_workers=2)
+    first = take(job, w(0))
+    second = ahead(job, w(0), first)
+    take(job, w(1))
+    # One task is left, for two workers.
+    assert job.task_ahead_wanted(w(1), 0, job.leases.held(w(1)).id, 1.0) == Finished()
+    report(job, w(0), first)
+    assert job.task_ahead_wanted(w(0), 0, second.id, 1.0) == Finished()
+
+
+def test_an_evaluation_that_is_due_comes_first():
+    job = begun(
+        DataDescribed((Source("t", 40),), (Source("v", 10),)),
+        evaluation_steps=2,
+        num_workers=1,
+        validation_data="v.csv",
+    )
+    first = take(job, w(0))
+    job.heartbeat(w(0), 0, Heartbeat(first.id, 5, version=2), 1.0)
+    assert job.task_ahead_wanted(w(0), 0, first.id, 1.0) == Finished()
+    report(job, w(0), first)
+    assert take(job, w(0)).kind == pb.EVALUATE
+
+
+def test_an_error_at_the_task_at_work_leaves_the_one_ahead_to_the_same_worker():
+    job = begun(FOUR, num_workers=1)
+    first = take(job, w(0))
+    second = ahead(job, w(0), first)
+    report(job, w(0), first, Failure(pb.INTERNAL, "oops", ""))
+    assert job.leases.held(w(0)) == first  # until it is fenced: the worker is taken for dead
+    job = begun(FOUR, num_workers=1, max_bad_records=40)
+    first = take(job, w(0))
+    second = ahead(job, w(0), first)
+    report(job, w(0), first, Failure(pb.USER_CODE, "oops", "", first.span))
+    assert job.flow.phase == Phase.TRAINING
+    assert job.leases.held(w(0)) == take(job, w(0)) == second

@@ -1,0 +1,319 @@
+"""The job as a state machine: events in, answers and instructions out, time given."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from shoal.base.transitions import InvalidTransitionError
+from shoal.master.job.instructions import (
+    FenceWorker,
+    Finished,
+    HeartbeatAnswer,
+    KillProcess,
+    StartProcess,
+    Wait,
+    WorkerWelcome,
+)
+from shoal.master.job.job import Job
+from shoal.master.job.membership import START_TIMEOUT_SECONDS
+from shoal.master.job.status import status_message
+from shoal.master.result import result_of
+from shoal.master.runner import note_status
+from shoal.master.work import phases
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import ServerId, Start
+from shoal.master.work.outcomes import (
+    DataDescribed,
+    Done,
+    Heartbeat,
+    MetricsComputed,
+    StatesComputed,
+)
+from shoal.master.work.phases import Phase
+from shoal.master.work.units import Source
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from tests.master.strategies import begun, config, confirm, exited, finish_next, take, w
+
+TRAINING = DataDescribed(training=(Source("t", 20),))
+WITH_VALIDATION = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 15),))
+NO_STATES = StatesComputed(pb.MetricStates())
+
+
+def kinds_until_end(job: Job) -> list[str]:
+    """Let worker 0 do all there is; returns the kinds of its tasks."""
+    outcomes = {
+        pb.DESCRIBE_DATA: DataDescribed(*[(Source("s", 15),)] * 3),
+        pb.EVALUATE: NO_STATES,
+        pb.FINISH_EVALUATION: MetricsComputed({"auc": 0.75}),
+    }
+    kinds = []
+    while not isinstance(job.task_wanted(w(0), 0, 1.0), Finished):
+        task = take(job, w(0))
+        kinds.append(pb.TaskKind.Name(task.kind))
+        job.task_reported(w(0), 0, task.id, outcomes.get(task.kind, Done()), 0, 1.0)
+        confirm(job, 1.0)
+    return kinds
+
+
+EVALUATION = ["EVALUATE", "EVALUATE", "FINISH_EVALUATION"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ["DESCRIBE_DATA", "TRAIN", "TRAIN"]),
+        ({"validation_data": "v"}, ["DESCRIBE_DATA", "TRAIN", "TRAIN", *EVALUATION]),
+        (
+            {"validation_data": "v", "output": "o", "restore_from": "r"},
+            ["DESCRIBE_DATA", "TRAIN", "TRAIN", *EVALUATION, "EXPORT"],
+        ),
+        ({"output": "o"}, ["DESCRIBE_DATA", "TRAIN", "TRAIN", "EXPORT"]),
+        (
+            {"command": "evaluate", "validation_data": "v", "restore_from": "r"},
+            ["DESCRIBE_DATA", *EVALUATION],
+        ),
+        (
+            {"command": "predict", "prediction_data": "p", "restore_from": "r", "output": "o"},
+            ["DESCRIBE_DATA", "PREDICT", "PREDICT", "FINISH_PREDICTION"],
+        ),
+    ],
+)
+def test_the_phases_of_each_command(changes, expected):
+    job = begun(**changes)
+    assert kinds_until_end(job) == expected
+    assert job.flow.phase == Phase.SUCCEEDED
+    assert status_message(job, 2.0).records_done == status_message(job, 2.0).records_total == 15
+
+
+def test_every_planned_step_is_allowed_and_ended_phases_have_none():
+    plan = phases.plan(config(validation_data="v", output="o", restore_from="r"))
+    for source, target in itertools.pairwise(plan):
+        phases.TRANSITIONS.step(source, target)
+    for ended in (Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED):
+        with pytest.raises(InvalidTransitionError, match=ended.name):
+            phases.TRANSITIONS.step(ended, Phase.TRAINING)
+
+
+def test_all_processes_are_started_at_once_and_workers_wait_for_servers():
+    job = Job(config(num_workers=2, num_ps=2))
+    job.begin(0.0)
+    starts = [i.start for i in job.take_instructions() if isinstance(i, StartProcess)]
+    assert sorted(map(str, starts)) == ["ps-0.0", "ps-1.0", "worker-0.0", "worker-1.0"]
+    job.server_registered(ServerId(1), 0, "b:1", 0.1)
+    with pytest.raises(WireError, match="NOT_READY"):
+        job.worker_registered(w(0), 0, 0.2)
+    assert job.task_wanted(w(0), 0, 0.2) == Wait(0.2)
+    job.server_registered(ServerId(0), 0, "a:1", 0.3)
+    assert job.worker_registered(w(0), 0, 0.4) == WorkerWelcome(["a:1", "b:1"], False)
+
+
+def test_while_one_worker_describes_the_data_others_wait():
+    job = begun(num_workers=2)
+    assert take(job, w(0)).kind == pb.DESCRIBE_DATA
+    assert isinstance(job.task_wanted(w(1), 0, 1.0), Wait)
+
+
+@pytest.mark.parametrize(
+    ("changes", "data", "named"),
+    [
+        ({}, DataDescribed(training=(Source("t", 0),)), "--training-data train.csv"),
+        ({"validation_data": "v.csv"}, TRAINING, "--validation-data v.csv"),
+    ],
+)
+def test_empty_data_is_a_users_error_that_names_the_flag(changes, data, named):
+    job = begun(data, **changes)
+    assert job.flow.phase == Phase.FAILED
+    assert job.flow.failure == Failure.of_user(f"{named} holds no records")
+
+
+def test_answers_that_were_lost_are_repeated():
+    job = begun(TRAINING)
+    task = take(job, w(0))
+    assert take(job, w(0)) is task
+    job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
+    job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
+    assert job.work.ledger.trained_once == 10
+
+
+def test_a_report_must_fit_the_lease():
+    job = begun(TRAINING)
+    with pytest.raises(WireError, match="UNKNOWN_TASK"):
+        job.task_reported(w(0), 0, 99, Done(), 0, 1.0)
+    task = take(job, w(0))
+    with pytest.raises(WireError, match="BAD_REQUEST"):
+        job.task_reported(w(0), 0, task.id, NO_STATES, 0, 1.0)
+
+
+def test_heartbeats_carry_progress_loss_and_version():
+    job = begun(TRAINING)
+    task = take(job, w(0))
+    answer = job.heartbeat(w(0), 0, Heartbeat(task.id, 5, 3, 0.5, 1, {"pull": 1.0}), 2.0)
+    assert answer == HeartbeatAnswer(stop=False, abandon_task=False, step_limit=600.0)
+    job.heartbeat(w(0), 0, Heartbeat(task.id, 5, 4, 0.2, 2, {"pull": 2.0}), 3.0)
+    job.tick(1.0)
+    job.tick(5.0)
+    status = status_message(job, 5.0)
+    assert status.ledger.trained_once == 5
+    assert status.loss == pytest.approx(0.3)
+    assert status.stage_seconds == {"pull": 2.0}
+    assert job.flow.version == 4
+
+
+def test_a_late_heartbeat_does_not_make_a_worker_drop_its_next_task():
+    job = begun(TRAINING)
+    first = finish_next(job, w(0), Done())
+    take(job, w(0))
+    assert not job.heartbeat(w(0), 0, Heartbeat(task=first.id), 1.0).abandon_task
+    assert job.heartbeat(w(0), 0, Heartbeat(task=999), 1.0).abandon_task
+
+
+def test_silence_while_the_master_itself_stood_still_is_nobodys():
+    job = begun(TRAINING, num_workers=2, worker_timeout_seconds=30.0, server_timeout_seconds=60.0)
+    take(job, w(0), now=5.0)
+    job.task_wanted(w(1), 0, 8.0)
+    job.members.servers[ServerId(0)].answered = 9.0
+    job.members.unheard(1000.0, 1010.0)
+    job.tick(1010.0)
+    assert job.take_instructions() == []
+    job.tick(1036.0)
+    assert job.take_instructions() == [KillProcess(Start(w(0), 0)), FenceWorker(w(0), 0)]
+
+
+def test_a_process_that_never_gets_ready_is_noticed():
+    job = Job(config())
+    job.begin(0.0)
+    # One that waits for room is not late, however long it takes.
+    job.tick(START_TIMEOUT_SECONDS + 1)
+    assert job.flow.failure is None
+    job.process_started(Start(ServerId(0), 0), START_TIMEOUT_SECONDS)
+    job.tick(2 * START_TIMEOUT_SECONDS + 1)
+    assert "ps-0 did not get ready" in job.flow.failure.message
+
+
+def test_a_server_that_restores_is_late_only_once_it_does_not_get_on():
+    job = Job(config())
+    job.begin(0.0)
+    job.process_started(Start(ServerId(0), 0), 0.0)
+    moves = range(1, 11)
+    for move in moves:
+        now = move * (START_TIMEOUT_SECONDS - 1)
+        what = pb.ServerProgress(what="restore checkpoint 3", done=move, total=10)
+        job.server_progressed(ServerId(0), 0, what, now)
+        job.tick(now)
+    # Saying the same again is no progress.
+    job.server_progressed(ServerId(0), 0, what, now + START_TIMEOUT_SECONDS)
+    job.tick(now + START_TIMEOUT_SECONDS)
+    assert job.flow.failure is None
+    job.tick(now + START_TIMEOUT_SECONDS + 1)
+    assert job.flow.failure.message == (
+        "ps-0 did not get ready in time; it was to restore checkpoint 3; see its log"
+    )
+
+
+def test_what_a_server_says_while_it_restores_is_not_taken_for_its_state():
+    job = begun(TRAINING, durability="log")
+    job.process_exited(exited(ServerId(0)), 1.0)
+    slot = job.members.servers[ServerId(0)]
+    slot.version, slot.answered = 7, 0.5
+    note_status(ServerId(0), pb.ServerStatus(unprotected="no log was begun"), job, 2.0)
+    assert (slot.version, slot.answered, slot.unprotected) == (7, 0.5, "")
+    job.server_registered(ServerId(0), 1, "ps-0", 3.0)
+    note_status(ServerId(0), pb.ServerStatus(version=9), job, 4.0)
+    assert (slot.version, slot.answered) == (9, 4.0)
+
+
+def test_evaluation_goes_before_training_and_once_per_task():
+    job = begun(WITH_VALIDATION, validation_data="v", evaluation_steps=5, num_workers=2)
+    finish_next(job, w(0), Done(), version=6)
+    evaluate = take(job, w(0))
+    assert (evaluate.kind, evaluate.evaluation) == (pb.EVALUATE, 1)
+    job.process_exited(exited(w(0)), 1.0)
+    kinds = [finish_next(job, w(1), NO_STATES, version=6).kind for _ in range(2)]
+    assert kinds == [pb.EVALUATE, pb.EVALUATE]
+    finish_next(job, w(1), MetricsComputed({"auc": 0.7}))
+    status = status_message(job, 2.0)
+    assert (status.last_evaluation.version, status.last_evaluation.records) == (6, 15)
+    assert take(job, w(1)).kind == pb.TRAIN
+
+
+def test_metric_states_that_do_not_match_fail_the_job():
+    job = begun(WITH_VALIDATION, validation_data="v", num_workers=2)
+    for _ in range(2):
+        finish_next(job, w(0), Done())
+    finish_next(job, w(0), NO_STATES)
+    other = StatesComputed(pb.MetricStates(metrics=[pb.MetricState(name="auc")]))
+    finish_next(job, w(1), other)
+    job.stop("no checkpoint is waited for", 1.0)
+    assert job.flow.failure.kind == pb.INTERNAL
+    assert "worker-0" in job.flow.failure.message
+    assert "worker-1" in job.flow.failure.message
+
+
+@pytest.mark.parametrize("kind", [pb.USER_ERROR, pb.USER_CODE])
+def test_a_failure_of_the_users_ends_the_job_at_once(kind):
+    job = begun(TRAINING, num_workers=2)
+    take(job, w(0))
+    # Of tracing, say: no record is at fault, so no other worker could do better.
+    failure = Failure(kind, "feed failed", "Traceback ...")
+    finish_next(job, w(0), failure)
+    assert job.flow.phase == Phase.FAILED
+    assert isinstance(job.task_wanted(w(1), 0, 1.0), Finished)
+    assert job.heartbeat(w(1), 0, Heartbeat(), 1.0).stop
+    result = result_of(job, 2.0)
+    assert result["state"] == "failed"
+    assert result["failure"]["traceback"] == "Traceback ..."
+    assert result["ledger"] == {
+        "total": 20,
+        "trained_once": 0,
+        "repeated": 0,
+        "failed": 10,
+        "pending": 10,
+    }
+
+
+def test_only_the_first_end_counts():
+    job = begun(TRAINING)
+    job.stop("Ctrl-C", 1.0)
+    job.fail(Failure.internal("later"), 2.0)
+    job.process_exited(exited(ServerId(0)), 2.0)
+    assert (job.flow.phase, job.flow.failure) == (Phase.STOPPED, None)
+
+
+@pytest.mark.parametrize(("incarnation", "kind"), [(0, "FENCED"), (2, "BAD_REQUEST")])
+def test_strange_incarnations_are_refused(incarnation, kind):
+    job = begun()
+    job.process_exited(exited(w(0)), 1.0)
+    job.fenced(w(0), 0, [None], 1.0)
+    with pytest.raises(WireError, match=kind):
+        job.task_wanted(w(0), incarnation, 1.0)
+    with pytest.raises(WireError, match="BAD_REQUEST"):
+        job.server_registered(ServerId(0), 1, "a:1", 1.0)
+    with pytest.raises(WireError, match="BAD_REQUEST"):
+        job.task_wanted(w(7), 0, 1.0)
+
+
+def test_throughput_and_versions_and_staleness():
+    job = begun(TRAINING, num_ps=2)
+    for server, version in ((0, 10), (1, 12)):
+        staleness = pb.Distribution(buckets=[1, 1, 2], count=4, sum=6.0, maximum=3 - server)
+        job.servers.answered(
+            ServerId(server), pb.ServerStatus(version=version, staleness=staleness)
+        )
+    task = take(job, w(0), now=1.0)
+    job.tick(1.0)
+    job.heartbeat(w(0), 0, Heartbeat(task.id, 8), 2.0)
+    job.tick(5.0)
+    status = status_message(job, 5.0)
+    assert status.samples_per_second == pytest.approx(2.0)
+    assert status.version == 11
+    assert status.mean_staleness == 1.5
+    result = result_of(job, 5.0)
+    assert result["versions"] == {"ps-0": 10, "ps-1": 12}
+    staleness = {"mean": 1.5, "maximum": 3.0, "histogram": [2, 2, 4]}
+    assert result["staleness"] == {
+        **staleness,
+        "seconds": {"mean": 0.0, "maximum": 0.0, "histogram": []},
+    }

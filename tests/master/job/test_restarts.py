@@ -1,0 +1,131 @@
+"""How often a process is started again, and after how long; and starts that wait."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.master.job.delayed import DelayedStarts
+from shoal.master.job.instructions import StartProcess
+from shoal.master.job.restarts import LONGEST_PAUSE_SECONDS, REST_SECONDS, Restarts
+from shoal.master.journal.events import RecordedJob
+from shoal.master.work.applied import AppliedPush
+from shoal.master.work.ids import ServerId, Start, WorkerId
+from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.units import Source
+from tests.master.strategies import begun, config, exited, register, w
+
+TRAINING = DataDescribed(training=(Source("t", 100),))
+HOUR = 3600.0
+
+
+def starts(job):
+    """The starts that are to be done, as (start, pause)."""
+    taken = job.take_instructions()
+    return [(i.start, i.pause) for i in taken if isinstance(i, StartProcess)]
+
+
+def die(job, worker, incarnation, now, **end):
+    """A worker ends, and is fenced."""
+    job.process_exited(exited(w(worker), incarnation, **end), now)
+    job.fenced(w(worker), incarnation, [AppliedPush(0, 0, 0)] * job.config.num_ps, now)
+
+
+def test_failures_before_the_window_do_not_count():
+    job = begun(TRAINING, relaunch_limit=1, relaunch_window_seconds=HOUR)
+    for incarnation in range(5):
+        die(job, 0, incarnation, (incarnation + 1) * HOUR)
+        assert starts(job) == [(Start(w(0), incarnation + 1), 0.0)]
+    die(job, 0, 5, 5 * HOUR + 60.0)
+    message = job.flow.failure.message
+    assert "worker-0 failed 2 times within 3600 s (--relaunch-window-seconds)" in message
+    assert "--relaunch-limit 1 allows no further start" in message
+
+
+def test_failures_of_a_server_before_the_window_do_not_count():
+    server = ServerId(0)
+    job = begun(TRAINING, relaunch_limit=1, relaunch_window_seconds=HOUR)
+    for incarnation in range(5):
+        job.process_exited(exited(server, incarnation), (incarnation + 1) * HOUR)
+        assert starts(job) == [(Start(server, incarnation + 1), 0.0)]
+    job.process_exited(exited(server, 5), 5 * HOUR + 60.0)
+    assert "It failed 2 times within 3600 s" in job.flow.failure.message
+
+
+def test_pauses_grow_and_end_with_a_quiet_time():
+    job = begun(TRAINING, num_workers=2, relaunch_limit=20)
+    now, pauses = 1.0, []
+    for incarnation in range(8):
+        die(job, 0, incarnation, now)
+        ((_, pause),) = starts(job)
+        pauses.append(pause)
+        now += pause
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert "restart 8, after a pause of 30 s" in job.record.messages[-1]
+    # Another worker's failure is none of this one's.
+    die(job, 1, 0, now)
+    assert starts(job) == [(Start(w(1), 1), 0.0)]
+    die(job, 0, 8, now + REST_SECONDS)
+    assert starts(job) == [(Start(w(0), 9), 0.0)]
+
+
+def test_an_end_that_does_not_count_makes_no_pause():
+    job = begun(TRAINING, relaunch_limit=1)
+    for incarnation in range(5):
+        die(job, 0, incarnation, 1.0, counted=False)
+        assert starts(job) == [(Start(w(0), incarnation + 1), 0.0)]
+    assert job.members.workers[w(0)].restarts.failures == []
+
+
+def test_a_place_that_does_not_take_a_process_is_tried_again_with_growing_pauses():
+    job = begun(TRAINING, relaunch_limit=0)
+    now, pauses = 1.0, []
+    for incarnation in range(7):
+        die(job, 0, incarnation, now, counted=False, refused=True)
+        ((_, pause),) = starts(job)
+        pauses.append(pause)
+        now += pause
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    server = ServerId(0)
+    job.process_exited(exited(server, counted=False, refused=True), now)
+    assert starts(job) == [(Start(server, 1), 1.0)]
+    assert not job.ended
+
+
+def test_a_new_master_knows_the_failures_before_it():
+    events = []
+    job = RecordedJob(config(relaunch_limit=9), events.append)
+    register(job, TRAINING)
+    for incarnation in range(3):
+        die(job, 0, incarnation, 10.0 + incarnation)
+    again = RecordedJob(job.config, events.append)
+    again.replay(list(events))
+    assert again.members.workers == job.members.workers
+    assert len(again.members.workers[w(0)].restarts.failures) == 3
+    again.take_instructions()
+    die(again, 0, 3, 14.0)
+    assert starts(again) == [(Start(w(0), 4), 4.0)]
+
+
+@given(st.lists(st.floats(0.0, 2000.0), max_size=200), st.floats(1.0, 5000.0))
+def test_what_is_kept_of_failures_is_what_can_still_count(gaps, window):
+    restarts, now, all_of_them = Restarts(), 0.0, []
+    for gap in gaps:
+        now += gap
+        all_of_them.append(now)
+        assert restarts.failed(now, window) == sum(now - at < window for at in all_of_them)
+        assert 0.0 <= restarts.pause(now) <= LONGEST_PAUSE_SECONDS
+        oldest = max(window, REST_SECONDS)
+        assert len(restarts.failures) == sum(now - at < oldest for at in all_of_them)
+
+
+def test_delayed_starts_come_when_they_are_due_unless_they_were_dropped():
+    delayed = DelayedStarts()
+    first, second, third = (Start(WorkerId(i), 0) for i in range(3))
+    delayed.add(second, 2.0)
+    delayed.add(first, 1.0)
+    delayed.add(third, 2.0)
+    assert delayed.due(0.9) == []
+    assert delayed.due(1.0) == [first]
+    assert delayed.drop(second)
+    assert not delayed.drop(second)
+    assert delayed.due(5.0) == [third]
+    assert delayed.due(5.0) == []

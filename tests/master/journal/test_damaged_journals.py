@@ -1,0 +1,110 @@
+"""Damaged journals: refused by the file's name, or what they say is what was."""
+
+import collections
+import json
+import re
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from shoal.errors import UserError
+from shoal.master.journal import audit
+from shoal.master.journal import journal as journals
+from shoal.master.journal.journal import Journal, read
+from tests.damage import Damager, watchdog
+from tests.master.journal.test_journal import plain
+from tests.master.random_jobs import RandomJob
+from tests.master.strategies import config
+
+CASES = 100
+TORN = ("cut", "zeroed", "empty")
+"""What a machine that stops may leave of the end of a file too: nobody was answered because
+of that. Whether somebody was is known elsewhere: the journal's position is in the shares."""
+
+
+def job_with_journal(folder, seed):
+    """A job folder with a journal of several segments; the job's events."""
+    configuration = config(num_workers=2, num_epochs=2, seed=seed)
+    world = RandomJob(configuration, seed)
+    opened = Journal(folder / "journal", configuration)
+    world.adopt(opened.restore())
+    while len(world.events) < 60:
+        world.step()
+    opened.close()
+    (folder / "job.json").write_text(configuration.to_json())
+    return configuration, [plain(event) for event in world.events]
+
+
+def outcome(call):
+    """(what it gives, ""), or (None, why it is refused): in one line."""
+    try:
+        return call(), ""
+    except UserError as error:
+        why = str(error)
+    assert "\n" not in why
+    return None, why
+
+
+def resumed(folder, configuration):
+    """The events that a new master has, by its journal, as often as it may be read."""
+    opened = Journal(folder / "journal", configuration)
+    opened.restore()
+    opened.close()
+    return [entry.event for entry in read(folder / "journal")[1]]
+
+
+def test_a_damaged_journal_is_refused_by_name_or_says_what_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "SEGMENT_EVENTS", 15)
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    whole.mkdir()
+    other.mkdir()
+    configuration, events = job_with_journal(whole, 1)
+    job_with_journal(other, 2)
+    newest = sorted((whole / "journal").iterdir())[-1].name
+    assert len(list((whole / "journal").iterdir())) > 3
+    damager = Damager(31)
+    found = collections.Counter()
+    for case in range(CASES):
+        folder = tmp_path / str(case)
+        shutil.copytree(whole, folder)
+        damage = damager.any(folder / "journal", other / "journal")
+        with watchdog():
+            all_of_it, why = outcome(
+                lambda at=folder: [entry.event for entry in read(at / "journal")[1]]
+            )
+            audited = CliRunner().invoke(audit.main, [str(folder), "--json"])
+            there, refused = outcome(lambda at=folder: resumed(at, configuration))
+        assert isinstance(audited.exception, SystemExit), audited.exception
+        for given, reason in ((all_of_it, why), (there, refused)):
+            if given is None:
+                assert str(folder / "journal") in reason, (reason, damage)
+                names = [path.name.removesuffix(".gz") for path in damage.paths]
+                # A segment in another's place shows in what does not follow on it.
+                others = "goes on after|another configuration|is missing"
+                assert any(name in reason for name in names) or re.search(others, reason), reason
+            elif given != events:
+                assert damage.paths[0].name == newest, damage
+                assert damage.kind in TORN, damage
+                assert given == events[: len(given)]
+        if all_of_it is None:
+            assert audited.exit_code == 2
+            assert audited.output == f"Error: {why}\n"
+        else:
+            assert json.loads(audited.output)
+        found[all_of_it is None] += 1
+        shutil.rmtree(folder)
+    assert found[True] > CASES * 0.7
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_the_generator_does_the_same_for_the_same_seed(tmp_path, seed):
+    done = []
+    for turn in range(2):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        for name in ("a", "b"):
+            (folder / name).write_text(name * 1000)
+        done.append(Damager(seed).any(folder, folder).kind)
+        done.append({path.name: path.is_file() and path.read_bytes() for path in folder.iterdir()})
+    assert done[:2] == done[2:]
