@@ -1,13 +1,14 @@
 """The parameter server: one process that holds a share of a model.
 
-    tables.py     the model's share: row stores, dense slice, versions
-    gradients.py  one push, unpacked
-    pushes.py     which push was applied last, worker by worker; fencing
-    checkpoint.py a share to files and back
-    comeback.py   what a server that is started again restores, and who has met it since
-    shares.py     the calls that take a checkpoint
-    service.py    frames and messages to calls of the two above
-    __main__.py   the process
+    tables.py       the share of the model: row stores, dense slice, version
+    gradients.py    one push, unpacked
+    pushes.py       which push was applied last, worker by worker; fencing
+    update_log/     the write-ahead log of pushes, and its replay
+    checkpoint.py   a share of the model to files; restoring.py: back
+    recovery.py     what a server that is started again restores, and which workers have met it
+    shares.py       the calls that take a checkpoint
+    service.py      all calls: messages and frames in, messages and frames out
+    __main__.py     the process
 
 Imports native/ and proto/, never TensorFlow.
 """
