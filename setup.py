@@ -83,7 +83,9 @@ setup(
     version="0.1.0",
     packages=sorted(package_dir),
     package_dir=package_dir,
-    package_data={name: ["py.typed", "*.pyi", "*.pxd", "*.proto"] for name in package_dir},
+    # The sources of C belong to the source distribution alone.
+    include_package_data=False,
+    package_data={name: ["py.typed", "*.pyi", "*.proto"] for name in package_dir},
     ext_modules=cythonize(
         extensions(),
         compiler_directives={
