@@ -8,17 +8,18 @@ job folder. Their arguments, help and messages are signatures.py's.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from shoal.base.words import near
 from shoal.client.display import Display, default_display
 from shoal.client.inspection import CheckReport, checked_report
 from shoal.client.local import run_job
-from shoal.config.job import JobConfig
-from shoal.config.signatures import checked, documented, fields_of, in_python, kind_of
+from shoal.config.flags import kind_of
+from shoal.config.job import JobConfig, fields_of
+from shoal.config.signatures import checked, documented, in_python
 from shoal.errors import UserError
 from shoal.result import JobFailedError, JobResult
 
@@ -89,13 +90,11 @@ def _unsuccessful(result: JobResult) -> str:
 
 def _config(command: str, fields: dict[str, Any]) -> JobConfig:
     """A JobConfig of keyword arguments; UserError for a wrong name or type."""
-    known = fields_of(command)
+    known = {field.name: field for field in fields_of(command)}
     values: dict[str, Any] = {}
     for name, given in fields.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise UserError(f"shoal.{command} has no argument {name}{hint}")
+            raise UserError(f"shoal.{command} has no argument {name}{near(name, known, most=1)}")
         value = os.fspath(given) if isinstance(given, os.PathLike) else given
         values[name] = checked(command, name, value, kind_of(known[name]))
     if "model_def" not in values:

@@ -1,6 +1,9 @@
-"""Numbers with their nouns, lengths of time and sizes, as messages have them."""
+"""Words of messages: numbers with their nouns, lengths of time, sizes, and likely spellings."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -30,3 +33,12 @@ def part_of(done: float | None, total: float) -> str:
     unit, name = next(((u, n) for u, n in _SIZES if total >= u), (1, "bytes"))
     shown = [f"{each / unit:.{int(unit > 1)}f}" for each in (done, total) if each is not None]
     return f"{' of '.join(shown)} {name}"
+
+
+def near(name: str, known: Iterable[str], most: int = 2) -> str:
+    """A question whether one of the names that are known was meant, or nothing.
+
+    most: how many names it has at most.
+    """
+    close = difflib.get_close_matches(name, list(known), n=most)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""

@@ -9,34 +9,39 @@ from typing import Any
 
 import click
 
-from shoal.config.data_format import DataOptions
-from shoal.config.flags import flag
+from shoal.cli.data_flags import GroupedCommand, field_option
+from shoal.config.data_format import FormatOptions
 from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 
 
 def format_options(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the flags that say how data are written."""
-    for field in reversed(dataclasses.fields(DataOptions)):
-        text = field.metadata["help"]
-        option = click.option(flag(field.name), field.name, default=field.default, help=text)
-        function = option(function)
+    for field in reversed(dataclasses.fields(FormatOptions)):
+        function = field_option(field)(function)
     return function
 
 
-@click.command()
-@click.option("--data", required=True, help="Data as --training-data takes them.")
-@click.option("--output", required=True, help="JSON file to write the statistics to.")
+@click.command(cls=GroupedCommand)
+@click.option(
+    "--data", required=True, metavar="DATA", help="Records, given as for --training-data."
+)
+@click.option(
+    "--output", required=True, metavar="FILE", help="JSON file to write the statistics to."
+)
 @format_options
-@click.option("--columns", default="", help="Only these columns, with commas between.")
+@click.option(
+    "--columns", default="", metavar="NAMES", help="Only these columns, with commas between them."
+)
 @click.option(
     "--max-vocabulary",
     default=10_000,
     show_default=True,
     type=click.IntRange(1),
-    help="Most frequent values that are kept of a column of text or integers.",
+    metavar="N",
+    help="Number of the most frequent values to keep of a column of text or integers.",
 )
 def analyze(data: str, output: str, columns: str, max_vocabulary: int, **written: str) -> None:
-    """Find out minimum, mean, quantiles, vocabulary and so on of columns.
+    """Compute the statistics of columns: minimum, mean, quantiles, vocabulary and so on.
 
     Reads the data once, in bounded memory. A model module reads the file with
     shoal.preprocessing.Statistics.
@@ -47,7 +52,7 @@ def analyze(data: str, output: str, columns: str, max_vocabulary: int, **written
     from shoal.data.opening import open_reader
 
     try:
-        data_format = DataOptions(**written).format_of_data
+        data_format = FormatOptions(**written).format_of_data
         reader = open_reader(data, "--data", data_format=data_format)
         for doubt in reader.doubts():
             click.echo(f"warning: {doubt}", err=True)

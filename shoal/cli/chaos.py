@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import click.core
 
+from shoal.cli.data_flags import GroupedOption
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
@@ -19,6 +20,10 @@ from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
 if TYPE_CHECKING:
     from shoal.chaos.faults import Fault
     from shoal.chaos.run import Outcome
+
+
+GROUP = "Faults"
+"""The section of their flags in the help."""
 
 
 def _for_count(context: click.Context, _: click.Parameter, count: bool) -> bool:
@@ -29,84 +34,89 @@ def _for_count(context: click.Context, _: click.Parameter, count: bool) -> bool:
     return count
 
 
+def _fault(name: str, plural: str, value: str, help_text: str) -> Any:
+    """The flag of a kind of fault."""
+    return click.option(
+        name,
+        plural,
+        cls=GroupedOption,
+        group=GROUP,
+        multiple=True,
+        metavar=value,
+        help=f"{help_text} May be repeated.",
+    )
+
+
 OPTIONS = (
     click.option(
         "--count",
+        cls=GroupedOption,
+        group=GROUP,
         is_flag=True,
         is_eager=True,
         callback=_for_count,
-        help="Train a model of shoal's own on data of its own, whose rows count how often each "
+        help="Train a model of shoal's own on its own data, whose rows count how often each "
         "record was trained, and compare them with the audit. Exits with 1 on any difference.",
     ),
-    click.option(
+    _fault(
         "--kill",
         "kills",
-        multiple=True,
-        metavar="WHO@WHEN",
-        help="Kill (SIGKILL) worker:N, ps:N or master: @step=N, @random, @phase=NAME, or at the "
-        "point of the code @point=NAME, also from a time on: @point=NAME,step=N. job: all of them "
-        "and the client, and then --resume, with ,num-ps=N, after ,flip=journal or ,remove=log. "
-        "May be repeated.",
+        "TARGET@WHEN",
+        "Kill (SIGKILL) worker:N, ps:N or master: @step=N, @random, @phase=NAME, or at a point of "
+        "the code, @point=NAME, also from a time on: @point=NAME,step=N. job: kill all of them "
+        "and the client, then --resume, with ,num-ps=N, after ,flip=journal or ,remove=log.",
     ),
-    click.option(
+    _fault(
         "--pause",
         "pauses",
-        multiple=True,
-        metavar="WHO@WHEN,seconds=S",
-        help="Stop a process (SIGSTOP) and let it go on after S seconds. May be repeated.",
+        "TARGET@WHEN,seconds=S",
+        "Stop a process (SIGSTOP) for S seconds, then let it continue.",
     ),
-    click.option(
+    _fault(
         "--fill",
         "fills",
-        multiple=True,
-        metavar="WHO@WHEN,seconds=S",
-        help="Let no file grow that a process writes, as on a full disk, for S seconds. May be "
-        "repeated.",
+        "TARGET@WHEN,seconds=S",
+        "Let no file of a process grow for S seconds, as on a full disk.",
     ),
-    click.option(
+    _fault(
         "--hang",
         "hangs",
-        multiple=True,
-        metavar="WHO@WHEN,seconds=S",
-        help="Let a process that comes to the point @point=NAME hang there for S seconds, or with "
-        "inf for ever; without a point, let ps:N or master handle no call, and answer pings only. "
-        "May be repeated.",
+        "TARGET@WHEN,seconds=S",
+        "Let a process that reaches @point=NAME hang there for S seconds, or with inf for ever. "
+        "Without a point, let ps:N or master handle no call and answer pings only.",
     ),
-    click.option(
+    _fault(
         "--storage",
         "storages",
-        multiple=True,
-        metavar="WHAT@WHEN,seconds=S,fail=N",
-        help="Let every N-th call of a process to its data, checkpoints or output fail for S "
-        "seconds, as in data@step=100,seconds=5,fail=3; with hang=N, hang until that is over. "
-        "May be repeated.",
+        "STORAGE@WHEN,seconds=S,fail=N",
+        "Let every N-th call of a process to its data, checkpoints or output fail for S seconds, "
+        "as in data@step=100,seconds=5,fail=3; with hang=N in place of fail, it hangs until the "
+        "S seconds are over.",
     ),
-    click.option(
+    _fault(
         "--half-sent",
         "half_sents",
-        multiple=True,
-        metavar="ps:N@WHEN,seconds=S",
-        help="Send a server the first parts of eight pushes, and nothing more for S seconds; "
-        ",count=N: of so many. May be repeated.",
+        "ps:N@WHEN,seconds=S",
+        "Send a server the first parts of eight pushes, or with ,count=N of N pushes, and nothing "
+        "more for S seconds.",
     ),
-    click.option(
+    _fault(
         "--no-room",
         "no_rooms",
-        multiple=True,
-        metavar="WHO@WHEN,seconds=S",
-        help="Kill a worker or ps and have no room for its successor for S seconds. May be "
-        "repeated.",
+        "TARGET@WHEN,seconds=S",
+        "Kill a worker or ps, and have no room for its successor for S seconds.",
     ),
-    click.option(
+    _fault(
         "--cut",
         "cuts",
-        multiple=True,
-        metavar="WHO-WHO@WHEN,seconds=S",
-        help="Let nothing through between two processes for S seconds, as in "
-        "worker:0-ps:1@step=300,seconds=3. May be repeated.",
+        "TARGET-TARGET@WHEN,seconds=S",
+        "Let nothing through between two processes for S seconds, as in "
+        "worker:0-ps:1@step=300,seconds=3.",
     ),
     click.option(
         "--random-kills",
+        cls=GroupedOption,
+        group=GROUP,
         default=0,
         type=click.IntRange(0),
         metavar="N",
@@ -114,21 +124,29 @@ OPTIONS = (
     ),
     click.option(
         "--chaos-seed",
+        cls=GroupedOption,
+        group=GROUP,
         type=int,
-        help="Seed of what is random here. Default: --seed, which is the job's.",
+        metavar="N",
+        help="Seed for everything random about the faults. Default: --seed, the job's.",
     ),
     click.option(
         "--undisturbed",
+        cls=GroupedOption,
+        group=GROUP,
         default="run",
         show_default=True,
-        metavar="WHAT",
-        help="What the metrics are compared with: run (run the same job undisturbed afterwards), "
-        "none, the folder of a job that has ended, or values such as auc=0.79.",
+        metavar="JOB",
+        help="Metrics to compare with. run: those of the same job, run undisturbed afterwards. "
+        "none: no comparison. Also the folder of a job that has ended, or values such as auc=0.79.",
     ),
     click.option(
         "--tolerance",
+        cls=GroupedOption,
+        group=GROUP,
         type=click.FloatRange(0),
-        help="Exit with 1 if a metric differs by more than this. Default: any difference will do.",
+        metavar="X",
+        help="Largest difference of a metric; a larger one exits with 1. Default: any is allowed.",
     ),
 )
 """Beside those of `shoal train`."""

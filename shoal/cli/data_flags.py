@@ -1,21 +1,121 @@
-"""Flags that name data, on a command line: each once, and a pattern in quotes.
+"""A command's flags: in groups in its help, and mistakes in them told with what to do.
 
 A shell makes many words of a pattern that stands without quotes, and of a flag that is given
-twice the last value counts: both would leave out data.
+twice the last value counts: both would leave out data, so both are refused.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import textwrap
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from shoal.client.checks import DATA_FIELDS
-from shoal.config.flags import flag
+from shoal.config.flags import default_of, flag, kind_of, value_of
+from shoal.config.options import GROUPS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+OTHER = "Options"
+"""The section of the flags that are in no group."""
 
 
-class DataCommand(click.Command):
-    """A command with flags that name data."""
+class GroupedOption(click.Option):
+    """A flag in a section of the help."""
+
+    def __init__(self, *arguments: Any, group: str = OTHER, **values: Any) -> None:
+        """group: the title of the section."""
+        super().__init__(*arguments, **values)
+        self.group = group
+
+
+def field_option(
+    field: dataclasses.Field[Any], *, required: bool = True
+) -> Callable[[Command], Command]:
+    """Adds the flag of a field of JobConfig. required: one without a default must be given."""
+    kind = kind_of(field)
+    needed = field.default is dataclasses.MISSING
+    # Click takes None for a value.
+    default = {} if needed else {"default": default_of(field)}
+    return click.option(
+        flag(field.name),
+        field.name,
+        **default,
+        cls=GroupedOption,
+        group=next(group.title for group in GROUPS if field in group.fields),
+        type=kind,
+        required=needed and required,
+        is_flag=kind is bool,
+        metavar=None if kind is bool else value_of(field),
+        show_default=not needed and field.default != "" and kind is not bool,
+        help=field.metadata["help"],
+    )
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has a section for each group of flags."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the sections in the order of their first flags."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "group", OTHER), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                for about in [group.about for group in GROUPS if group.title == title]:
+                    formatter.write_text(about)
+                for term, text in records:
+                    formatter.write(f"{'':{formatter.current_indent}}{term}\n")
+                    formatter.write(_indented(text, formatter) + "\n")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As every command; a flag of other commands is said to be one."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            commands = _commands_with(ctx, error.option_name)
+            if not commands:
+                raise
+            raise click.UsageError(
+                f"shoal {ctx.info_name} has no flag {error.option_name}, which is one of shoal "
+                f"{' and '.join(', '.join(commands).rsplit(', ', 1))}",
+                ctx,
+            ) from error
+
+
+def _indented(text: str, formatter: click.HelpFormatter) -> str:
+    indent = " " * (formatter.current_indent + 6)
+    # Click would break --num-ps after a dash.
+    return textwrap.fill(
+        text,
+        formatter.width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _commands_with(context: click.Context, name: str) -> list[str]:
+    """The commands beside this one that have a flag."""
+    parent = context.parent
+    if parent is None or not isinstance(parent.command, click.Group):
+        return []
+    return [
+        name_of_command
+        for name_of_command, command in parent.command.commands.items()
+        if any(name in parameter.opts for parameter in command.params)
+    ]
+
+
+class DataCommand(GroupedCommand):
+    """A command with flags that name data: each once, and a pattern in quotes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As every command; raises UsageError that says how to name several files."""

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base.job_folder import JobFolder
+from shoal.base.words import near
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint
-from shoal.client.checks import check_model, near
+from shoal.client.checks import check_model
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 

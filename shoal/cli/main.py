@@ -1,12 +1,11 @@
 """The command line: flags from JobConfig's fields, exit codes, nothing else.
 
-A wrong input is one line on standard error and exit code 2; a traceback is shown only
-of the user's own code, or of a bug of ours. What runs is client.py's.
+A wrong input is one line on standard error and exit code 2. A traceback is shown only
+of the user's own code, or of a bug of ours. client/local.py runs the jobs.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,16 +21,17 @@ from shoal.cli.analyze import analyze
 from shoal.cli.chaos import chaos_options, counting
 from shoal.cli.chaos import run as run_chaos
 from shoal.cli.checkpoints import checkpoint
-from shoal.cli.data_flags import DataCommand
+from shoal.cli.data_flags import DataCommand, GroupedCommand, GroupedOption, field_option
 from shoal.config.flags import flag
 from shoal.config.job import (
-    CHECK_FLAGS,
     EXPORT_FLAGS,
     RESUMABLE,
     RESUMABLE_IMAGES,
     JobConfig,
+    fields_of,
     option_fields,
 )
+from shoal.config.options import GROUPS
 from shoal.errors import (
     DISK_FAILS,
     EXIT_INTERRUPTED,
@@ -52,14 +52,19 @@ _CLIENT_OPTIONS = (
     click.option(
         "--yaml",
         "yaml_file",
+        cls=GroupedOption,
+        group="Kubernetes",
+        metavar="FILE",
         default="",
-        help="With --image: write the job's Kubernetes objects to this file, for kubectl apply, "
-        "and do nothing else.",
+        help="Write the job's Kubernetes objects to this file, for kubectl apply, and start "
+        "nothing. Needs --image.",
     ),
     click.option(
         "--detach",
+        cls=GroupedOption,
+        group="Kubernetes",
         is_flag=True,
-        help="With --image: return when the job is submitted; see shoal status.",
+        help="Submit the job and return; shoal status follows it. Needs --image.",
     ),
 )
 """Of the command that is given, not of the job."""
@@ -73,30 +78,11 @@ def _options(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in _CLIENT_OPTIONS if client else ():
             function = option(function)
-        for field in reversed(option_fields()):
-            of_command = command in field.metadata["commands"]
-            if field.name in CHECK_FLAGS if command == "check" else of_command:
-                function = _option(field)(function)
+        for field in reversed(fields_of(command)):
+            function = field_option(field)(function)
         return function
 
     return decorate
-
-
-def _option(
-    field: dataclasses.Field[Any], *, required: bool = True
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    help_text = field.metadata["help"]
-    if field.default is dataclasses.MISSING:
-        return click.option(flag(field.name), field.name, required=required, help=help_text)
-    return click.option(
-        flag(field.name),
-        field.name,
-        type=type(field.default),
-        default=field.default,
-        is_flag=isinstance(field.default, bool),
-        show_default=field.default != "" and not isinstance(field.default, bool),
-        help=help_text,
-    )
 
 
 def _run(command: str, values: dict[str, Any]) -> None:
@@ -121,7 +107,7 @@ def _resume(job_dir: str, changes: dict[str, Any]) -> None:
     try:
         namespace = changes.pop("namespace", None)
         if more := sorted(changes.keys() - {*RESUMABLE, *RESUMABLE_IMAGES}):
-            raise UserError(f"{flag(more[0])} cannot be given with --resume: it is as it was")
+            raise UserError(f"{flag(more[0])} cannot be given with --resume: the job keeps it")
         if namespace is not None:
             from shoal.client.remote_resume import resume_by_name
 
@@ -156,7 +142,7 @@ def _follow(run: Callable[[Any], Any]) -> None:
 def _submit(config: JobConfig, yaml_file: str) -> None:
     """Give a job to the cluster without following it, or write its objects to a file."""
     if not config.image:
-        raise UserError("--detach and --yaml are for jobs on Kubernetes: they need --image")
+        raise UserError("--detach and --yaml are for jobs on Kubernetes: add --image")
     from shoal.client.remote import submit, write_yaml
 
     if yaml_file:
@@ -188,15 +174,17 @@ def _for_resume(context: click.Context, _: click.Parameter, job_dir: str) -> str
 @_options("train")
 @click.option(
     "--resume",
+    cls=GroupedOption,
+    group=GROUPS[0].title,
     metavar="JOB_DIR",
     default="",
     is_eager=True,
     callback=_for_resume,
-    help="Go on with the job in this folder, which was stopped, failed or killed, from its "
-    "journal and newest good checkpoint. With it, only "
+    help="Continue the job in this folder, which was stopped, failed or killed, from its journal "
+    "and newest good checkpoint. Only these flags may be given with it: "
     + ", ".join(flag(name) for name in RESUMABLE)
-    + " may be given. Of a job on Kubernetes also --image and --server-image; with --namespace, "
-    "JOB_DIR is the name of a job that is still there.",
+    + "; on Kubernetes also --image and --server-image. With --namespace, JOB_DIR is the name of "
+    "a job that still exists.",
 )
 @click.pass_context
 def train(context: click.Context, /, resume: str, **values: Any) -> None:
@@ -226,12 +214,17 @@ def predict(**values: Any) -> None:
 @main.command()
 @click.argument("job_dir", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--namespace", default="", help="JOB_DIR is the name of a job on Kubernetes, there.")
+@click.option(
+    "--namespace",
+    default="",
+    metavar="NAME",
+    help="Namespace of a job on Kubernetes; JOB_DIR is its name.",
+)
 def audit(job_dir: str, as_json: bool, namespace: str) -> None:
-    """Say what became of every record of the job in JOB_DIR; exit 1 if one is unaccounted for.
+    """Account for every record of the job in JOB_DIR; exit with 1 if one is unaccounted for.
 
-    Reads the job's journal; the job may be running, have ended or have been killed. That of a
-    job on Kubernetes is read by its master.
+    Reads the job's journal. The job may be running, have ended or have been killed. The master
+    of a job on Kubernetes reads it.
     """
     if namespace or JobFolder(Path(job_dir)).audit.is_file():
         jobs.print_audit(job_dir, namespace, as_json=as_json)
@@ -240,18 +233,18 @@ def audit(job_dir: str, as_json: bool, namespace: str) -> None:
     sys.exit(subprocess.call([*command, "--json"] if as_json else command))
 
 
-@main.command()
+@main.command(cls=DataCommand)
 @chaos_options
 @_options("train", client=False)
 @click.pass_context
 def chaos(context: click.Context, /, **values: Any) -> None:
     """Train a model while processes of the job are killed, paused or cut off on purpose.
 
-    Takes the flags of shoal train too, and runs the job on this machine. Prints what was
-    done, the audit, and how the metrics differ from those of the same job undisturbed, or with
-    --count, which rows differ from the audit. Exits with 1 if the job failed, a record is
-    unaccounted for, or not all could be done.
-    Where --relaunch-limit is not given, it is raised to what is needed.
+    Takes the flags of shoal train too, and runs the job on this machine. Prints the faults, the
+    audit, and how the metrics differ from those of the same job undisturbed, or with --count,
+    which rows differ from the audit. Exits with 1 if the job failed, a record is unaccounted
+    for, or a fault did not happen. Without --relaunch-limit, the limit is as high as the faults
+    need.
     """
     of_job = {field.name for field in option_fields()}
     command_line = click.core.ParameterSource.COMMANDLINE
@@ -274,22 +267,27 @@ def _export_options(function: Callable[..., Any]) -> Callable[..., Any]:
     fields = {field.name: field for field in option_fields()}
     for name in reversed(EXPORT_FLAGS):
         # --model-def is that of the job, where there is one.
-        function = _option(fields[name], required=False)(function)
+        function = field_option(fields[name], required=False)(function)
     return function
 
 
-@main.command()
+@main.command(cls=GroupedCommand)
 @click.argument("source")
-@click.option("--number", type=int, help="Which checkpoint; default: the newest that is whole.")
+@click.option(
+    "--number",
+    metavar="N",
+    type=int,
+    help="Number of the checkpoint. Default: the newest whole one.",
+)
 @_export_options
 @click.pass_context
 def export(context: click.Context, /, source: str, number: int | None, **values: Any) -> None:
     """Export the model in a checkpoint, as its job would have, without servers.
 
     SOURCE is the folder of a job, which may have failed or been killed, of its checkpoints (also
-    a URL), or of one checkpoint. What is not given is as in the job. Of checkpoints that are not
-    in a job's folder, --model-def is needed, and --model-zoo and --embedding-threshold as in the
-    job; and --training-data, unless the model is a functional one.
+    a URL), or of one checkpoint. Flags that are not given have the values of the job. Checkpoints
+    outside of a job's folder need --model-def, and --model-zoo and --embedding-threshold as in
+    the job; also --training-data, unless the model is a functional one.
     """
     command_line = click.core.ParameterSource.COMMANDLINE
     given = {n: v for n, v in values.items() if context.get_parameter_source(n) == command_line}
@@ -310,10 +308,9 @@ def export(context: click.Context, /, source: str, number: int | None, **values:
 @main.command(cls=DataCommand)
 @_options("check", client=False)
 def check(**values: Any) -> None:
-    """Say what of a model would live where and what is unsupported; try one batch.
+    """Show which layers the servers would hold and what is unsupported; try one batch.
 
-    Starts no job. Give --training-data to have one batch of your own data read, trained
-    and evaluated.
+    Starts no job. With --training-data, one batch of your data is read, trained and evaluated.
     """
     try:
         config = JobConfig(command="check", **values)

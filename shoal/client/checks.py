@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.base.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
+from shoal.base.words import near
 from shoal.config.data_format import FIELDS
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
@@ -176,12 +176,6 @@ def _check_optimizer(tree: ast.Module, path: Path) -> None:
 def _modules(zoo: Path) -> list[Path]:
     """Python files below a folder, at most some folders deep: it may be a home folder."""
     return [file for depth in ("*.py", "*/*.py", "*/*/*.py") for file in zoo.glob(depth)]
-
-
-def near(name: str, known: list[str]) -> str:
-    """A question whether one of the names that are known was meant, or nothing."""
-    close = difflib.get_close_matches(name, known, n=2)
-    return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 def _top_level_names(tree: ast.Module) -> set[str] | None:

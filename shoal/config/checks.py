@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from shoal.config.flags import COMMANDS, flag
+from shoal.config.flags import COMMANDS, check_values, flag
 from shoal.config.options import JobOptions
 from shoal.errors import UserError, holds_secret
 
@@ -25,7 +25,9 @@ def check(options: JobOptions) -> None:
     """Raise UserError naming the flag whose value cannot be used."""
     if options.command not in _REQUIRED:
         raise UserError(f"command must be one of {', '.join(COMMANDS)}, not {options.command!r}")
-    _check_values(options)
+    check_values(options)
+    if options.seed >= 2**31:
+        raise UserError(f"--seed must be at most {2**31 - 1}, not {options.seed}")
     _check_secrets(options)
     _check_names(options)
     _ = options.format_of_data
@@ -46,21 +48,6 @@ def check(options: JobOptions) -> None:
     for name in _REQUIRED[options.command]:
         if not getattr(options, name):
             raise UserError(f"{flag(name)} is required by shoal {options.command}")
-
-
-def _check_values(options: JobOptions) -> None:
-    """Each field against what it declares."""
-    for field in dataclasses.fields(options):
-        name, value, said = field.name, getattr(options, field.name), field.metadata
-        if (choices := said.get("choices")) and value not in choices:
-            raise UserError(f"{flag(name)} must be one of {', '.join(choices)}, not {value!r}")
-        if (least := said.get("least")) is not None and value < least:
-            raise UserError(f"{flag(name)} must be at least {least}, not {value}")
-        # Not the other way round: NaN is not above anything.
-        if (above := said.get("above")) is not None and not value > above:
-            raise UserError(f"{flag(name)} must be above {above}, not {value}")
-    if not 0 <= options.seed < 2**31:
-        raise UserError(f"--seed must be from 0 to 2147483647, not {options.seed}")
 
 
 def _check_secrets(options: JobOptions) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.config.flags import flag, option
+from shoal.config.flags import check_values, flag, option
 from shoal.errors import UserError
 
 KINDS = ("csv", "parquet", "tfrecord", "recordio", "lines", "jsonlines")
@@ -34,26 +34,28 @@ class DataFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class FormatOptions:
     """Fields of JobConfig that say how files of data are written."""
 
     data_format: str = option(
-        "Format of the files of data, where their endings do not tell it, such as u.data: "
-        + ", ".join(KINDS)
-        + ".",
+        "Format of the data files. Give it if their names do not end as usual, as u.data does.",
         "",
+        choices=("", *KINDS),
     )
     csv_separator: str = option(
-        "What stands between the fields of CSV files, such as ';', '|', '::' or the word tab. "
-        "Default: a comma; a tab in files that end in .tsv.",
+        "Separator between the fields of CSV files, such as ';', '|', '::' or the word tab. "
+        "Default: a comma, or a tab for files that end in .tsv.",
         "",
+        value="SEPARATOR",
     )
     csv_columns: str = option(
-        "Names of the columns of CSV files that have no header line, with commas between.", ""
+        "Names of the columns, with commas between them, for CSV files without a header line.",
+        "",
+        value="NAMES",
     )
     csv_quotes: str = option(
-        "Of CSV files. double: a field in double quotes may hold separators and line ends. none: a "
-        "quote is a character like others.",
+        "Meaning of double quotes in CSV files. double: they enclose a field, which may hold "
+        "separators and line ends. none: they are ordinary characters.",
         "double",
         choices=("double", "none"),
     )
@@ -61,10 +63,7 @@ class DataOptions:
     @property
     def format_of_data(self) -> DataFormat:
         """What these fields say. Raises UserError naming the flag whose value cannot be used."""
-        if self.data_format not in ("", *KINDS):
-            raise UserError(
-                f"--data-format must be one of {', '.join(KINDS)}, not {self.data_format!r}"
-            )
+        check_values(self)
         if self.data_format not in ("", "csv"):
             for name in CSV_FIELDS:
                 if getattr(self, name) != type(self).__dataclass_fields__[name].default:

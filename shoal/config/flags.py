@@ -1,16 +1,22 @@
 """How a field of the configuration says what its flag is.
 
-The command line is made of what the fields declare, so a field and its flag cannot
-drift apart. Owns the form of that declaration; which fields there are is
-job_options.py's and kubernetes_options.py's. Imports nothing of ours.
+The command line, the Python API and the page of flags are made of what the fields declare,
+so they cannot drift apart. Owns the form of that declaration and the check of a value against it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
+from shoal.base.words import near
+from shoal.errors import UserError
+
 COMMANDS = ("train", "evaluate", "predict")
+
+_UNITS = {"_seconds": "SECONDS", "_mb": "MB", "_dir": "FOLDER"}
+"""Ends of fields' names -> the kind of value, as help shows it."""
 
 
 def option(
@@ -18,18 +24,21 @@ def option(
     default: Any = dataclasses.MISSING,
     commands: str = "",
     *,
+    value: str = "",
     choices: tuple[str, ...] = (),
     least: float | None = None,
     above: float | None = None,
 ) -> Any:
     """A field with a flag.
 
-    commands: those that have the flag; all if empty. choices: the values that it may have.
+    commands: those that have the flag; all if empty. value: the kind of value in help, such as
+    FOLDER. choices: the values that it may have; "" among them is the absence of the flag.
     least, above: what it must not be below, and must be above.
     """
     metadata = {
         "help": help_text,
         "commands": tuple(commands.split()) or COMMANDS,
+        "value": value,
         "choices": choices,
         "least": least,
         "above": above,
@@ -42,3 +51,45 @@ def option(
 def flag(name: str) -> str:
     """The command-line spelling of a field: num_ps -> --num-ps."""
     return "--" + name.replace("_", "-")
+
+
+def kind_of(field: dataclasses.Field[Any]) -> type:
+    """The type of a field's values."""
+    return str if field.default is dataclasses.MISSING else type(field.default)
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The default as help shows it: 300 for 300.0."""
+    default: Any = field.default
+    return int(default) if isinstance(default, float) and default.is_integer() else default
+
+
+def value_of(field: dataclasses.Field[Any]) -> str:
+    """The kind of value that help shows behind the flag: N, SECONDS, text|json."""
+    said = field.metadata
+    if said["choices"]:
+        return "|".join(filter(None, said["choices"]))
+    ends = [unit for end, unit in _UNITS.items() if field.name.endswith(end)]
+    return said["value"] or (ends or ["TEXT" if kind_of(field) is str else "N"])[0]
+
+
+def check_values(options: Any) -> None:
+    """Each field of a dataclass against what it declares.
+
+    Raises UserError naming the flag and what it allows.
+    """
+    for field in dataclasses.fields(options):
+        name, value, said = field.name, getattr(options, field.name), field.metadata
+        choices = said.get("choices")
+        if choices and value not in choices:
+            known = [each for each in choices if each]
+            raise UserError(
+                f"{flag(name)} must be one of {', '.join(known)}, not {value!r}"
+                + near(str(value).lower(), known)
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{flag(name)} must be a finite number, not {value}")
+        if (least := said.get("least")) is not None and value < least:
+            raise UserError(f"{flag(name)} must be at least {least}, not {value}")
+        if (above := said.get("above")) is not None and value <= above:
+            raise UserError(f"{flag(name)} must be above {above}, not {value}")

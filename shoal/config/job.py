@@ -22,8 +22,8 @@ from typing import Any
 
 from shoal.config import checks as config_checks
 from shoal.config import data_format
-from shoal.config.kubernetes import PATHS, KubernetesOptions
-from shoal.config.options import JobOptions
+from shoal.config.kubernetes import PATHS
+from shoal.config.options import GROUPS, JobOptions
 from shoal.errors import UserError
 
 EXPORT_FLAGS = (
@@ -58,7 +58,7 @@ RESUMABLE_IMAGES = ("image", "server_image")
 """Further ones of a job on Kubernetes, whose modules are in the image."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobConfig(JobOptions):
     """What one job is to do. `resolved()` makes paths absolute and --durability one of two.
 
@@ -143,10 +143,12 @@ class JobConfig(JobOptions):
 
 
 def option_fields() -> list[dataclasses.Field[Any]]:
-    """The fields that have a flag; those of data's format follow the data, Kubernetes is last."""
-    kubernetes = {f.name for f in dataclasses.fields(KubernetesOptions)}
-    found = {f.name: f for f in dataclasses.fields(JobConfig) if f.metadata.get("commands")}
-    formats = [found.pop(name) for name in data_format.FIELDS]
-    rest = sorted(found.values(), key=lambda f: f.name in kubernetes)
-    place = rest.index(found["prediction_data"]) + 1
-    return [*rest[:place], *formats, *rest[place:]]
+    """The fields that have a flag, group by group."""
+    return [field for group in GROUPS for field in group.fields]
+
+
+def fields_of(command: str) -> list[dataclasses.Field[Any]]:
+    """The fields that are flags of a command, group by group: train, evaluate, predict, check."""
+    if command == "check":
+        return [field for field in option_fields() if field.name in CHECK_FLAGS]
+    return [field for field in option_fields() if command in field.metadata["commands"]]

@@ -25,7 +25,6 @@ PATHS = (
 )
 """Fields of JobConfig that are paths, beside job_dir."""
 
-PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 ROLES = ("master", "ps", "worker")
 VOLUME_KINDS = ("hostPath", "pvc", "configMap", "secret", "emptyDir")
 
@@ -50,10 +49,6 @@ MODEL_FOLDER = "/model_zoo"
 """Where `shoal zoo init` and deploy/Dockerfile put the user's modules."""
 
 
-def _option(help_text: str, default: Any = "") -> Any:
-    return option(help_text, default)
-
-
 @dataclass(frozen=True)
 class Volume:
     """A volume of every pod. kind: one of VOLUME_KINDS. mount: path in the pods."""
@@ -66,83 +61,119 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class KubernetesOptions:
-    """Fields of JobConfig that count only where `image` is set."""
+    """Where the job runs; all but the image count only with --image."""
 
-    image: str = _option(
-        "Container image with shoal and the model's files: the job runs as pods on Kubernetes. "
-        f"All paths are then paths in the pods, and --model-zoo is {MODEL_FOLDER} by default."
+    image: str = option(
+        "Container image with shoal and the model's files. With it the job runs as pods on "
+        "Kubernetes: all paths are paths in the pods, and --model-zoo is "
+        f"{MODEL_FOLDER} by default.",
+        "",
+        value="IMAGE",
     )
-    server_image: str = _option(
-        "Image of the master's and the servers' pods, which need no TensorFlow. Default: --image."
+    server_image: str = option(
+        "Image for the pods of the master and the servers, which need no TensorFlow. Default: "
+        "--image.",
+        "",
+        value="IMAGE",
     )
-    min_workers: int = _option(
-        "Training begins when so many workers are ready, and goes on with fewer later.", 1
+    min_workers: int = option(
+        "Number of ready workers at which training begins. It continues with fewer later.", 1
     )
-    namespace: str = _option(
-        "Namespace of the job's pods. Default: that of the present kubectl context."
+    namespace: str = option(
+        "Namespace for the job's pods. Default: that of the current kubectl context.",
+        "",
+        value="NAME",
     )
-    service_account: str = _option(
-        "Service account of the master's pod, which needs the Role in deploy/base.", "shoal"
+    service_account: str = option(
+        "Service account of the master's pod; it needs the Role in deploy/base.",
+        "shoal",
+        value="NAME",
     )
-    image_pull_policy: str = _option(
-        "Always, IfNotPresent or Never. Default: what the cluster does."
+    image_pull_policy: str = option(
+        "When a node pulls the image. Default: the cluster's policy.",
+        "",
+        choices=("", "Always", "IfNotPresent", "Never"),
     )
-    master_resource_request: str = _option(
-        "What the master's pod asks for, such as cpu=0.5,memory=1Gi.", "cpu=0.1,memory=256Mi"
+    master_resource_request: str = option(
+        "Resources that the master's pod requests, such as cpu=0.5,memory=1Gi.",
+        "cpu=0.1,memory=256Mi",
+        value="RESOURCES",
     )
-    master_resource_limit: str = _option("What the master's pod may use at most.")
-    ps_resource_request: str = _option(
-        "What each server's pod asks for; also gpu= and ephemeral-storage=.",
+    master_resource_limit: str = option(
+        "Resources that the master's pod may use at most.", "", value="RESOURCES"
+    )
+    ps_resource_request: str = option(
+        "Resources that each server's pod requests; also gpu= and ephemeral-storage=.",
         "cpu=0.5,memory=1Gi",
+        value="RESOURCES",
     )
-    ps_resource_limit: str = _option("What each server's pod may use at most.")
-    worker_resource_request: str = _option("What each worker's pod asks for.", "cpu=1,memory=2Gi")
-    worker_resource_limit: str = _option("What each worker's pod may use at most.")
-    master_priority: str = _option(
+    ps_resource_limit: str = option(
+        "Resources that each server's pod may use at most.", "", value="RESOURCES"
+    )
+    worker_resource_request: str = option(
+        "Resources that each worker's pod requests.", "cpu=1,memory=2Gi", value="RESOURCES"
+    )
+    worker_resource_limit: str = option(
+        "Resources that each worker's pod may use at most.", "", value="RESOURCES"
+    )
+    master_priority: str = option(
         "Priority class of the master's pod: a class of the cluster, or high or low for "
-        f"{HIGH_PRIORITY} and {LOW_PRIORITY} of deploy/."
+        f"{HIGH_PRIORITY} and {LOW_PRIORITY} in deploy/.",
+        "",
+        value="CLASS",
     )
-    ps_priority: str = _option("Priority class of the servers' pods.")
-    worker_priority: str = _option(
-        "Priority class of the workers' pods, or the share of them that is high, such as 0.5."
+    ps_priority: str = option("Priority class of the servers' pods.", "", value="CLASS")
+    worker_priority: str = option(
+        "Priority class of the workers' pods, or the share of them that has high priority, such "
+        "as 0.5.",
+        "",
+        value="CLASS",
     )
-    oom_memory_factor: float = _option(
-        "A worker's or server's pod that was killed for want of memory is started again with "
-        "this times the memory, up to 4 times what was asked for at first. 1: never more.",
+    oom_memory_factor: float = option(
+        "Factor for the memory of a worker or server that is started again after it ran out of "
+        "memory, up to 4 times the first request. 1: the memory never grows.",
         1.5,
+        least=1,
     )
-    volume: str = _option(
+    volume: str = option(
         "Volumes of every pod, separated by semicolons: hostPath=/data,mount=/data or "
-        "pvc=CLAIM,mount=/models; also configMap=, secret= and emptyDir=. Add readOnly."
+        "pvc=CLAIM,mount=/models; also configMap=, secret= and emptyDir=. ,readOnly forbids "
+        "writing.",
+        "",
+        value="VOLUMES",
     )
-    env_from_secret: str = _option(
-        "Secrets, separated by commas, whose keys are environment variables of every pod: for "
-        "credentials, and for ${NAME} in URLs."
+    env_from_secret: str = option(
+        "Secrets, separated by commas, whose keys become environment variables of every pod, for "
+        "credentials and for ${NAME} in URLs.",
+        "",
+        value="SECRETS",
     )
-    pod_template: str = _option(
-        "YAML file with a Pod template, or with one for each of master, ps and worker: for all "
-        "else that pods need. What the flags say comes before it."
+    pod_template: str = option(
+        "YAML file with one Pod template, or one for each of master, ps and worker, for all that "
+        "has no flag. Flags override it.",
+        "",
+        value="FILE",
     )
-
     start_timeout: float = option(
-        "Seconds that a pod may wait, until the job fails: for room, or for an image or a "
-        "configuration that cannot be had. 0: without end for room, five minutes for the others. "
-        "It counts for servers, and for workers while fewer than --min-workers are there.",
+        "Seconds that a pod may wait for room, an image or a configuration before the job fails. "
+        "It holds for servers, and for workers while fewer than --min-workers are ready. 0: no "
+        "limit for room, five minutes for the others.",
         0.0,
         least=0,
+        value="SECONDS",
     )
-
     active_deadline_seconds: int = option(
-        "Seconds after which the job is ended as failed, counted from its beginning or from its "
-        "resumption; it can be resumed. 0: never.",
+        "Seconds after the start or the last resumption at which the job fails; it can be "
+        "resumed. 0: no deadline.",
         0,
         least=0,
     )
     ttl_seconds_after_finished: int = option(
-        "Seconds after which Kubernetes (1.21 or newer) removes a job that has ended, with its "
-        "pods, logs and result. -1: never.",
+        "Seconds after which Kubernetes (1.21 or newer) removes an ended job with its pods, logs "
+        "and result. -1: never.",
         -1,
         least=-1,
+        value="SECONDS",
     )
 
     def check_kubernetes(self, num_workers: int) -> None:
@@ -152,13 +183,6 @@ class KubernetesOptions:
                 f"--min-workers must be from 1 to --num-workers ({num_workers}), "
                 f"not {self.min_workers}"
             )
-        if self.image_pull_policy not in PULL_POLICIES:
-            raise UserError(
-                "--image-pull-policy must be Always, IfNotPresent or Never, "
-                f"not {self.image_pull_policy!r}"
-            )
-        if not 1 <= self.oom_memory_factor < math.inf:
-            raise UserError(f"--oom-memory-factor must be at least 1, not {self.oom_memory_factor}")
         for role in ROLES:
             for end in ("request", "limit"):
                 self.resources(role, end)

@@ -1,4 +1,8 @@
-"""What one job can be told: the fields of its configuration, each with its flag and values.
+"""What one job can be told: the fields of its configuration by subject, each with its flag.
+
+A field, its flag, the argument of the Python API and the key in job.json have one name, so that a
+search for it finds every use. The subjects are classes: who needs one subject takes that class,
+which every JobConfig is.
 
 Owns their declaration, and what follows from them alone. Which values go together is
 config_checks.py's; where a job runs, kubernetes_options.py's; how data are written,
@@ -7,306 +11,386 @@ data_format.py's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
 
-from shoal.config.data_format import DataOptions
+from shoal.config.data_format import FormatOptions
 from shoal.config.flags import option
 from shoal.config.kubernetes import KubernetesOptions
 
+_RECORDS = "a file, a folder, a glob pattern in quotes or a URL."
 
-@dataclass(frozen=True)
-class JobOptions(KubernetesOptions, DataOptions):
-    """The fields of JobConfig. command, token: set by whoever makes it, and no flags."""
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The model, the job's name and folder, and its logs.
+
+    command, token: set by the maker of the configuration; they have no flags.
+    """
 
     model_def: str = option(
-        "The user's module and model: file.function or file.ClassName, where file is a "
-        "path below --model-zoo without .py, with dots or slashes between folders."
+        "The model: file.function or file.ClassName. file is a Python module below --model-zoo, "
+        "without .py; dots or slashes separate folders.",
+        value="FILE.NAME",
     )
     command: str = field(default="train")
     token: str = field(default="")
-    model_zoo: str = option("Folder that --model-def is looked up in.", ".")
+    model_zoo: str = option("Folder that contains the model's module.", ".", value="FOLDER")
     job_name: str = option(
-        "Name of the job: letters, digits, dashes and underscores, which are dashes on Kubernetes. "
-        "Default: the model's file, followed by -evaluate or -predict for those commands.",
+        "Name of the job. Letters, digits, dashes and underscores are allowed; underscores become "
+        "dashes on Kubernetes. Default: the name of the model's file, with -evaluate or -predict "
+        "for these commands.",
         "",
+        value="NAME",
     )
     job_dir: str = option(
-        "Folder for the job's configuration, logs and result. Default: shoal-jobs/JOB_NAME.", ""
-    )
-    training_data: str = option(
-        "File, folder or glob pattern of training records.", "", commands="train"
-    )
-    validation_data: str = option(
-        "File, folder or glob pattern of validation records.", "", commands="train evaluate"
-    )
-    prediction_data: str = option(
-        "File, folder or glob pattern of records to predict.", "", commands="predict"
-    )
-    restore_from: str = option(
-        "Output folder of an earlier training job, a checkpoint, or a folder of checkpoints (the "
-        "newest), whose values the job starts from.",
+        "Folder for the job's configuration, journal, logs and result. Default: "
+        "shoal-jobs/JOB_NAME.",
         "",
-    )
-    output: str = option(
-        "Folder for what the job makes: the exported model (train; also a URL) or the predictions "
-        "(predict). Must not exist, or be empty.",
-        "",
-        commands="train predict",
-    )
-    export: str = option(
-        "What is exported to --output beside tables and dense values: keras, savedmodel, both "
-        "with a comma between, or none.",
-        "keras,savedmodel",
-        commands="train",
-    )
-    export_max_table_mb: int = option(
-        "The ids and rows of all tables in the exported models take at most so many million bytes. "
-        "Of a table that does not fit, in their order, the SavedModel takes the vectors as inputs.",
-        512,
-        commands="train",
-        least=0,
-    )
-    in_order: bool = option(
-        "Write the predictions as one Parquet file in the order of the input, instead of a "
-        "file per task.",
-        False,
-        commands="predict",
     )
     overwrite: bool = option(
-        "Replace an ended job of the same name and a non-empty --output.", False
+        "Replace an ended job of the same name, and an earlier job's files in --output.", False
     )
+    log_level: str = option(
+        "Write log messages of this severity and above.",
+        "info",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_format: str = option(
+        "Format of the log lines of all processes. json: one object per line, with the fields "
+        "time, level, logger, job, role, index, task, message and exception.",
+        "text",
+        choices=("text", "json"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """The records, and the format of their files."""
+
+    training_data: str = option(f"Training records: {_RECORDS}", "", commands="train", value="DATA")
+    validation_data: str = option(
+        f"Records for evaluation: {_RECORDS}", "", commands="train evaluate", value="DATA"
+    )
+    prediction_data: str = option(
+        f"Records to predict: {_RECORDS}", "", commands="predict", value="DATA"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Passes over the data, batches, tasks, and records that fail."""
+
     num_epochs: int = option("Passes over the training data.", 1, commands="train", least=1)
-    minibatch_size: int = option("Records per training step.", 256, least=1)
+    minibatch_size: int = option("Records per step of one worker.", 256, least=1)
     num_minibatches_per_task: int = option(
-        "Minibatches in one task, the unit that workers lease. Smaller tasks spread "
-        "better, larger ones cost fewer calls to the master.",
+        "Minibatches per task. A worker takes one task at a time from the master: small tasks "
+        "balance uneven workers, large tasks need fewer calls to the master.",
         16,
         least=1,
     )
-    num_workers: int = option("Worker processes.", 1, least=1)
-    num_ps: int = option("Parameter server processes.", 1, least=1)
-    embedding_threshold: int = option(
-        "Bytes of float32 values above which a plain keras.layers.Embedding is held by the "
-        "parameter servers; below, it is a dense variable.",
-        2_000_000,
+    accumulate: int = option(
+        "Minibatches whose gradients a worker averages into one push, as "
+        "gradient_accumulation_steps does in Keras. --num-minibatches-per-task must be a "
+        "multiple of it.",
+        1,
+        commands="train",
+        least=1,
+    )
+    seed: int = option("Seed for initial values and for the order of tasks.", 0, least=0)
+    max_bad_records: int = option(
+        "Number of records that the job may leave out because the reader, feed or the model "
+        "fails on them. One more fails the job.",
+        0,
         least=0,
     )
+    nonfinite_gradients: str = option(
+        "Response to a minibatch whose loss or gradients are NaN or infinite. fail: the same as "
+        "if the model raised an error. skip: all servers leave it out, and it is counted. allow: "
+        "nothing is checked.",
+        "fail",
+        commands="train",
+        choices=("fail", "skip", "allow"),
+    )
+    step_losses: bool = option(
+        "Write the loss of every training step to losses.csv in the job folder.",
+        False,
+        commands="train",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsistencyOptions:
+    """How far the workers' views of the model may differ."""
+
     pipeline_depth: int = option(
-        "How many of the worker's own pushes a row may lack, so that the rows of later steps are "
-        "pulled and gradients of earlier ones pushed while a step computes. 0: pull, compute, "
-        "push, one after the other.",
+        "How many training steps of one worker may overlap. Rows may lack up to this many of the "
+        "worker's own pushes. 0: pull, compute and push one after the other.",
         2,
         commands="train",
         least=0,
     )
-    wire_dtype: str = option(
-        "How rows and their gradients travel between workers and servers: float32, bfloat16 or "
-        "float16. The 16-bit types halve the bytes and round each value; servers always hold "
-        "float32.",
-        "float32",
-        choices=("float32", "bfloat16", "float16"),
-    )
     row_cache_mb: int = option(
-        "Megabytes in which a worker keeps rows that it pulled, to use them again. 0: none.",
+        "Memory in MB in which a worker keeps the rows it pulled, to use them again. 0: no cache.",
         0,
         commands="train",
         least=0,
     )
     row_cache_staleness: int = option(
-        "A row of --row-cache-mb is pulled again when its server has applied more than this "
-        "many pushes since. It lacks them, the worker's own included.",
+        "Number of pushes that a server may apply before a worker pulls a row of --row-cache-mb "
+        "again. The cached row lacks them, the worker's own included.",
         8,
         commands="train",
         least=0,
     )
     staleness_bound: int = option(
-        "A worker more than this many training steps ahead of the slowest one that trains "
-        "waits for it. 0: all go step by step together. -1: nobody waits.",
+        "Number of training steps that a worker may be ahead of the slowest one before it waits. "
+        "0: all workers advance step by step together. -1: no worker waits.",
         -1,
         commands="train",
         least=-1,
     )
     lr_staleness_modulation: bool = option(
-        "Divide the learning rate of each push by the number of other workers' pushes that the "
-        "server applied since the values were pulled, where that is above 1.",
+        "Divide the learning rate of each push by its staleness: the number of pushes of other "
+        "workers that the server applied after the values were pulled, if above 1.",
         False,
         commands="train",
     )
-    accumulate: int = option(
-        "Minibatches whose gradients a worker averages into one push, as Keras's "
-        "gradient_accumulation_steps does. --num-minibatches-per-task must be a multiple.",
-        1,
-        commands="train",
-        least=1,
-    )
     sync: bool = option(
-        "Synchronous training: gradients of --grads-to-wait minibatches, all computed from the "
-        "same values, are averaged into one update of the model.",
+        "Train synchronously: average the gradients of --grads-to-wait minibatches, all computed "
+        "from the same values, into one update of the model.",
         False,
         commands="train",
     )
     grads_to_wait: int = option(
-        "With --sync, gradients in an update. With fewer workers, each gives several; of more, "
-        "the first to come count. 0: as many as --num-workers.",
+        "With --sync, the number of gradients in one update. Fewer workers than this compute "
+        "several each; of more workers, the first to finish count. 0: as many as --num-workers.",
         0,
         commands="train",
         least=0,
     )
     sync_late: str = option(
-        "With --sync, what becomes of a gradient whose update was made without it. drop: its "
-        "minibatch is trained again, from newer values. fold: it counts for the next update.",
+        "With --sync, the fate of a gradient that arrives after its update. drop: its minibatch "
+        "is trained again from newer values. fold: it counts for the next update.",
         "drop",
         commands="train",
         choices=("drop", "fold"),
     )
-    step_losses: bool = option(
-        "Write the loss of every training step to losses.csv in the job's folder.",
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """The parameter servers, and the data they exchange with workers."""
+
+    num_ps: int = option("Number of parameter servers.", 1, least=1)
+    embedding_threshold: int = option(
+        "Size in bytes, as float32, above which the parameter servers hold a plain "
+        "keras.layers.Embedding as a table of rows. A smaller one is a dense variable.",
+        2_000_000,
+        least=0,
+        value="BYTES",
+    )
+    wire_dtype: str = option(
+        "Data type of rows and gradients between workers and servers. bfloat16 and float16 halve "
+        "the bytes and round each value; servers always hold float32.",
+        "float32",
+        choices=("float32", "bfloat16", "float16"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurabilityOptions:
+    """The updates that a parameter server's death may cost."""
+
+    durability: str = option(
+        "Protection of updates against the death of a parameter server. log: each update is also "
+        "written to --log-place before the worker is answered, so none is lost. checkpoint: "
+        "updates since the last checkpoint are lost, see --on-loss. auto: log; checkpoint with "
+        "--sync, or with a warning if the job can keep no log.",
+        "auto",
+        commands="train",
+        choices=("auto", "log", "checkpoint"),
+    )
+    on_loss: str = option(
+        "Response to training records whose updates died with a server. retrain: they are trained "
+        "again. accept: they stay lost, and the job ends as degraded. fail: the job fails; "
+        "resume it from its checkpoint.",
+        "retrain",
+        commands="train",
+        choices=("retrain", "accept", "fail"),
+    )
+    log_place: str = option(
+        "Place of the log of updates. peer: the memory of the next server. file: files in "
+        "--job-dir, which survive the death of all processes; on Kubernetes they need a --volume. "
+        "auto: file on one machine and with a single server, otherwise peer.",
+        "auto",
+        commands="train",
+        choices=("auto", "peer", "file"),
+    )
+    log_mb: int = option(
+        "Limit in MB for the log of one server's updates. At half of it the job takes a "
+        "checkpoint, which empties the log; at the limit, pushes wait for that.",
+        1024,
+        commands="train",
+        least=1,
+    )
+    log_fsync: bool = option(
+        "With a log in files, write each update to the disk before the worker is answered. Then "
+        "no update is lost if the machine fails, either.",
         False,
         commands="train",
     )
-    evaluation_steps: int = option(
-        "Evaluate on --validation-data every this many model versions (pushes per "
-        "server); 0 evaluates only at the end.",
-        0,
-        commands="train",
-        least=0,
-    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """When checkpoints are taken, where they are, and the one to start from."""
+
     checkpoint_dir: str = option(
         "Folder for checkpoints: a path, or a URL such as gs://bucket/folder. Default: "
         "checkpoints in the job folder.",
         "",
         commands="train",
     )
+    checkpoint_seconds: float = option(
+        "Seconds of training between two checkpoints; the last one is taken at the end of "
+        "training. 0: none by time; with --checkpoint-steps 0 too, none but where a trained model "
+        "would be lost.",
+        300.0,
+        commands="train",
+        least=0,
+    )
     checkpoint_steps: int = option(
-        "Take a checkpoint every this many model versions (pushes per server). 0: not by steps.",
+        "Model versions (pushes per server) between two checkpoints. 0: none by version.",
         0,
         commands="train",
         least=0,
     )
-    checkpoint_seconds: float = option(
-        "Take a checkpoint every this many seconds of training, and one at its end. 0: not by "
-        "time; with --checkpoint-steps 0 too there are none, but where a trained model would be "
-        "lost.",
-        300.0,
-        commands="train",
-        least=0.0,
-    )
     keep_checkpoint_max: int = option(
-        "How many checkpoints are kept; older ones are removed.", 3, commands="train", least=1
+        "Number of checkpoints to keep; older ones are removed.", 3, commands="train", least=1
     )
-    durability: str = option(
-        "What a parameter server's death costs. log: nothing; each update is also kept elsewhere, "
-        "see --log-place, before the worker is answered. checkpoint: the updates since the last "
-        "checkpoint; see --on-loss. auto: log; checkpoint where no log can be kept, which is said, "
-        "and with --sync.",
-        "auto",
+    restore_from: str = option(
+        "Start from these trained values: the output folder of an earlier training job, a "
+        "checkpoint, or a folder of checkpoints, of which the newest is taken.",
+        "",
+        value="FOLDER",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Evaluation during training, the exported model, and predictions."""
+
+    evaluation_steps: int = option(
+        "Model versions (pushes per server) between two evaluations on --validation-data. 0: "
+        "only one at the end.",
+        0,
         commands="train",
-        choices=("auto", "log", "checkpoint"),
+        least=0,
     )
-    on_loss: str = option(
-        "What becomes of training records whose updates a server has lost by its death. retrain: "
-        "they are trained again. accept: they stay lost, and the job ends as degraded. fail: the "
-        "job fails, to be resumed from its checkpoint.",
-        "retrain",
+    output: str = option(
+        "Folder for the exported model (train; also a URL) or the predictions (predict). It must "
+        "be empty or not exist, unless --overwrite is given.",
+        "",
+        commands="train predict",
+        value="FOLDER",
+    )
+    export: str = option(
+        "Model formats that --output gets in addition to tables and dense values: keras, "
+        "savedmodel, both with a comma between them, or none.",
+        "keras,savedmodel",
         commands="train",
-        choices=("retrain", "accept", "fail"),
+        value="FORMATS",
     )
-    log_mb: int = option(
-        "Megabytes that the log of updates of one server may take, where it is kept. "
-        "At half of it a checkpoint is taken; at all of it pushes wait for that.",
-        1024,
+    export_max_table_mb: int = option(
+        "Limit in MB for the ids and rows of all tables in the exported models. Tables count in "
+        "their order; for one that does not fit, the SavedModel takes the vectors as inputs.",
+        512,
         commands="train",
-        least=1,
+        least=0,
     )
-    log_place: str = option(
-        "Where the log of updates is kept. peer: in the next server's memory. file: in files of "
-        "--job-dir, which outlive any number of processes; on Kubernetes they have to be on a "
-        "--volume. auto: file on one machine; on Kubernetes peer, and file if there is one server.",
-        "auto",
-        commands="train",
-        choices=("auto", "peer", "file"),
-    )
-    log_fsync: bool = option(
-        "With a log in files, have each update on disk before the worker is answered, so that "
-        "none is lost when the machine dies, either.",
+    in_order: bool = option(
+        "Write the predictions to one Parquet file in the order of the input, instead of one "
+        "file per task.",
         False,
-        commands="train",
+        commands="predict",
     )
-    seed: int = option("Seed of initial values and of the order of tasks.", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """The workers, restarts after failures, and how long processes wait for each other."""
+
+    num_workers: int = option("Number of workers.", 1, least=1)
     relaunch_limit: int = option(
-        "How often one worker or server is started again after failures within "
-        "--relaunch-window-seconds before the job fails. The second failure within five minutes "
-        "is followed by a pause of 1 s, each further one by twice as much, up to 30 s.",
+        "How many failures of one worker or server within --relaunch-window-seconds lead to its "
+        "restart; one more fails the job. Pauses before restarts grow from 1 s to 30 s if "
+        "failures follow each other within five minutes.",
         3,
         least=0,
     )
     relaunch_window_seconds: float = option(
-        "Failures longer ago do not count against --relaunch-limit.", 3600.0, above=0
+        "Seconds after which a failure no longer counts against --relaunch-limit.", 3600.0, above=0
     )
-    max_bad_records: int = option(
-        "How many records may be given up at which feed, the model or the reader fails, before "
-        "the job fails.",
-        0,
-        least=0,
+    step_timeout_seconds: float = option(
+        "Seconds that one operation of a worker, such as feed for a minibatch or a training step, "
+        "may take, or three times the longest one so far if that is more; the first may take "
+        "three times as long. Then the worker counts as stuck: the stacks of its threads are "
+        "logged, and it is replaced.",
+        600.0,
+        above=0,
     )
-    nonfinite_gradients: str = option(
-        "What becomes of a minibatch whose loss or gradients are NaN or infinite. fail: the same "
-        "as of one at which the model raises. skip: it is left out on all servers, and counted. "
-        "allow: nothing is checked.",
-        "fail",
-        commands="train",
-        choices=("fail", "skip", "allow"),
-    )
-    heartbeat_seconds: float = option("Time between a worker's heartbeats.", 1.0, above=0)
+    heartbeat_seconds: float = option("Seconds between two heartbeats of a worker.", 1.0, above=0)
     worker_timeout_seconds: float = option(
-        "A worker silent for this long is taken for dead and its task given to another.",
+        "Seconds without a heartbeat after which a worker counts as dead and its task goes to "
+        "another one.",
         30.0,
         above=0,
     )
+    server_timeout_seconds: float = option(
+        "Seconds without an answer to the master after which a parameter server counts as hung, "
+        "is killed and started again.",
+        60.0,
+        above=0,
+    )
     master_timeout_seconds: float = option(
-        "A worker or parameter server that has not heard of the master for about this long ends.",
+        "Seconds, approximately, without contact to the master after which a worker or parameter "
+        "server ends.",
         120.0,
         above=0,
     )
     server_patience_seconds: float = option(
-        "How long a worker tries to reach a parameter server that is there, as far as the master "
-        "knows, before the worker is started again. A server that is being started is waited for "
-        "as long as that takes.",
+        "Seconds that a worker tries to reach a parameter server which, for all the master knows, "
+        "is up; then the worker is started again. A server that is starting is waited for "
+        "without this limit.",
         120.0,
         above=0,
     )
     storage_patience_seconds: float = option(
-        "How long a worker tries again, with growing pauses, when storage fails at data that it "
-        "reads or at predictions that it writes. Then its task goes back, for another worker to "
-        "try; when the storage has not given the same records three times, the job fails. The job "
-        "fails, too, when --output could not be written for this long at its end. "
-        "A server that is started again has the same patience with its checkpoint.",
+        "Seconds of retries, with growing pauses, when storage fails: for a worker's data or "
+        "predictions, for --output at the end, and for the checkpoint of a server that starts "
+        "again. After that another worker tries the task; the job fails after three such tries "
+        "of the same records, or if --output could not be written.",
         300.0,
         above=0,
     )
-    step_timeout_seconds: float = option(
-        "How long a worker may take for one thing, such as feed for a minibatch or a training "
-        "step, before it is taken for stuck, named with the stacks of its threads, and replaced; "
-        "longer where such a thing has taken a third of that before, and three times as long for "
-        "the first one.",
-        600.0,
-        above=0,
-    )
-    server_timeout_seconds: float = option(
-        "A parameter server that has not answered the master for this long is taken for hung, "
-        "killed and started again.",
-        60.0,
-        above=0,
-    )
-    log_level: str = option(
-        "One of debug, info, warning, error.", "info", choices=("debug", "info", "warning", "error")
-    )
-    log_format: str = option(
-        "Form of the log lines of all processes: text, or json for an object a line, with the "
-        "fields time, level, logger, job, role, index, task, message and exception.",
-        "text",
-        choices=("text", "json"),
-    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(
+    KubernetesOptions,
+    ProcessOptions,
+    OutputOptions,
+    CheckpointOptions,
+    DurabilityOptions,
+    ServerOptions,
+    ConsistencyOptions,
+    TrainingOptions,
+    FormatOptions,
+    DataOptions,
+    ModelOptions,
+):
+    """All fields of JobConfig, and what follows from several of them."""
 
     @property
     def gradients_per_update(self) -> int:
@@ -368,3 +452,37 @@ class JobOptions(KubernetesOptions, DataOptions):
     def records_per_task(self) -> int:
         """Length of a whole task, in records."""
         return self.minibatch_size * self.num_minibatches_per_task
+
+
+@dataclass(frozen=True)
+class Group:
+    """Flags of one subject: a section of the help and of the page of flags."""
+
+    title: str
+    options: tuple[type, ...]
+
+    @property
+    def about(self) -> str:
+        """The subject in a sentence."""
+        return (self.options[0].__doc__ or "").partition("\n")[0]
+
+    @property
+    def fields(self) -> list[Field[Any]]:
+        """Its fields that have a flag, in order."""
+        own = [each for options in self.options for each in fields(options)]
+        return [each for each in own if each.metadata.get("commands")]
+
+
+GROUPS = (
+    Group("Model and job", (ModelOptions,)),
+    Group("Data", (DataOptions, FormatOptions)),
+    Group("Training", (TrainingOptions,)),
+    Group("Consistency", (ConsistencyOptions,)),
+    Group("Servers", (ServerOptions,)),
+    Group("Durability", (DurabilityOptions,)),
+    Group("Checkpoints", (CheckpointOptions,)),
+    Group("Evaluation and export", (OutputOptions,)),
+    Group("Processes", (ProcessOptions,)),
+    Group("Kubernetes", (KubernetesOptions,)),
+)
+"""The subjects of a job's flags, in the order in which a reader needs them."""

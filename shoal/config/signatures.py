@@ -14,7 +14,9 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from shoal.config.job import CHECK_FLAGS, option_fields
+from shoal.config.flags import kind_of
+from shoal.config.job import fields_of, option_fields
+from shoal.config.options import GROUPS
 from shoal.errors import UserError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -28,33 +30,16 @@ SHOWN_VALUE = 60
 """Characters of a wrong value in a message."""
 
 
-def fields_of(command: str) -> dict[str, dataclasses.Field[Any]]:
-    """The fields of JobConfig that a function takes, by name."""
-    return {
-        field.name: field
-        for field in option_fields()
-        if (
-            field.name in CHECK_FLAGS
-            if command == "check"
-            else command in field.metadata["commands"]
-        )
-    }
-
-
-def kind_of(field: dataclasses.Field[Any]) -> type:
-    """The type of a field's values."""
-    return str if field.default is dataclasses.MISSING else type(field.default)
-
-
 def documented(command: str) -> Callable[[Function], Function]:
     """Gives a function that takes **fields the signature and the help of a command's."""
 
     def decorate(function: Function) -> Function:
         keyword = inspect.Parameter.KEYWORD_ONLY
+        known = fields_of(command)
         given = inspect.signature(function)
         parameters = [
             inspect.Parameter(
-                name,
+                field.name,
                 keyword,
                 default=(
                     inspect.Parameter.empty
@@ -63,16 +48,19 @@ def documented(command: str) -> Callable[[Function], Function]:
                 ),
                 annotation=kind_of(field).__name__,
             )
-            for name, field in fields_of(command).items()
+            for field in known
         ]
         own = [each for each in given.parameters.values() if each.kind is keyword]
         function.__signature__ = given.replace(  # type: ignore[attr-defined]
             parameters=[*parameters, *own]
         )
-        lines = ["", "Arguments, which are the flags of the command line:", ""]
-        for name, field in fields_of(command).items():
-            text = f"{name}: {in_python(field.metadata['help'])}"
-            lines += textwrap.wrap(text, 96, initial_indent="  ", subsequent_indent="      ")
+        lines = ["", "Arguments, which are the flags of the command line:"]
+        for group in GROUPS:
+            fields = [field for field in group.fields if field in known]
+            lines += ["", f"{group.title}:"] * bool(fields)
+            for field in fields:
+                text = f"{field.name}: {in_python(field.metadata['help'])}"
+                lines += textwrap.wrap(text, 96, initial_indent="  ", subsequent_indent="      ")
         function.__doc__ = inspect.cleandoc(function.__doc__ or "") + "\n" + "\n".join(lines) + "\n"
         return function
 

@@ -132,6 +132,8 @@ def test_the_process_of_chaos_itself_is_not_disturbed(job, folder, monkeypatch):
 
 
 def test_storage_that_is_not_of_this_machine_is_refused():
-    config = JobConfig("m.f", command="train", training_data="s3://bucket/data").resolved()
+    config = JobConfig(
+        model_def="m.f", command="train", training_data="s3://bucket/data"
+    ).resolved()
     with pytest.raises(UserError, match="--storage data: s3://bucket/data is no file or folder"):
         faulty.behind_urls(config, {DATA})

@@ -51,7 +51,7 @@ def test_show_and_export_give_the_rows_as_they_are(saved, tmp_path):
     root, rows = saved
     wanted = int(IDS[45])
     (tmp_path / "job" / "job.json").write_text(
-        JobConfig("m.f", training_data="t", checkpoint_dir="/elsewhere").to_json()
+        JobConfig(model_def="m.f", training_data="t", checkpoint_dir="/elsewhere").to_json()
     )
     code, output = shoal("show", tmp_path / "job", "items", "--id", wanted)
     assert code == 0

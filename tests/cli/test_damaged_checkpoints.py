@@ -163,7 +163,7 @@ def test_a_master_finds_what_is_good_among_what_is_damaged(good, tmp_path):
     (tmp_path / "checkpoint-00000021").write_text("not a folder")
     (tmp_path / "checkpoint-00000022").symlink_to("gone")
     shutil.copytree(root / folder_name(2), tmp_path / "checkpoint-0000000002")
-    config = JobConfig("m.m", training_data="t", checkpoint_dir=str(tmp_path), token="t")
+    config = JobConfig(model_def="m.m", training_data="t", checkpoint_dir=str(tmp_path), token="t")
     connections = ServerConnections("")
     with watchdog():
         assert CheckpointTaker(config, connections).found() == []  # of another job, all of them

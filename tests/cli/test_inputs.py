@@ -13,7 +13,9 @@ from shoal.cli.main import main
 from shoal.client import local as client
 from shoal.client.checks import check_inputs, with_checkpoint
 from shoal.client.display import LineDisplay
+from shoal.config.flags import flag
 from shoal.config.job import JobConfig
+from shoal.config.options import GROUPS
 from shoal.errors import UserError
 
 
@@ -296,3 +298,37 @@ def test_every_field_of_a_command_has_its_flag():
         }
         own = {"--resume"} if command == "train" else set()
         assert flags == expected | {"--detach", "--yaml"} | own
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--durability", "chekpoint"], "not 'chekpoint' (did you mean checkpoint?)"),
+        (["--wire-dtype", "Float16"], "not 'Float16' (did you mean float16"),
+        (["--data-format", "parket"], "recordio, lines, jsonlines, not 'parket' (did you mean par"),
+        (["--image-pull-policy", "always"], "Always, IfNotPresent, Never, not 'always' (did you"),
+        (["--step-timeout-seconds", "inf"], "--step-timeout-seconds must be a finite number"),
+        (["--checkpoint-seconds", "nan"], "--checkpoint-seconds must be a finite number, not nan"),
+        (["--in-order"], "shoal train has no flag --in-order, which is one of shoal predict"),
+        (["--num_wrokers=2"], "--num-workers"),
+    ],
+)
+def test_a_bad_value_gets_what_is_allowed_and_the_near_one(project, arguments, message):
+    code, error = train(*arguments)
+    assert code == 2
+    assert message in error
+
+
+@pytest.mark.parametrize("command", ["train", "chaos", "evaluate", "predict", "check", "export"])
+def test_help_shows_each_flag_in_its_group(command):
+    lines = CliRunner().invoke(main, [command, "--help"], prog_name="shoal").output.splitlines()
+    expected = {flag(field.name): group.title for group in GROUPS for field in group.fields}
+    title, found = "", {}
+    for line in lines:
+        if line.endswith(":") and not line.startswith(" "):
+            title = line[:-1]
+        elif line.startswith("  --"):
+            found[line.split()[0]] = title
+    of_job = found.keys() & expected.keys()
+    assert len(of_job) > 5
+    assert {name: found[name] for name in of_job} == {name: expected[name] for name in of_job}

@@ -225,7 +225,7 @@ def test_help_tells_each_argument(command):
     text = pydoc.render_doc(function, renderer=pydoc.plaintext)
     for name in parameters:
         assert f"  {name}: " in text or name == "display"
-    assert "  minibatch_size: Records per training step." in text
+    assert "  minibatch_size: Records per step of one worker." in text
     assert "--" not in text
 
 

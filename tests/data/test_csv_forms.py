@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shoal.client.processes import limit_files
-from shoal.config.data_format import DataFormat, DataOptions
+from shoal.config.data_format import DataFormat, FormatOptions
 from shoal.data import CsvReader, csv_index, open_reader
 from shoal.data.analysis import analyze
 from shoal.errors import UnreadableError, UserError
@@ -20,7 +20,7 @@ NAMES = ("user", "item", "rating", "time")
 
 
 def opened(path, **fields):
-    return open_reader(str(path), FLAG, data_format=DataOptions(**fields).format_of_data)
+    return open_reader(str(path), FLAG, data_format=FormatOptions(**fields).format_of_data)
 
 
 def rows(reader, start=0, end=None):
@@ -136,7 +136,7 @@ def test_an_index_is_of_one_way_to_read_a_file(tmp_path):
     path = write(tmp_path / "a.csv", RATINGS, ",", NAMES)
 
     def count(**fields):
-        form = DataOptions(**fields).format_of_data
+        form = FormatOptions(**fields).format_of_data
         reader = open_reader(str(path), FLAG, index_folder=str(tmp_path / "i"), data_format=form)
         return reader.sources()[0].records
 
@@ -232,11 +232,11 @@ REFUSED = {
 @pytest.mark.parametrize(("fields", "words"), REFUSED.values(), ids=REFUSED)
 def test_flags_that_cannot_be_meant(fields, words):
     with pytest.raises(UserError, match=words):
-        _ = DataOptions(**fields).format_of_data
+        _ = FormatOptions(**fields).format_of_data
 
 
 def test_what_is_not_said_is_told_by_names():
-    assert DataOptions().format_of_data == DataFormat()
+    assert FormatOptions().format_of_data == DataFormat()
 
 
 def test_a_field_may_not_hold_what_stands_for_a_long_separator(tmp_path):

@@ -1,6 +1,6 @@
 """The page of flags says what JobConfig says.
 
-After a change of a flag, `python tests/docs/test_flags.py` prints the rows anew.
+After a change of a flag, `python tests/docs/test_flags.py` prints the sections anew.
 """
 
 import dataclasses
@@ -8,32 +8,62 @@ from pathlib import Path
 
 import pytest
 
-from shoal.config.flags import COMMANDS, flag
-from shoal.config.job import option_fields
+from shoal.config.flags import COMMANDS, default_of, flag, value_of
+from shoal.config.job import JobConfig, option_fields
+from shoal.config.options import GROUPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "flags.md"
 
 
-def rows():
-    """A row of the table for each field that has a flag."""
-    for field in option_fields():
-        commands = field.metadata["commands"]
-        if field.default is dataclasses.MISSING:
-            default = "required"
-        elif field.default == "" or isinstance(field.default, bool):
-            default = ""
-        else:
-            default = f"`{field.default}`"
-        where = "all" if commands == COMMANDS else ", ".join(commands)
-        yield f"| `{flag(field.name)}` | {default} | {where} | {field.metadata['help']} |"
+def row(field):
+    commands = field.metadata["commands"]
+    if field.default is dataclasses.MISSING:
+        default = "required"
+    elif field.default == "" or isinstance(field.default, bool):
+        default = ""
+    else:
+        default = f"`{default_of(field)}`"
+    where = "all" if commands == COMMANDS else ", ".join(commands)
+    value = "" if isinstance(field.default, bool) else f" {value_of(field)}"
+    name = f"{flag(field.name)}{value}".replace("|", "\\|")
+    return f"| `{name}` | {default} | {where} | {field.metadata['help']} |"
+
+
+def section(group):
+    """The section of the page for the flags of one subject."""
+    return "\n".join(
+        [
+            f"## {group.title}",
+            "",
+            group.about,
+            "",
+            "| flag | default | command | meaning |",
+            "| --- | --- | --- | --- |",
+            *map(row, group.fields),
+        ]
+    )
 
 
 # tox tests the wheel, beside which there is no docs folder.
 @pytest.mark.skipif(not PAGE.parent.is_dir(), reason="the docs are not beside the tests")
 def test_every_flag_is_in_the_page_as_it_is():
-    table = [line for line in PAGE.read_text().splitlines() if line.startswith("| `--")]
-    assert table == list(rows())
+    _, *parts = PAGE.read_text().split("\n## ")
+    assert [f"## {part}".strip() for part in parts] == [section(group) for group in GROUPS]
+
+
+def test_every_flag_is_in_one_group():
+    grouped = [field.name for field in option_fields()]
+    known = [f.name for f in dataclasses.fields(JobConfig) if f.metadata.get("commands")]
+    assert sorted(grouped) == sorted(known)
+
+
+def test_help_is_in_sentences():
+    for field in option_fields():
+        text = field.metadata["help"]
+        assert text[0].isupper(), field.name
+        assert text.endswith("."), field.name
+        assert len(text) < 420, f"the help of {flag(field.name)} is long"
 
 
 if __name__ == "__main__":
-    print("\n".join(rows()))
+    print("\n\n".join(section(group) for group in GROUPS))

@@ -261,4 +261,4 @@ def test_what_cannot_be_resumed_is_told(tmp_path):
     assert done.returncode == 2
     assert done.stderr == f"Error: --resume: there is no job with a journal in {tmp_path}\n"
     done = resume(folder, seed=3)
-    assert done.stderr == "Error: --seed cannot be given with --resume: it is as it was\n"
+    assert done.stderr == "Error: --seed cannot be given with --resume: the job keeps it\n"

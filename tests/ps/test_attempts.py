@@ -80,7 +80,9 @@ def job(request):
         places[ServerId(index)] = Place(f"127.0.0.1:{port}", 0)
 
     def take(root, ledger=dict, token="token"):
-        config = JobConfig("m.m", training_data="t", checkpoint_dir=str(root), token=token)
+        config = JobConfig(
+            model_def="m.m", training_data="t", checkpoint_dir=str(root), token=token
+        )
         masters.append(ServerConnections(""))
         return CheckpointTaker(config, masters[-1]).take(places, ledger)
 
@@ -145,7 +147,7 @@ def test_only_what_killed_masters_of_the_same_job_left_is_removed(job, tmp_path)
     root = LocalStorage(tmp_path)
     group.push(1)
     first = take(tmp_path)
-    ours = begin(root, 5, JobConfig("m.m", training_data="t", token="token").job_id)
+    ours = begin(root, 5, JobConfig(model_def="m.m", training_data="t", token="token").job_id)
     with ours.folder.write(f"server-0000.{ours.nonce}.table-0000.arrow") as file:
         file.write(b"half")
     (tmp_path / "checkpoint-00000005" / f"server-0001.{ours.nonce}.dense.arrow.tmp").touch()
