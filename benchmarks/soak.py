@@ -228,25 +228,28 @@ def problems_of(outcome: Outcome, config: JobConfig) -> list[str]:
 def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
     """What is wrong with the ends of the workers that were stuck.
 
-    Each needs a death of its own: with its stacks in its log where it was named, or by something
-    else that was done to the worker or the job.
+    Each is followed by a death: with its stacks in its log where it was named, or by something
+    else that was done to the worker or the job. Two threads of one process have one death.
     """
     problems = []
     deaths = outcome.audit.get("deaths", ())
     logs = JobFolder(Path(config.job_dir)).logs
     for worker in (Target("worker", index) for index in range(config.num_workers)):
-        causes = [death["cause"] for death in deaths if death["who"] in (worker.process, JOB)]
-        stuck = sum(
-            action.at is not None
+        own = [death for death in deaths if death["who"] in (worker.process, JOB)]
+        causes = [death["cause"] for death in own]
+        last = max((death["at"] for death in own), default=-math.inf)
+        left = [
+            action.fault
+            for action in outcome.actions
+            if action.at is not None
             and action.fault.seconds == math.inf
             and action.fault.targets == (worker,)
-            for action in outcome.actions
-        )
+            and action.at > last
+        ]
         named = sum(cause.startswith(NAMED) for cause in causes)
         texts = [path.read_text(errors="replace") for path in logs.glob(f"{worker.process}.*")]
         stacks = sum("All threads:" in text for text in texts)
-        if stuck > len(causes):
-            problems.append(f"{worker} was stuck {stuck} times and has died {len(causes)} times")
+        problems += [f"{fault}, and the worker did not die after it" for fault in left]
         if named > stacks:
             problems.append(
                 f"{worker} was named as stuck {named} times, {stacks} times with stacks"

@@ -114,21 +114,27 @@ def ended(tmp_path, *deaths, logs=()):
     folder.mkdir(parents=True)
     for incarnation, text in enumerate(logs):
         (folder / f"worker-0.{incarnation}.log").write_text(text)
-    fault = Fault("hang", (Target("worker", 0),), When(point="feeding"), math.inf)
-    audit = {"deaths": [{"who": who, "cause": cause} for who, cause in deaths]}
-    outcome = Outcome("succeeded", None, "", [Action(fault, at=1.0)], audit, "")
+    points = ("feeding", "computing")  # two threads of one process
+    faults = [Fault("hang", (Target("worker", 0),), When(point=each), math.inf) for each in points]
+    done = [Action(each, at=1.0) for each in faults]
+    audit = {"deaths": [{"who": who, "cause": cause, "at": at} for who, cause, at in deaths]}
+    outcome = Outcome("succeeded", None, "", done, audit, "")
     return soak.unnamed(outcome, config)
 
 
-STUCK = ("worker-0", "it is stuck for 15 s (--step-timeout-seconds): feed() of counts.py")
+STUCK = ("worker-0", "it is stuck for 15 s (--step-timeout-seconds): feed() of counts.py", 16.0)
 
 
 def test_who_was_stuck_is_to_be_named_with_stacks_or_to_die_of_something_else(tmp_path):
     logs = ["2026 stuck for 15 s. All threads:\n", "as ever"]
-    assert not ended(tmp_path / "named", STUCK, ("ps-0", "signal 9"), logs=logs)
-    assert not ended(tmp_path / "killed", ("worker-0", "signal 9, SIGKILL"), logs=["", ""])
-    assert not ended(tmp_path / "whole", ("job", "ended"), logs=["", ""])
-    (problem,) = ended(tmp_path / "forgotten", ("ps-0", "signal 9"), logs=["as ever"])
-    assert problem == "worker:0 was stuck 1 times and has died 0 times"
+    assert not ended(tmp_path / "named", STUCK, ("ps-0", "signal 9", 17.0), logs=logs)
+    assert not ended(tmp_path / "killed", ("worker-0", "signal 9, SIGKILL", 2.0), logs=["", ""])
+    assert not ended(tmp_path / "whole", ("job", "ended", 2.0), logs=["", ""])
+    for name, deaths in (
+        ("forgotten", [("ps-0", "signal 9", 2.0)]),
+        ("again", [("worker-0", "signal 9", 0.5)]),
+    ):
+        problems = ended(tmp_path / name, *deaths, logs=["as ever"])
+        assert problems == ["hang worker:0 for ever, and the worker did not die after it"] * 2
     (problem,) = ended(tmp_path / "without", STUCK, logs=["as ever", "as ever"])
     assert problem == "worker:0 was named as stuck 1 times, 0 times with stacks"
