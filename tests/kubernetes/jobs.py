@@ -142,7 +142,7 @@ def held_job(shoal, name, **flags):
     shutil.copytree(ZOO, shoal.path / "zoo")
     hold = shoal.path / "hold"
     hold.touch()
-    made = shoal.config.flags(
+    made = shoal.flags(
         name,
         model_zoo="/work/zoo",
         model_def="held.custom_model",

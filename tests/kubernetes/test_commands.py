@@ -105,7 +105,7 @@ def test_what_ended_a_worker_reaches_the_user(shoal, movielens, namespace, model
     shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
     shutil.copytree(ZOO, shoal.path / "zoo")
     name = model.replace("_", "-")
-    flags = shoal.config.flags(
+    flags = shoal.flags(
         name,
         model_zoo="/work/zoo",
         model_def=f"crashing.{model}",

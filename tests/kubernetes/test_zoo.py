@@ -76,7 +76,7 @@ def test_a_folder_becomes_an_image_that_the_cluster_pulls(
 
     rows = "".join(f"{i % 50},{i % 2}.0\n" for i in range(1000))
     (shoal.path / "clicks.csv").write_text(f"user,clicked\n{rows}")
-    flags = shoal.config.flags(
+    flags = shoal.flags(
         "zoo",
         image=image,
         image_pull_policy="Always",
