@@ -9,7 +9,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
   bench-memory bench-restore soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
-  wheel-check clean build/tree
+  wheel-check fuzz audit nightly clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -82,6 +82,24 @@ bench-elastic: build/movielens/train.parquet
 	set -e; trap '$(KUBE)/down' EXIT; eval "$$($(KUBE)/up)"; \
 	  $(BIN)/python tests/kubernetes/image.py $(KUBE); \
 	  $(BIN)/python benchmarks/elastic.py build/bench
+
+# Each parser of bytes from outside for MINUTES, guided by the lines that inputs reach; stops at the
+# first defect. build/fuzz keeps the inputs, and goes on from them the next time.
+MINUTES ?= 10
+fuzz: build/extensions
+	$(BIN)/pip install --quiet 'atheris>=2.3'
+	for target in $$($(BIN)/python -m tests.fuzz.targets); do \
+	  echo "$$target"; \
+	  $(BIN)/python -m tests.fuzz.guided $$target $$(($(MINUTES) * 60)) build/fuzz || exit 1; \
+	done
+
+# Known vulnerabilities of the packages that are installed here.
+audit: $(VENV)/installed
+	$(BIN)/pip install --quiet pip-audit
+	$(BIN)/pip-audit --skip-editable
+
+# What takes too long, or depends too much on others, for every change.
+nightly: audit fuzz
 
 lint: lint-style lint-imports lint-types
 

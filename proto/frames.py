@@ -129,6 +129,8 @@ def decode(frame: bytes, header_type: type[Header]) -> tuple[Header, list[Array]
             shape = tuple(spec.shape)
             if len(shape) > MAXIMUM_DIMENSIONS:
                 raise ValueError(f"an array of {len(shape)} dimensions")
+            if any(extent < 0 for extent in shape):
+                raise ValueError(f"an array of shape {list(shape)}")
             count = 1
             for extent in shape:
                 count *= extent

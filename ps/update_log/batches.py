@@ -10,7 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
+from google.protobuf.message import DecodeError
+
 from shoal.proto import shoal_pb2 as pb
+from shoal.ps.update_log.sinks import LogDamagedError
 
 BATCH_BYTES = 2 << 20
 """A message holds entries until it has so many bytes: one push more at most."""
@@ -37,12 +40,17 @@ def packed(entries: Iterable[Kept]) -> Iterator[bytes]:
 
 
 def unpacked(message: bytes) -> Iterator[Entry]:
-    """The entries that a message carries."""
+    """The entries that a message carries. Raises LogDamagedError where it holds none."""
     place = 0
     while place < len(message):
-        label, frame = _LENGTHS.unpack_from(message, place)
-        place += _LENGTHS.size
-        entry = pb.LogEntry.FromString(message[place : place + label])
+        try:
+            label, frame = _LENGTHS.unpack_from(message, place)
+            place += _LENGTHS.size
+            entry = pb.LogEntry.FromString(message[place : place + label])
+        except (struct.error, DecodeError) as error:
+            raise LogDamagedError(f"entries came that are none: {error}") from error
         place += label
+        if place + frame > len(message):
+            raise LogDamagedError("an entry came with a part of its push")
         yield entry, message[place : place + frame]
         place += frame

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from shoal.base.wholefile import sync
 from shoal.proto import shoal_pb2 as pb
@@ -27,6 +28,8 @@ from shoal.ps.update_log.records import BASE, ENTRY, Damage, Record, read_record
 from shoal.ps.update_log.sinks import Entries, Gap, LogDamagedError, LogLostError, TakenLog
 
 logger = logging.getLogger(__name__)
+
+Kind = TypeVar("Kind", bound=Message)
 
 
 @dataclass
@@ -107,7 +110,7 @@ class FileSink:
             firsts = [next(read_records(each), None) for each in segments]
         except OSError as error:
             raise LogLostError(str(error)) from error
-        bases = [_base_in(first) for first in firsts]
+        bases = [_base_in(first, at) for first, at in zip(firsts, segments, strict=True)]
         names = [base.log for base in bases if base is not None]
         # What is left of an earlier log is before it. Of a segment that cannot be read it is
         # not known whose it is: after the beginning, of this one.
@@ -192,10 +195,10 @@ class FileSink:
                         logger.warning("%s, which costs no update", damage)
                     damage = None
                     if is_entry:
-                        entries.append((pb.LogEntry.FromString(each.label), each.frame))
+                        entries.append((_message(each, pb.LogEntry, segment), each.frame))
                     else:
                         yield from _in_order(entries)
-                        yield pb.LogBase.FromString(each.label), b""
+                        yield _message(each, pb.LogBase, segment), b""
             except OSError as error:
                 raise LogLostError(str(error)) from error
             yield from _in_order(entries)
@@ -279,11 +282,19 @@ def _write_all(file: int, records: list[bytes]) -> None:
             left[0] = left[0][written:]
 
 
-def _base_in(first: Record | Damage | None) -> pb.LogBase | None:
+def _base_in(first: Record | Damage | None, segment: Path) -> pb.LogBase | None:
     """The base that a segment begins with."""
     if not isinstance(first, Record) or first.magic != BASE:
         return None
-    return pb.LogBase.FromString(first.label)
+    return _message(first, pb.LogBase, segment)
+
+
+def _message(record: Record, kind: type[Kind], segment: Path) -> Kind:
+    """The message of a record. Raises LogDamagedError if it is none, though as it was written."""
+    try:
+        return kind.FromString(record.label)
+    except DecodeError as error:
+        raise LogDamagedError(f"{segment}: record {record.number}: {error}") from error
 
 
 def _in_order(

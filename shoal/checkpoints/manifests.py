@@ -202,7 +202,10 @@ def read(
     path = storage.path(name)
     try:
         with storage.read(name) as file:
-            found = file.read(MANIFEST_BYTES + 1)
+            # In pieces: to read up to a bound at once takes the memory of the bound.
+            found = b""
+            while len(found) <= MANIFEST_BYTES and (piece := file.read(READ_BYTES)):
+                found += piece
     except OSError as error:
         raise CheckpointError(f"{path}: {reason(error)}") from error
     if len(found) > MANIFEST_BYTES:

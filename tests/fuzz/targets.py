@@ -1,0 +1,359 @@
+"""What is fuzzed: each parser of bytes that come from a connection or a disk, with whole inputs.
+
+A target's `parse` either takes an input or refuses it with the error that the parser documents.
+Any other error, a crash, a hang, or memory that the input does not pay for is a defect. The
+`sealed` targets get the content of a record or manifest, and give it right checksums: behind those
+a parser must not trust it either.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from shoal.checkpoints import arrow, folders, manifests, schema
+from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.storage import LocalStorage
+from shoal.config.job import JobConfig
+from shoal.errors import UserError
+from shoal.master.journal import segments
+from shoal.master.journal.events import Event
+from shoal.master.journal.segments import Entry, Header, Segment
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import frames
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.pushes import PushRegister
+from shoal.ps.tables import ServerModel
+from shoal.ps.unpack import ids_of_tables, unpack
+from shoal.ps.update_log.batches import packed, unpacked
+from shoal.ps.update_log.file_sink import FileSink
+from shoal.ps.update_log.records import BASE, ENTRY, read_records, record
+from shoal.ps.update_log.sinks import LogDamagedError, LogLostError
+
+CORPUS = Path(__file__).with_name("corpus")
+"""A folder for each target: inputs that once were defects, and rare ones."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser. seeds: makes whole inputs. refused: its errors for what it does not take."""
+
+    parse: Callable[[bytes], object]
+    seeds: Callable[[], list[bytes]]
+    refused: tuple[type[Exception], ...]
+
+    def take(self, data: bytes) -> bool:
+        """Parse an input; whether it was taken. Raises what no parser may."""
+        try:
+            self.parse(data)
+        except self.refused:
+            return False
+        return True
+
+
+@functools.cache
+def scratch() -> Path:
+    """A folder for inputs that are files; goes with the process."""
+    folder = tempfile.TemporaryDirectory(prefix="shoal-fuzz-")
+    scratch.folder = folder  # type: ignore[attr-defined]
+    return Path(folder.name)
+
+
+def corpus(name: str) -> list[bytes]:
+    """The kept inputs of a target."""
+    return [file.read_bytes() for file in sorted((CORPUS / name).glob("*"))]
+
+
+# ---------------------------------------------------------------- frames
+
+
+def push_frames() -> list[bytes]:
+    """Pushes: of two tables with the dense block, and of halves with scales."""
+    identity = pb.PushIdentity(worker=1, incarnation=2, sequence=3)
+    ids = np.arange(5, dtype=np.int64)
+    rows = np.ones((5, 3), np.float32)
+    dense = np.ones(4, np.float32)
+    both = pb.PushRequest(identity=identity, tables=[0, 1], ids_of=[0, 0], has_dense=True)
+    halves = pb.PushRequest(identity=identity, tables=[0], ids_of=[0], scales=[2.0])
+    return [
+        frames.encode(both, [ids, rows, rows, dense, dense[:2]]),
+        frames.encode(halves, [ids, rows.astype(np.float16)]),
+    ]
+
+
+def pull_frames() -> list[bytes]:
+    """A pull of two tables."""
+    ids = np.arange(5, dtype=np.int64)
+    return [frames.encode(pb.PullRequest(tables=[0, 1], ids_of=[1, 0]), [ids, ids[:0]])]
+
+
+def parse_pull(data: bytes) -> None:
+    request, arrays = frames.decode(data, pb.PullRequest)
+    ids_of_tables(arrays, request)
+
+
+# ---------------------------------------------------------------- the log of updates
+
+
+def entry(step: int) -> pb.LogEntry:
+    return pb.LogEntry(log="a", server=0, incarnation=1, step=step)
+
+
+def log_base() -> pb.LogBase:
+    return pb.LogBase(log="a", server=0, incarnation=1, applied=[pb.PushIdentity(worker=1)])
+
+
+def batches() -> list[bytes]:
+    return list(packed([(entry(1), push_frames()[0]), (entry(2), b"")]))
+
+
+def log_files() -> list[bytes]:
+    parts = record(BASE, 0, log_base())
+    for number, frame in enumerate(push_frames(), 1):
+        parts += record(ENTRY, number, entry(number), frame)
+    return [b"".join(parts)]
+
+
+def parse_log_file(data: bytes) -> None:
+    path = scratch() / "a.log"
+    path.write_bytes(data)
+    for _ in read_records(path):
+        pass
+
+
+def log_segment_name() -> str:
+    """The name that a log's first segment has."""
+    folder = scratch() / "named"
+    sink = FileSink(folder, 0, 1, sync=False)
+    try:
+        sink.begin(log_base())
+        sink.append(entry(1), b"")()
+    finally:
+        sink.close()
+    (path,) = folder.iterdir()
+    return path.name
+
+
+def parse_log_record(data: bytes) -> None:
+    """A byte for the kind of the record, and the length of its message; the message; a push."""
+    folder = scratch() / "log"
+    folder.mkdir(exist_ok=True)
+    kind, at = (data[0], data[1] + 2) if len(data) > 1 else (0, 0)
+    magic = BASE if kind & 1 else ENTRY
+    sealed = _Label(data[2:at])
+    before = [] if kind & 2 else record(BASE, 0, log_base())
+    path = folder / _segment_name()
+    path.write_bytes(b"".join([*before, *record(magic, kind >> 2, sealed, data[at:])]))
+    sink = FileSink(folder, 0, 2, sync=False)
+    try:
+        taken = sink.take()
+        for _ in taken.entries if taken else ():
+            pass
+    finally:
+        sink.close()
+
+
+_segment_name = functools.cache(log_segment_name)
+
+
+@dataclass(frozen=True)
+class _Label:
+    """Stands for a message, with bytes that may be none."""
+
+    content: bytes
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        return self.content
+
+
+def log_records() -> list[bytes]:
+    found = []
+    for kind, message in ((0 | 1 << 2, entry(1)), (1 | 2, log_base()), (2 | 1 << 2, entry(1))):
+        label = message.SerializeToString()
+        found.append(bytes([kind, len(label)]) + label + push_frames()[0])
+    return found
+
+
+# ---------------------------------------------------------------- the journal
+
+
+def config() -> JobConfig:
+    return JobConfig("model.custom_model", training_data="/a.csv", token="0")
+
+
+def journal_header() -> Header:
+    return Header(config(), 1, segments.beginning(config(), 7), 0.0, 0.0, "", "")
+
+
+def journals() -> list[bytes]:
+    header = journal_header()
+    one, position = segments.record_of(
+        Entry(1.0, Event("noted", 1.0, {"text": "a"})), header.before
+    )
+    two, last = segments.record_of(Entry(2.0, Event("tick", 2.0)), position)
+    return [header.to_bytes() + one + two + segments.followed_record(last)]
+
+
+def parse_journal(data: bytes) -> None:
+    path = scratch() / "000001.journal"
+    path.write_bytes(data)
+    for _ in Segment(path).entries():
+        pass
+
+
+def parse_journal_event(data: bytes) -> None:
+    """An event's payload, in a record that is as it should be."""
+    header = journal_header()
+    checksum = segments._chained(1, data, header.before.checksum)
+    parse_journal(header.to_bytes() + segments._record(segments._EVENT, 1, checksum, data))
+
+
+def parse_journal_header(data: bytes) -> None:
+    """The JSON of a header."""
+    body = segments._SIZES.pack(len(data), 0) + data
+    head = (segments.MAGIC, segments.FORMAT, len(body), xxhash.xxh3_64_intdigest(body))
+    parse_journal(segments._HEADER.pack(*head) + body)
+
+
+def journal_events() -> list[bytes]:
+    whole, _ = segments.record_of(
+        Entry(1.0, Event("noted", 1.0, {"text": "a"}, {"clocks": {"1": 2}}, 3)),
+        journal_header().before,
+    )
+    return [whole[segments._HEAD :]]
+
+
+def journal_headers() -> list[bytes]:
+    whole = journal_header().to_bytes()
+    size, _ = segments._SIZES.unpack_from(whole, segments._HEADER.size)
+    begin = segments._HEADER.size + segments._SIZES.size
+    return [whole[begin : begin + size]]
+
+
+# ---------------------------------------------------------------- checkpoints
+
+MODEL = pb.ModelSpec(
+    tables=[
+        pb.TableSpec(
+            name="items",
+            dim=3,
+            initializer=InitializerSpec("uniform").to_json(),
+            optimizer=OptimizerSpec("adam").to_json(),
+        )
+    ],
+    trainable=[pb.VariableSpec(name="w", shape=[4])],
+    dense_optimizer=OptimizerSpec("adam").to_json(),
+)
+COLUMNS = arrow.table_columns(3, OptimizerSpec("adam"))
+
+
+@functools.cache
+def checkpoint() -> Path:
+    """The folder of a whole checkpoint of one server."""
+    root = LocalStorage(scratch() / "checkpoints")
+    model = ServerModel(MODEL, 0, 1)
+    model.initialize_dense(np.zeros(4, np.float32), np.zeros(0, np.float32))
+    model.tables[0].lookup(np.arange(40, dtype=np.int64))
+    attempt = folders.begin(root, 1, "job")
+    share = write_share(attempt, 0, Routing.even(1), model, cut(model, PushRegister()))
+    folders.complete(attempt, [share], {})
+    return scratch() / "checkpoints" / folders.folder_name(1)
+
+
+def manifest_texts() -> list[bytes]:
+    found = []
+    for path in sorted(checkpoint().glob("*.json")):
+        content = json.loads(path.read_bytes())
+        del content["checksum"]
+        found.append(json.dumps(content).encode())
+    return found
+
+
+def parse_manifest_file(data: bytes) -> None:
+    _read_manifests(data)
+
+
+def parse_manifest(data: bytes) -> None:
+    """The JSON of a manifest, which gets its checksum."""
+    try:
+        content = json.loads(data)
+        sealed = manifests._sealed({**content, "format": manifests.FORMAT})
+    except (ValueError, TypeError, RecursionError):
+        sealed = data
+    _read_manifests(sealed)
+
+
+def _read_manifests(data: bytes) -> None:
+    storage = LocalStorage(scratch())
+    (scratch() / "manifest.json").write_bytes(data)
+    refused = []
+    checks = (
+        schema.checked_manifest,
+        schema.checked_share,
+        schema.checked_begun,
+        schema.checked_export,
+    )
+    for checked in checks:
+        try:
+            manifests.read(storage, "manifest.json", manifests.FORMAT, checked)
+        except CheckpointError as error:
+            refused.append(error)
+    if len(refused) == len(checks):
+        raise refused[0]
+
+
+def manifest_files() -> list[bytes]:
+    return [path.read_bytes() for path in sorted(checkpoint().glob("*.json"))]
+
+
+def arrow_pages(number: int) -> list[bytes]:
+    """Page `number` of a table's file: the first has the schema before it."""
+    ids, values = np.arange(6, dtype=np.int64), np.ones((6, 3), np.float32)
+    width = OptimizerSpec("adam").slot_width(3)
+    slots = {name: np.ones((6, width), np.float32) for name in OptimizerSpec("adam").slot_names}
+    counts = np.ones(6, np.uint32)
+    columns = arrow.row_columns(ids, values, slots, counts, counts)
+    storage = LocalStorage(scratch())
+    described = arrow.write(storage, "table.arrow", [(columns, (0, 9)), (columns, (9, 20))])
+    data = (scratch() / "table.arrow").read_bytes()
+    begin = sum(page["bytes"] for page in described["pages"][:number])
+    return [data[begin : begin + described["pages"][number]["bytes"]]]
+
+
+def parse_page(number: int, data: bytes) -> None:
+    for column in arrow.piece("table.arrow", data, number, COLUMNS).values():
+        column.sum()  # which reads all that it refers to
+
+
+TARGETS = {
+    "push": Target(unpack, push_frames, (WireError,)),
+    "pull": Target(parse_pull, pull_frames, (WireError,)),
+    "log-batch": Target(lambda data: list(unpacked(data)), batches, (LogDamagedError,)),
+    "log-file": Target(parse_log_file, log_files, ()),
+    "log-record-sealed": Target(parse_log_record, log_records, (LogLostError,)),
+    "journal": Target(parse_journal, journals, (UserError,)),
+    "journal-event-sealed": Target(parse_journal_event, journal_events, (UserError,)),
+    "journal-header-sealed": Target(parse_journal_header, journal_headers, (UserError,)),
+    "manifest": Target(parse_manifest_file, manifest_files, (CheckpointError,)),
+    "manifest-sealed": Target(parse_manifest, manifest_texts, (CheckpointError,)),
+    "arrow-first-page": Target(
+        functools.partial(parse_page, 0), lambda: arrow_pages(0), (CheckpointError,)
+    ),
+    "arrow-page": Target(
+        functools.partial(parse_page, 1), lambda: arrow_pages(1), (CheckpointError,)
+    ),
+}
+
+if __name__ == "__main__":
+    print("\n".join(TARGETS))
