@@ -142,7 +142,7 @@ def _follow(run: Callable[[Any], Any]) -> None:
 def _submit(config: JobConfig, yaml_file: str) -> None:
     """Give a job to the cluster without following it, or write its objects to a file."""
     if not config.image:
-        raise UserError("--detach and --yaml are for jobs on Kubernetes: add --image")
+        raise UserError("--detach and --yaml are for jobs on Kubernetes: they need --image")
     from shoal.client.remote import submit, write_yaml
 
     if yaml_file:

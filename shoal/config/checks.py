@@ -1,7 +1,7 @@
 """Which configurations can be used: the values of each field, and which go together.
 
 Looks at nothing but the fields; what there is at their paths is checks.py's, the syntax
-of those about Kubernetes kubernetes_options.py's.
+of those about Kubernetes kubernetes.py's.
 """
 
 from __future__ import annotations

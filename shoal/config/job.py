@@ -5,8 +5,8 @@ folder as JSON and each process of the job reads it from there. No process parse
 another's command line.
 
 Owns what becomes of the fields as a whole: defaults that follow from others, loading and
-saving, and which of them are flags of which command. The fields are job_options.py's and
-kubernetes_options.py's, what they may hold config_checks.py's.
+saving, and which of them are flags of which command. The fields are options.py's and
+kubernetes.py's, what they may hold checks.py's.
 """
 
 from __future__ import annotations

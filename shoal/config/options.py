@@ -5,7 +5,7 @@ search for it finds every use. The subjects are classes: who needs one subject t
 which every JobConfig is.
 
 Owns their declaration, and what follows from them alone. Which values go together is
-config_checks.py's; where a job runs, kubernetes_options.py's; how data are written,
+checks.py's; where a job runs, kubernetes.py's; how data are written,
 data_format.py's.
 """
 
