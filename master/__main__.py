@@ -46,9 +46,11 @@ from shoal.master.step_losses import StepLosses
 from shoal.master.work.phases import Phase
 from shoal.proto import serving, transport
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.identity import Identity, IdentityError
 from shoal.proto.memory import share_heaps
 from shoal.proto.positions import position_json
 from shoal.proto.routing import Routing
+from shoal.security.identities import ensure, listening_address, own_identity
 
 logger = logging.getLogger(__name__)
 
@@ -107,16 +109,22 @@ def job_clock(last: tuple[float, float] | None) -> Callable[[], float]:
 
 
 def serve(
-    handlers: serving.Handlers, name: str, folder: JobFolder, host: str, port: int
-) -> tuple[grpc.Server, int]:
-    """Serve on `port`; if that is 0, on the port of the master before, if it is free.
+    handlers: serving.Handlers,
+    name: str,
+    folder: JobFolder,
+    address: str,
+    identity: Identity | None,
+) -> tuple[grpc.Server, str]:
+    """Serve at an address; if its port is 0, on that of the master before, if it is free.
 
-    The job's processes look for a new master at the old address first.
+    The job's processes look for a new master at the old address first. Returns the address, too.
     """
-    if not port and (before := folder.master_address()) is not None:
+    before = folder.master_address()
+    if address.endswith(":0") and before is not None and not before.startswith("unix:"):
         with contextlib.suppress(OSError):
-            return serving.serve(handlers, before, RPC_THREADS, name)
-    return serving.serve(handlers, f"{host}:{port}", RPC_THREADS, name)
+            return serving.serve(handlers, before, RPC_THREADS, name, identity)[0], before
+    server, port = serving.serve(handlers, address, RPC_THREADS, name, identity)
+    return server, serving.bound(address, port)
 
 
 def _close(journal: Journal) -> None:
@@ -152,6 +160,7 @@ def run_job(
     port is taken.
     """
     share_heaps()
+    identity = own_identity(config, folder, "master")
     with contextlib.ExitStack() as stack:
         if lock:
             stack.enter_context(locked(folder, config.job_name))
@@ -181,6 +190,7 @@ def run_job(
             commit=journal.commit,
             witnesses=witnesses,
             resume_again=resume_again,
+            identity=identity,
         )
         for number in stop_signals:
             signal.signal(
@@ -194,14 +204,21 @@ def run_job(
             lambda: journal.trouble,
         )
         name = transport.peer_name(config.token, "master")
-        server, bound = serve(service.handlers(), name, folder, host, port)
-        address = f"{host}:{bound}"
+        here = f"{host}:{port}"
+        if make_launcher is None and not port:
+            here = listening_address(config, folder, "master")
+        server, address = serve(service.handlers(), name, folder, here, identity)
         try:
             write_json(folder.master, {"address": address, "pid": os.getpid()})
             logger.info("job %s in %s, serving on %s", config.job_name, folder.path, address)
             if make_launcher is None:
                 command = shoal_command(folder, address)
-                launcher: Launcher = ProcessLauncher(runner.post, folder, command)
+                launcher: Launcher = ProcessLauncher(
+                    runner.post,
+                    folder,
+                    command,
+                    lambda start: ensure(config, folder, start.process.role, start.process.index),
+                )
             else:
                 launcher = make_launcher(runner, address)
             runner.run(launcher, again=journal.begun)
@@ -242,7 +259,7 @@ def main(config_path: Path, port: int, resume: str) -> None:
         code = run_job(config, folder, port, resume=resume)
         temporary.remove(folder)  # as the client would, which may have been killed
         sys.exit(code)
-    except (UserError, OSError) as error:
+    except (UserError, OSError, IdentityError) as error:
         click.echo(f"Error: {without_secrets(str(error))}", err=True)
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
     except Exception:

@@ -49,6 +49,7 @@ from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.identity import Identity
 from shoal.proto.pools import started_pool
 from shoal.proto.positions import position_json
 
@@ -135,6 +136,7 @@ class Runner:
         because of it; without the lock, so that many wait for the disk at once.
     witnesses: of the journal that `commit` writes.
     resume_again: has a job whose checkpoint was refused go on from another one. Raises UserError.
+    identity: of the master.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class Runner:
         commit: Callable[[float | None], None] = lambda _: None,
         witnesses: Witnesses | None = None,
         resume_again: Callable[[Job, float], object] | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self._job = job
         self._resume_again = resume_again
@@ -155,7 +158,7 @@ class Runner:
         self._delayed = DelayedStarts()
         self._roomless: set[Start] = set()
         self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
-        self._servers = ServerConnections(job.config.token)
+        self._servers = ServerConnections(job.config.token, identity)
         self._taker = CheckpointTaker(job.config, self._servers)
         self._ending = threading.Event()
         self._updates = UpdateThread(self._ending)

@@ -17,6 +17,7 @@ from shoal.master.work.ids import ServerId
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, PeerUnavailableError
+from shoal.proto.identity import Identity
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
@@ -58,15 +59,18 @@ class Place(NamedTuple):
 
 
 class ServerConnections:
-    """Connections by server, opened on first use; shared by threads. token: of the job.
+    """Connections by server, opened on first use; shared by threads.
+
+    token: of the job. identity: of the master.
 
     Each incarnation of a server has one of its own, also at the same address: that may be a name,
     for which gRPC looks seldom after it was not found, and it would be without a connection for
     half a minute after the server is back.
     """
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, identity: Identity | None = None) -> None:
         self._token = token
+        self._identity = identity
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._connections: dict[ServerId, tuple[int, Connection]] = {}
@@ -85,6 +89,7 @@ class ServerConnections:
                 place.address,
                 cancelled=self._closing,
                 peer=peer_name(self._token, server.role, server.index),
+                identity=self._identity,
             )
             self._connections[server] = incarnation, connection
             return connection

@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import backoff_seconds
 from shoal.proto.errors import CallError, PeerUnavailableError, ServerAwayError, WireError
+from shoal.proto.identity import Identity
 from shoal.proto.methods import READY, Method, Reply, Request
 from shoal.proto.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection
 
@@ -57,6 +58,7 @@ class Circuit:
         address: str,
         *,
         peer: str = "",
+        identity: Identity | None = None,
         patience: float = DEFAULT_PATIENCE,
         deadline: float = DEFAULT_DEADLINE,
         cancelled: threading.Event | None = None,
@@ -65,13 +67,14 @@ class Circuit:
     ) -> None:
         """what: the server in words. flag: the one that sets the patience. For errors.
 
-        server: its index, for errors too.
+        server: its index, for errors too. peer, identity: as Connection takes them.
         locate: where the server is now; asked before each try while it is away. Raises
             WireError or PeerUnavailableError if that is not known: then it is coming.
         """
         self._what = what
         self._locate = locate
         self._peer = peer
+        self._identity = identity
         self._patience = patience
         self._deadline = deadline
         self._cancelled = cancelled or threading.Event()
@@ -107,7 +110,13 @@ class Circuit:
         connection.close()
 
     def _connect(self, address: str) -> Connection:
-        return Connection(address, deadline=self._deadline, patience=0.0, peer=self._peer)
+        return Connection(
+            address,
+            deadline=self._deadline,
+            patience=0.0,
+            peer=self._peer,
+            identity=self._identity,
+        )
 
     # ------------------------------------------------------------ calls
 

@@ -22,6 +22,7 @@ from shoal.proto import faults, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import BACKOFF_LIMIT, backoff_seconds
 from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.handshakes import explained
 from shoal.proto.identity import Identity
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.transport import (
@@ -296,7 +297,8 @@ class Connection:
         if (refusal := _refusal(error)) is not None:
             return refusal
         if error.code() in RETRYABLE:
-            return PeerUnavailableError(self.address, method.name, error.details() or "no answer")
+            reason = explained(error.details() or "no answer", self._identity)
+            return PeerUnavailableError(self.address, method.name, reason)
         return RuntimeError(
             f"{method.name} at {self.address} failed: {error.code().name}: {error.details()}"
         )

@@ -184,6 +184,11 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_unary_rpc_method_handler(refuse)
 
 
+def bound(address: str, port: int) -> str:
+    """Where a server of `serve` is reached on this machine. address, port: as given, and got."""
+    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+
+
 def serve(
     handlers: Handlers,
     address: str,

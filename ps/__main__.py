@@ -23,6 +23,7 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, StorageError, UserErr
 from shoal.proto import faults, methods, rpc, serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError
+from shoal.proto.identity import IdentityError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
@@ -31,6 +32,7 @@ from shoal.ps.progress import StoppedError
 from shoal.ps.recovery import RefusedError
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.place import sink_of
+from shoal.security.identities import listening_address, own_identity
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +66,11 @@ def calls_at_once() -> int:
     help="host:port of the job's master. Without one the server serves alone, as the "
     "benchmarks need it, and prints its own host:port.",
 )
-@click.option("--address", default="127.0.0.1:0", help="host:port to listen on; 0: any free port.")
+@click.option(
+    "--address",
+    default="",
+    help="host:port to listen on; 0: any free port. Default: as the job's --tls says.",
+)
 @click.option(
     "--advertise",
     default="",
@@ -111,17 +117,25 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
     signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
 
+    folder = JobFolder(Path(config).parent)
+    address = address or listening_address(job, folder, f"ps-{index}.{incarnation}")
+    try:
+        identity = own_identity(job, folder, "ps", index)
+    except IdentityError as error:
+        logger.error("cannot join the job: %s", error)
+        sys.exit(EXIT_JOB_FAILED)
+
     def connect(patience: float, *, until_ready: bool = True) -> rpc.Connection:
         return rpc.Connection(
             master,
             patience=patience,
             cancelled=server.stopped,
             peer=transport.peer_name(job.token, "master"),
-            address_now=JobFolder(Path(config).parent).master_address,
+            identity=identity,
+            address_now=folder.master_address,
             until_ready=until_ready,
         )
 
-    host = address.rpartition(":")[0]
     connection = grpc_server = None
     try:
         restored = ""
@@ -131,19 +145,22 @@ def main(
         # First of all: what is restored takes as long as it takes, and probes and the master
         # are to find somebody meanwhile.
         served = server.handlers()
-        grpc_server, port = serving.serve(served, address, threads or calls_at_once(), name)
-        logger.info("listening on %s:%d", host, port)
+        grpc_server, port = serving.serve(
+            served, address, threads or calls_at_once(), name, identity
+        )
+        here = serving.bound(address, port)
+        logger.info("listening on %s", here)
         if master:
             connection = connect(job.master_timeout_seconds)
             if job.durability == "log":
-                sink = sink_of(job, index, incarnation, connection)
+                sink = sink_of(job, index, incarnation, connection, identity)
                 server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
             server.progress.keep_telling(_progress_teller(index, incarnation, connection))
             restored = _restore(server, index, incarnation, connection)
             request = pb.RegisterServerRequest(
                 server=index,
                 incarnation=incarnation,
-                address=advertise or f"{host}:{port}",
+                address=advertise or here,
                 restored=restored,
                 replayed=server.registration.replayed,
                 journal=server.seen.position,
@@ -162,7 +179,7 @@ def main(
                 to_leave = connect(MASTER_SECONDS, until_ready=False)
                 hand_over(server, request_to_leave, to_leave, grace)
         else:
-            click.echo(f"{host}:{port}")
+            click.echo(here)
             server.stopped.wait()
     except StoppedError:
         logger.info("told to end before it could serve")

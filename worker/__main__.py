@@ -20,10 +20,12 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError
+from shoal.proto.identity import Identity, IdentityError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import WitnessConnection
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
+from shoal.security.identities import own_identity
 from shoal.worker.heartbeat import Heartbeat, Progress
 
 logger = logging.getLogger(__name__)
@@ -57,16 +59,23 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     # handlers, so a request to end that came meanwhile would be lost.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: progress.stopped.set())
+    folder = JobFolder(Path(config).parent)
+    try:
+        identity = own_identity(job, folder, "worker", index)
+    except IdentityError as error:
+        logger.error("cannot join the job: %s", error)
+        sys.exit(EXIT_JOB_FAILED)
     connection = WitnessConnection(
         master,
         patience=job.master_timeout_seconds,
         cancelled=progress.stopped,
         peer=peer_name(job.token, "master"),
-        address_now=JobFolder(Path(config).parent).master_address,
+        identity=identity,
+        address_now=folder.master_address,
         until_ready=True,
     )
     try:
-        _work(job, index, incarnation, connection, progress)
+        _work(job, index, incarnation, connection, identity, progress)
     except CallError as error:
         logger.error("leaving the job: %s", error)
         sys.exit(EXIT_JOB_FAILED)
@@ -76,7 +85,12 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
 
 
 def _work(
-    job: JobConfig, index: int, incarnation: int, master: Connection, progress: Progress
+    job: JobConfig,
+    index: int,
+    incarnation: int,
+    master: Connection,
+    identity: Identity | None,
+    progress: Progress,
 ) -> None:
     try:
         import tensorflow  # noqa: F401
@@ -107,6 +121,7 @@ def _work(
             progress.stopped,
             token=job.token,
             patience=job.server_patience_seconds,
+            identity=identity,
             value_type=VALUE_TYPES[job.wire_dtype],
             cache_bytes=job.row_cache_mb << 20,
             cache_staleness=job.row_cache_staleness,

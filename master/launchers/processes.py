@@ -108,8 +108,11 @@ class ProcessLauncher(Launcher):
         post: Callable[[LauncherEvent], None],
         folder: JobFolder,
         command: Callable[[Start], Sequence[str]],
+        before: Callable[[Start], object] = lambda _: None,
     ) -> None:
+        """before: done before a process is started. Raises OSError."""
         super().__init__(post)
+        self._before = before
         self._folder = folder
         self._command = command
         self._children: dict[Start, _Child] = {}
@@ -117,6 +120,7 @@ class ProcessLauncher(Launcher):
 
     def start(self, start: Start) -> None:
         """Start a process. Raises OSError if that, or a thread to watch it, is impossible."""
+        self._before(start)
         log = self._log(start)
         log.parent.mkdir(parents=True, exist_ok=True)
         record = self._record(start)

@@ -17,6 +17,7 @@ from typing import TypeVar
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, PeerUnavailableError, WireError
+from shoal.proto.identity import Identity
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection
 from shoal.ps.update_log.batches import unpacked
@@ -140,7 +141,7 @@ class PeerSink:
     peer: its name, as `peer_name` gives it. locate: where that is. holder: the same for
         taking a log: "" if it is not there, as the master knows it. Either raises WireError,
         PeerUnavailableError. server_timeout_seconds: after which this server, if it answers
-        nothing, is taken for dead.
+        nothing, is taken for dead. identity: of this server.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class PeerSink:
         holder: Callable[[], str],
         retry_seconds: float,
         server_timeout_seconds: float,
+        identity: Identity | None = None,
     ) -> None:
         self._append_seconds = min(APPEND_SECONDS, APPEND_SHARE * server_timeout_seconds)
         self.retry_seconds = retry_seconds
@@ -160,6 +162,7 @@ class PeerSink:
         self._incarnation = incarnation
         self._keeper = f"ps-{keeper}"
         self._peer = peer
+        self._identity = identity
         self._locate = locate
         self._holder = holder
         # Of the threads that find it broken, the first closes it.
@@ -257,7 +260,11 @@ class PeerSink:
             if old is not None and old.address == address:
                 return old
             made = self._connection = Connection(
-                address, deadline=CALL_DEADLINE, patience=0.0, peer=self._peer
+                address,
+                deadline=CALL_DEADLINE,
+                patience=0.0,
+                peer=self._peer,
+                identity=self._identity,
             )
         if old is not None:
             old.close()

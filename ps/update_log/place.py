@@ -11,6 +11,7 @@ from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.identity import Identity
 from shoal.proto.protocol import own_protocol
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
@@ -19,8 +20,14 @@ from shoal.ps.update_log.peer_sink import PeerSink
 from shoal.ps.update_log.sinks import Sink
 
 
-def sink_of(job: JobConfig, index: int, incarnation: int, master: Connection) -> Sink:
-    """The place of the log of server `index`."""
+def sink_of(
+    job: JobConfig,
+    index: int,
+    incarnation: int,
+    master: Connection,
+    identity: Identity | None = None,
+) -> Sink:
+    """The place of the log of server `index`. identity: of that server."""
     if job.log_in_files:
         folder = JobFolder(Path(job.job_dir)).update_log
         return FileSink(folder, index, incarnation, sync=job.log_fsync)
@@ -45,4 +52,5 @@ def sink_of(job: JobConfig, index: int, incarnation: int, master: Connection) ->
         # Workers wait for this server meanwhile.
         retry_seconds=job.server_patience_seconds / 2,
         server_timeout_seconds=job.server_timeout_seconds,
+        identity=identity,
     )

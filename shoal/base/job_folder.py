@@ -61,6 +61,20 @@ class JobFolder:
         return self.path / "temporary.json"
 
     @property
+    def identities(self) -> Path:
+        """Folder of the certificates and keys of the job's processes on this machine."""
+        return self.path / "identities"
+
+    @property
+    def authority_key(self) -> Path:
+        """The key of the job's authority, PEM: makes certificates of further workers."""
+        return self.identities / "authority.key"
+
+    def identity_of(self, role: str, index: int) -> Path:
+        """Folder of one process's certificate and key."""
+        return self.identities / f"{role}-{index}"
+
+    @property
     def update_log(self) -> Path:
         """Folder of the log of updates of a job with one server, with --durability=log."""
         return self.path / "log"

@@ -22,7 +22,9 @@ VARIABLE = "TMPDIR"
 """By which a process is told its temporary folder."""
 
 PREFIX = "shoal-"
-"""A short name: Unix sockets, which user code may make in there, have paths of 107 bytes."""
+"""A short name: Unix sockets, which user code may make in there, too, have short paths."""
+
+SOCKETS, LONGEST_SOCKET, SOCKET_PATH_BYTES = "sockets", "ps-99999.9999999", 107
 
 
 def make(folder: JobFolder) -> None:
@@ -47,6 +49,21 @@ def path_of(folder: JobFolder) -> Path | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return path if path.is_dir() else None
+
+
+def sockets(folder: JobFolder) -> Path | None:
+    """The folder, the user's alone, of the processes' Unix sockets; made on first use.
+
+    None if the job has none, or the paths in it would be too long.
+    """
+    path = path_of(folder)
+    if path is None:
+        return None
+    path = path / SOCKETS
+    if len(os.fsencode(path / LONGEST_SOCKET)) > SOCKET_PATH_BYTES:
+        return None
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
 
 
 def environment(folder: JobFolder) -> dict[str, str]:

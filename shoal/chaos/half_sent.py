@@ -8,10 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import grpc
-
 from shoal.proto import methods, parts
-from shoal.proto.transport import CHANNEL_OPTIONS, PARTS_SUFFIX, PEER_METADATA
+from shoal.proto.identity import Identity
+from shoal.proto.transport import PARTS_SUFFIX, PEER_METADATA, open_channel
 
 REQUEST_BYTES = parts.PART_BYTES + 1
 """Of each: one part is sent, and one is not."""
@@ -20,12 +19,14 @@ REQUEST_BYTES = parts.PART_BYTES + 1
 class HalfSent:
     """Sends the first part of some pushes to a server, until it is closed."""
 
-    def __init__(self, address: str, peer: str, count: int) -> None:
-        """peer: the server's name."""
+    def __init__(
+        self, address: str, peer: str, count: int, identity: Identity | None = None
+    ) -> None:
+        """peer: the server's name. identity: of a worker."""
         self._over = threading.Event()
         self._sent = threading.Semaphore(0)
         self._count = count
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = open_channel(address, peer, identity)
         stub = self._channel.stream_unary(methods.PUSH.path + PARTS_SUFFIX)
         metadata = ((PEER_METADATA, peer),)
         self._calls = [stub.future(self._first_part(), metadata=metadata) for _ in range(count)]

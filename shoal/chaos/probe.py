@@ -15,6 +15,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
+from shoal.security.identities import client_identity
 
 MASTER_LOOKS = 5
 """So many looks at the servers for one at the master."""
@@ -89,7 +90,11 @@ class Probe:
                 self._connections.pop(old).close()
             peer = peer_name(self.config.token, role, index)
             self._connections[key] = Connection(
-                address, deadline=CALL_SECONDS, patience=0.0, peer=peer
+                address,
+                deadline=CALL_SECONDS,
+                patience=0.0,
+                peer=peer,
+                identity=client_identity(self.config, self.folder),
             )
         with contextlib.suppress(PeerUnavailableError, WireError):
             return self._connections[key].call(method, request)

@@ -1,4 +1,6 @@
-"""A relay between two processes that can be cut: TCP connections that go through here.
+"""A relay between two processes that can be cut: connections that go through here.
+
+It listens at a Unix socket that only the user can open: what passes may be plain text.
 
 Owns sockets and threads. A cut relay takes no byte from either side and gives none on, and
 connections stay open: as where packets are lost on the way. Afterwards what was sent
@@ -9,13 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import tempfile
 import threading
 from pathlib import Path
 
+from shoal.base.temporary import PREFIX
 from shoal.proto.faults import relay_file, target_file
 
 CHUNK = 1 << 16
 CONNECT_SECONDS = 5.0
+BACKLOG = 128
 
 
 class Relay:
@@ -32,8 +37,11 @@ class Relay:
         self._closed = False
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._file.write_text(f"127.0.0.1:{self._listener.getsockname()[1]}")
+        self._place = tempfile.TemporaryDirectory(prefix=PREFIX)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"{self._place.name}/relay")
+        self._listener.listen(BACKLOG)
+        self._file.write_text(f"unix:{self._place.name}/relay")
         threading.Thread(target=self._accept, name=f"relay-{self._file.name}", daemon=True).start()
 
     def cut(self) -> None:
@@ -52,6 +60,7 @@ class Relay:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._place.cleanup()
         with self._lock:
             for each in self._sockets:
                 _end(each)
@@ -67,8 +76,7 @@ class Relay:
     def _connect(self, near: socket.socket) -> None:
         self._open.wait()
         try:
-            host, _, port = target_file(self._file).read_text().rpartition(":")
-            far = socket.create_connection((host, int(port)), CONNECT_SECONDS)
+            far = _connected(target_file(self._file).read_text())
         except (OSError, ValueError):
             near.close()
             return
@@ -95,6 +103,21 @@ class Relay:
                 sink.sendall(data)
         _end(source)
         _end(sink)
+
+
+def _connected(address: str) -> socket.socket:
+    """A connection to "host:port" or "unix:path". Raises OSError, ValueError."""
+    if not address.startswith("unix:"):
+        host, _, port = address.rpartition(":")
+        return socket.create_connection((host, int(port)), CONNECT_SECONDS)
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(CONNECT_SECONDS)
+    try:
+        made.connect(address.removeprefix("unix:"))
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def _end(end: socket.socket) -> None:

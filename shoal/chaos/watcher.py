@@ -42,7 +42,9 @@ from shoal.client.processes import (
 )
 from shoal.config.job import JobConfig
 from shoal.proto import faults
+from shoal.proto.identity import WORKER
 from shoal.proto.transport import peer_name
+from shoal.security.identities import own_identity
 
 LOOK_SECONDS = 0.02
 """Between two looks at the servers: some steps of a small model."""
@@ -227,7 +229,8 @@ class Watcher:
         if process is None or address is None:
             return None
         peer = peer_name(self._config.token, target.role, target.index)
-        self._last(action, HalfSent(address, peer, action.fault.count).close)
+        identity = own_identity(self._config, self._job, WORKER)
+        self._last(action, HalfSent(address, peer, action.fault.count, identity).close)
         return process
 
     def _evict(self, action: Action, target: Target) -> int | None:

@@ -35,6 +35,7 @@ from shoal.proto.errors import CallError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
+from shoal.security.identities import INSECURE, client_identity, prepare
 
 SILENCE_SECONDS = 5.0
 """Of a master, until it is told."""
@@ -69,8 +70,10 @@ def run_job(
             display,
             interruptions or Interruptions() as interruptions,
         ):
+            prepare(config, folder)
             display.started(config, folder)
-            for doubt in [*doubts, *filter(None, [config.unprotected])]:
+            insecure = INSECURE if config.insecure else ""
+            for doubt in [*doubts, *filter(None, [config.unprotected, insecure])]:
                 display.event(f"warning: {doubt}")
             code = _Run(folder, config, display, interruptions).follow()
         return _result(config, folder, code, interruptions.count > 0)
@@ -104,7 +107,10 @@ def resume_job(
             display,
             interruptions or Interruptions() as interruptions,
         ):
+            prepare(config, folder)
             display.started(config, folder)
+            if config.insecure:
+                display.event(f"warning: {INSECURE}")
             run = _Run(folder, config, display, interruptions, resume=secrets.token_hex(8))
             code = run.follow()
         return _result(config, folder, code, interruptions.count > 0, before)
@@ -143,7 +149,7 @@ class _Run:
         """resume: names a resumption of the job."""
         self._folder = folder
         self._resume = ["--resume", resume] if resume else []
-        self._token = config.token
+        self._config = config
         self._limit, self._window = config.relaunch_limit, config.relaunch_window_seconds
         self._killed = False
         self._display = display
@@ -229,7 +235,8 @@ class _Run:
                 address,
                 deadline=CALL_SECONDS,
                 patience=0,
-                peer=peer_name(self._token, "master"),
+                peer=peer_name(self._config.token, "master"),
+                identity=client_identity(self._config, self._folder),
             )
         elif self._folder.master_address() not in (None, self._connection.address):
             self._connection.close()

@@ -19,6 +19,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
+from shoal.security.identities import client_identity
 
 COMMAND_SECONDS = 30.0
 """For a master to answer a command: nobody watches it twice a second, so it may take its time."""
@@ -35,7 +36,11 @@ def master_of(folder: JobFolder) -> Iterator[Connection]:
         raise UserError(f"job {name} does not run: it {ended}")
     config = JobConfig.load(folder.config)
     connection = Connection(
-        address, deadline=COMMAND_SECONDS, patience=0, peer=peer_name(config.token, "master")
+        address,
+        deadline=COMMAND_SECONDS,
+        patience=0,
+        peer=peer_name(config.token, "master"),
+        identity=client_identity(config, folder),
     )
     try:
         yield connection

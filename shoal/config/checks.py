@@ -36,6 +36,8 @@ def check(options: JobOptions) -> None:
             f"--num-minibatches-per-task ({options.num_minibatches_per_task}) must be a "
             f"multiple of --accumulate ({options.accumulate}): a push is of one task"
         )
+    if options.insecure and options.tls == "always":
+        raise UserError("--insecure is the contrary of --tls=always: leave one of them out")
     _check_synchronous(options)
     _check_durability(options)
     for name in ("worker_timeout_seconds", "master_timeout_seconds"):

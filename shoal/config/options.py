@@ -51,6 +51,18 @@ class ModelOptions:
     overwrite: bool = option(
         "Replace an ended job of the same name, and an earlier job's files in --output.", False
     )
+    tls: str = option(
+        "Protection of the job's processes against strangers. auto: Unix sockets that only your "
+        "user can open, on one machine; as always where no such path is short enough. always: "
+        "encrypted TCP, with a certificate for each process (mutual TLS).",
+        "auto",
+        choices=("auto", "always"),
+    )
+    insecure: bool = option(
+        "Accept calls from everybody who reaches the ports of the job's processes, without "
+        "encryption.",
+        False,
+    )
     log_level: str = option(
         "Write log messages of this severity and above.",
         "info",

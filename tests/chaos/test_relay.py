@@ -41,8 +41,9 @@ def routed(tmp_path, monkeypatch):
 
 
 def connect(address):
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)))
+    made = socket.socket(socket.AF_UNIX)
+    made.connect(address.removeprefix("unix:"))
+    return made
 
 
 def test_what_is_sent_through_a_cut_arrives_when_it_is_over(echo, routed):

@@ -14,6 +14,7 @@ from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
+from shoal.security.identities import own_identity
 
 behaviour, _, config_path = sys.argv[1:]
 config = JobConfig.load(config_path)
@@ -61,7 +62,10 @@ if behaviour == "orphan":
     os._exit(3)
 
 server, port = serving.serve(
-    {methods.GET_JOB_STATUS: status, methods.STOP_JOB: stop}, "127.0.0.1:0", threads=2
+    {methods.GET_JOB_STATUS: status, methods.STOP_JOB: stop},
+    "127.0.0.1:0",
+    threads=2,
+    identity=own_identity(config, folder, "master"),
 )
 folder.master.write_text(json.dumps({"address": f"127.0.0.1:{port}", "pid": os.getpid()}))
 asked.wait()

@@ -24,6 +24,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
+from shoal.security.identities import client_identity
 
 ZOO = Path(__file__).with_name("zoo")
 PATIENCE = 300.0
@@ -131,8 +132,14 @@ class RunningJob:
     def call(self, address, role, index, method, request):
         """Call a process of the job; None if it does not answer."""
         if address not in self._connections:
-            peer = peer_name(JobConfig.load(self.folder.config).token, role, index)
-            self._connections[address] = Connection(address, deadline=5.0, patience=0.0, peer=peer)
+            config = JobConfig.load(self.folder.config)
+            self._connections[address] = Connection(
+                address,
+                deadline=5.0,
+                patience=0.0,
+                peer=peer_name(config.token, role, index),
+                identity=client_identity(config, self.folder),
+            )
         with contextlib.suppress(PeerUnavailableError, WireError):
             return self._connections[address].call(method, request)
         return None

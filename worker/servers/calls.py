@@ -20,6 +20,7 @@ from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
 from shoal.proto.errors import WireError
+from shoal.proto.identity import Identity
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing, slice_of
 from shoal.proto.rpc import Connection
@@ -92,11 +93,12 @@ class ServerCalls:
         *,
         token: str,
         patience: float,
+        identity: Identity | None = None,
     ) -> None:
         """Register with the master.
 
         cancelled: ends the waiting for a server that is away. token: of the job. patience: seconds
-        that a server may be away until calls fail.
+        that a server may be away until calls fail. identity: of this worker.
         """
         self._master = master
         reply = master.call(
@@ -114,6 +116,7 @@ class ServerCalls:
                 partial(self._locate, server),
                 address,
                 peer=peer_name(token, "ps", server),
+                identity=identity,
                 patience=patience,
                 cancelled=cancelled,
                 flag="--server-patience-seconds",

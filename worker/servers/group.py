@@ -15,6 +15,7 @@ import numpy.typing as npt
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.identity import Identity
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import DEFAULT_PATIENCE, Connection
 from shoal.worker.servers.calls import ServerCalls
@@ -45,6 +46,7 @@ class ServerGroup:
         *,
         token: str = "",
         patience: float = DEFAULT_PATIENCE,
+        identity: Identity | None = None,
         value_type: pb.DataType = pb.FLOAT32,
         cache_bytes: int = 0,
         cache_staleness: int = 0,
@@ -52,12 +54,20 @@ class ServerGroup:
     ) -> None:
         """token: of the job. patience: seconds that a server may be away until calls fail.
 
+        identity: of this worker.
+
         value_type: how rows and their gradients travel. cache_bytes, cache_staleness: as
         `RowCache` takes them; no bytes, no cache.
         whole_updates: pulls are of one update on all servers (--sync).
         """
         self._calls = ServerCalls(
-            master, worker, incarnation, cancelled, token=token, patience=patience
+            master,
+            worker,
+            incarnation,
+            cancelled,
+            token=token,
+            patience=patience,
+            identity=identity,
         )
         self._cache_size = cache_bytes, cache_staleness
         self.pulls = Puller(self._calls, cancelled, value_type, whole_updates=whole_updates)

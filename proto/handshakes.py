@@ -1,0 +1,55 @@
+"""Why a handshake has failed, in a sentence that says what to do.
+
+gRPC gives the reason in OpenSSL's words, and none where the other end has refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from shoal.proto.identity import Identity
+
+AGAIN = "`shoal train --resume` makes new certificates"
+
+_REASONS = {
+    "certificate has expired": f"its certificate has expired: {AGAIN}",
+    "certificate is not yet valid": (
+        "its certificate is not valid yet: the clocks of the two machines differ by more than a "
+        "day, set them"
+    ),
+    "unable to get local issuer certificate": (
+        "its certificate is of another job: use the address and the certificate of the same job"
+    ),
+    "Hostname Verification Check failed": (
+        "by its certificate it is another process of the job: this address is no longer its own"
+    ),
+    "WRONG_VERSION_NUMBER": (
+        "it answers without encryption: it is no process of this job, or one with --insecure"
+    ),
+    "Failed to create security handshaker": "this process's key is not its certificate's",
+}
+"""By a part of gRPC's words."""
+
+_REFUSED = "Socket closed"
+
+
+def explained(details: str, identity: Identity | None) -> str:
+    """`details` of a call that failed, in plain words where they are of a handshake."""
+    if identity is None:
+        return details
+    for words, reason in _REASONS.items():
+        if words in details:
+            return reason
+    if _REFUSED in details and (expired := _expired(identity)):
+        return expired
+    return details
+
+
+def _expired(identity: Identity) -> str:
+    """That the identity's own time is over, in words; "" if it is not."""
+    from cryptography import x509  # late: seldom needed
+
+    end = x509.load_pem_x509_certificate(identity.certificate).not_valid_after_utc
+    if end > dt.datetime.now(dt.UTC):
+        return ""
+    return f"the certificate of {identity.caller} has expired ({end:%Y-%m-%d %H:%M} UTC): {AGAIN}"
