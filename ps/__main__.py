@@ -118,8 +118,8 @@ def main(
     signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
 
     folder = JobFolder(Path(config).parent)
-    address = address or listening_address(job, folder, f"ps-{index}.{incarnation}")
     try:
+        address = address or listening_address(job, folder, f"ps-{index}.{incarnation}")
         identity = own_identity(job, folder, "ps", index)
     except IdentityError as error:
         logger.error("cannot join the job: %s", error)

@@ -106,9 +106,17 @@ def client_identity(config: JobConfig, folder: JobFolder) -> Identity | None:
 
 
 def listening_address(config: JobConfig, folder: JobFolder, process: str) -> str:
-    """Where a process of this machine (ps-1.0) listens: a Unix socket, or any free port."""
+    """Where a process of this machine (ps-1.0) listens: a Unix socket, or any free port.
+
+    Raises IdentityError if somebody has removed the folder of the sockets.
+    """
     tcp = config.insecure or _uses_tls(config, folder)
     sockets = None if tcp else temporary.sockets(folder)
+    if not tcp and sockets is None and folder.temporary.exists():
+        raise IdentityError(
+            f"the folder of the job's sockets, which {folder.temporary} names, is gone; stop the "
+            "job and go on with: shoal train --resume"
+        )
     return f"unix:{sockets / process}" if sockets else "127.0.0.1:0"
 
 

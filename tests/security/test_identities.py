@@ -1,6 +1,7 @@
 """Who has which certificate of a job on this machine, and where its processes listen."""
 
 import dataclasses
+import shutil
 import stat
 
 import pytest
@@ -96,6 +97,14 @@ def test_where_paths_are_too_long_for_sockets_there_are_certificates(tmp_path, m
     assert names(folder) == ALL
     assert own_identity(config, folder, "ps", 0) is not None
     assert listening_address(config, folder, "ps-0.0") == "127.0.0.1:0"
+
+
+def test_a_folder_of_sockets_that_is_gone_is_no_reason_to_let_strangers_in(folder):
+    config = dataclasses.replace(CONFIG, tls="auto")
+    prepare(config, folder)
+    shutil.rmtree(temporary.path_of(folder))
+    with pytest.raises(IdentityError, match="folder of the job's sockets"):
+        listening_address(config, folder, "ps-0.1")
 
 
 def test_insecure_means_neither(folder):
