@@ -117,6 +117,11 @@ def test_insecure_means_neither(folder):
         dataclasses.replace(CONFIG, insecure=True)
 
 
+def test_pods_that_would_have_no_certificates_are_not_promised_any():
+    with pytest.raises(UserError, match="--tls=always: pods have no certificates yet"):
+        dataclasses.replace(CONFIG, image="shoal:1")
+
+
 def test_what_is_wrong_is_said_in_a_sentence(folder):
     with pytest.raises(UserError, match=r"client-0 of job .* cannot be read"):
         client_identity(CONFIG, folder)
