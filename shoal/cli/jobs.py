@@ -127,6 +127,7 @@ def build(folder: Path, image: str, tool: str) -> None:
     from shoal.client.zoo import build_image, find_tool
 
     build_image(folder, image, find_tool(tool))
+    click.echo(f"built {image}; shoal zoo push --image {image} pushes it, and tells its digest")
 
 
 @zoo.command()
@@ -134,10 +135,13 @@ def build(folder: Path, image: str, tool: str) -> None:
 @_TOOL
 @_guarded
 def push(image: str, tool: str) -> None:
-    """Push an image to its registry."""
+    """Push an image to its registry, and print the name by which jobs get this very image."""
     from shoal.client.zoo import find_tool, push_image
 
-    push_image(image, find_tool(tool))
+    if pinned := push_image(image, find_tool(tool)):
+        click.echo(f"run jobs with: --image {pinned}")
+    else:
+        click.echo(f"pushed {image}; {tool or 'the tool'} does not tell its digest", err=True)
 
 
 @_guarded

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from shoal.config.kubernetes import MODEL_FOLDER
 from shoal.errors import UserError
 
 TOOLS = ("docker", "podman", "buildah")
+
+_DIGEST_FILE = ("podman", "buildah")
+"""Tools that write the digest of what they pushed; the others are asked for it."""
 
 _DOCKERFILE = """\
 # The image of the modules in this folder: shoal zoo build {folder} --image IMAGE
@@ -63,9 +67,24 @@ def build_image(folder: Path, image: str, tool: str) -> None:
     _run(tool, verb, "--tag", image, "--file", str(folder / "Dockerfile"), str(folder))
 
 
-def push_image(image: str, tool: str) -> None:
-    """Push `image` to its registry. Raises UserError if that fails."""
-    _run(tool, "push", image)
+def push_image(image: str, tool: str) -> str:
+    """Push `image` to its registry; returns it named by its digest, or "" if the tool tells none.
+
+    Raises UserError if that fails.
+    """
+    repository = image.partition("@")[0]
+    if ":" in repository.rpartition("/")[2]:
+        repository = repository.rpartition(":")[0]
+    if tool not in _DIGEST_FILE:
+        _run(tool, "push", image)
+        asked = [tool, "image", "inspect", "--format", '{{join .RepoDigests "\\n"}}', image]
+        told = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.split()
+        return next((each for each in told if each.startswith(f"{repository}@sha256:")), "")
+    with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
+        file = Path(folder, "digest")
+        _run(tool, "push", "--digestfile", str(file), image)
+        digest = file.read_text().strip() if file.is_file() else ""
+    return f"{repository}@{digest}" if digest else ""
 
 
 def _run(*command: str) -> None:

@@ -7,6 +7,7 @@ import math
 import re
 from typing import Any
 
+from shoal.cluster.pod_security import restrict
 from shoal.cluster.templates import merged
 from shoal.config.job import JobConfig
 
@@ -149,11 +150,7 @@ def master_job(
     spec["serviceAccountName"] = config.service_account
     spec["hostname"] = master_name(name)
     spec["restartPolicy"] = "OnFailure"
-    # The journal outlives the container; to outlive the pod, --job-dir has to be on one of
-    # the job's volumes.
-    if config.volume_of(config.job_dir) is None:
-        spec["volumes"].append({"name": "job", "emptyDir": {}})
-        container["volumeMounts"].append({"name": "job", "mountPath": config.job_dir})
+    spec["automountServiceAccountToken"] = True
     for variable, path in (
         ("JOB_UID", "metadata.labels['controller-uid']"),
         ("POD_NAMESPACE", "metadata.namespace"),
@@ -299,6 +296,7 @@ def _pod(
         spec["priorityClassName"] = priority
     template = templates.get(role, {})
     metadata, spec = merged(template, {"labels": labels(config.job_name, role)}, spec)
+    restrict(spec, config)
     evictable = {SAFE_TO_EVICT: "true" if _outlived(config, role) else "false"}
     metadata["annotations"] = evictable | (metadata.get("annotations") or {})
     return metadata, spec

@@ -22,14 +22,26 @@ def folder(tmp_path):
     return made
 
 
+DIGEST = "sha256:" + "5" * 64
+
+BUILDAH = f"""
+test "$2" != --digestfile || printf %s {DIGEST} > "$3"
+"""
+DOCKER = f"""
+test "$1" != image || printf 'other/m@sha256:1\\nr:5000/m@{DIGEST}\\n'
+"""
+
+
 @pytest.fixture
 def tool(tmp_path, monkeypatch):
-    """A buildah that writes down how it is called, and fails where it is to."""
-    path = tmp_path / "bin" / "buildah"
-    path.parent.mkdir()
-    path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ntest ! -e {tmp_path}/fail\n')
-    path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}/bin")
+    """A buildah and a docker that write down how they are called, and fail where they are to."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
+    for name, answers in (("buildah", BUILDAH), ("docker", DOCKER)):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        written = f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{answers}test ! -e {tmp_path}/fail\n'
+        path.write_text(written)
+        path.chmod(0o755)
     return tmp_path
 
 
@@ -54,12 +66,29 @@ def test_build_and_push_drive_the_tool_that_is_there(folder, tool):
     assert (done.exit_code, "there is no" in done.stderr) == (2, True)
     shoal("zoo", "init", folder, "--base", "b")
     assert shoal("zoo", "build", folder, "--image", "r/m:1", "--tool", "buildah").exit_code == 0
-    assert shoal("zoo", "push", "--image", "r/m:1", "--tool", "buildah").exit_code == 0
+    done = shoal("zoo", "push", "--image", "r/m:1", "--tool", "buildah")
+    assert (done.exit_code, done.stdout) == (0, f"run jobs with: --image r/m@{DIGEST}\n")
     calls = (tool / "calls").read_text().splitlines()
-    assert calls == [f"bud --tag r/m:1 --file {folder}/Dockerfile {folder}", "push r/m:1"]
+    assert calls[0] == f"bud --tag r/m:1 --file {folder}/Dockerfile {folder}"
+    assert (calls[1].startswith("push --digestfile "), calls[1].endswith(" r/m:1")) == (True, True)
     (tool / "fail").touch()
     done = shoal("zoo", "push", "--image", "r/m:1", "--tool", "buildah")
     assert (done.exit_code, "ended with code 1" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("image", "pinned"),
+    [
+        ("r:5000/m:1", f"r:5000/m@{DIGEST}"),
+        ("r:5000/m", f"r:5000/m@{DIGEST}"),
+        ("r:5000/n:1", ""),
+    ],
+)
+def test_docker_is_asked_for_the_digest_of_the_repository_that_was_pushed_to(tool, image, pinned):
+    done = shoal("zoo", "push", "--image", image, "--tool", "docker")
+    assert done.exit_code == 0
+    assert done.stdout == (f"run jobs with: --image {pinned}\n" if pinned else "")
+    assert ("does not tell its digest" in done.stderr) == (not pinned)
 
 
 def test_a_tool_that_is_not_there_is_named(folder, tool):
