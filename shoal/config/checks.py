@@ -113,7 +113,8 @@ def _check_synchronous(options: JobOptions) -> None:
         options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
     ):
         raise UserError(
-            f"{given} is of asynchronous training, --sync has no use for it: leave one of them out"
+            f"{given} is for asynchronous training and cannot be combined with --sync: remove one "
+            "of them"
         )
 
 

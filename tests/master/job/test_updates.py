@@ -260,10 +260,10 @@ def test_too_few_workers_are_told_by_the_name_of_the_flag():
         ({"sync_late": "fold"}, "--sync-late is of synchronous training: add --sync"),
         ({"sync": True, "sync_late": "keep"}, "--sync-late must be one of drop, fold"),
         ({"sync": True, "grads_to_wait": -1}, "--grads-to-wait must be at least 0"),
-        ({"sync": True, "staleness_bound": 1}, "--staleness-bound is of asynchronous"),
-        ({"sync": True, "pipeline_depth": 1}, "--pipeline-depth is of asynchronous"),
-        ({"sync": True, "row_cache_mb": 1}, "--row-cache-mb is of asynchronous"),
-        ({"sync": True, "lr_staleness_modulation": True}, "--lr-staleness-modulation is of"),
+        ({"sync": True, "staleness_bound": 1}, "--staleness-bound is for asynchronous"),
+        ({"sync": True, "pipeline_depth": 1}, "--pipeline-depth is for asynchronous"),
+        ({"sync": True, "row_cache_mb": 1}, "--row-cache-mb is for asynchronous"),
+        ({"sync": True, "lr_staleness_modulation": True}, "--lr-staleness-modulation is for"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused_by_name(changes, words):

@@ -1,0 +1,181 @@
+"""What a job learns, from which data and how: the model, data, training and consistency.
+
+Sections of JobConfig's fields, each field with its flag; options.py puts them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.config.flags import option
+
+_RECORDS = "a file, a folder, a glob pattern in quotes or a URL."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The model, the job's name and folder, and its logs.
+
+    command, token: set by the maker of the configuration; they have no flags.
+    """
+
+    model_def: str = option(
+        "The model: file.function or file.ClassName. file is a Python module below --model-zoo, "
+        "without .py; dots or slashes separate folders.",
+        value="FILE.NAME",
+    )
+    command: str = field(default="train")
+    token: str = field(default="")
+    model_zoo: str = option("Folder that contains the model's module.", ".", value="FOLDER")
+    job_name: str = option(
+        "Name of the job. Letters, digits, dashes and underscores are allowed; underscores become "
+        "dashes on Kubernetes. Default: the name of the model's file, with -evaluate or -predict "
+        "for these commands.",
+        "",
+        value="NAME",
+    )
+    job_dir: str = option(
+        "Folder for the job's configuration, journal, logs and result. Default: "
+        "shoal-jobs/JOB_NAME.",
+        "",
+    )
+    overwrite: bool = option(
+        "Replace an ended job of the same name, and an earlier job's files in --output.", False
+    )
+    tls: str = option(
+        "Protection of the job's processes against strangers. auto: Unix sockets that only your "
+        "user can open, on one machine; as always where no such path is short enough. always: "
+        "encrypted TCP, with a certificate for each process (mutual TLS).",
+        "auto",
+        choices=("auto", "always"),
+    )
+    insecure: bool = option(
+        "Accept calls from everybody who reaches the ports of the job's processes, without "
+        "encryption.",
+        False,
+    )
+    log_level: str = option(
+        "Write log messages of this severity and above.",
+        "info",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_format: str = option(
+        "Format of the log lines of all processes. json: one object per line, with the fields "
+        "time, level, logger, job, role, index, task, message and exception.",
+        "text",
+        choices=("text", "json"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """The records, and the format of their files."""
+
+    training_data: str = option(f"Training records: {_RECORDS}", "", commands="train", value="DATA")
+    validation_data: str = option(
+        f"Records for evaluation: {_RECORDS}", "", commands="train evaluate", value="DATA"
+    )
+    prediction_data: str = option(
+        f"Records to predict: {_RECORDS}", "", commands="predict", value="DATA"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Passes over the data, batches, tasks, and records that fail."""
+
+    num_epochs: int = option("Passes over the training data.", 1, commands="train", least=1)
+    minibatch_size: int = option("Records per step of one worker.", 256, least=1)
+    num_minibatches_per_task: int = option(
+        "Minibatches per task. A worker takes one task at a time from the master: small tasks "
+        "balance uneven workers, large tasks need fewer calls to the master.",
+        16,
+        least=1,
+    )
+    accumulate: int = option(
+        "Minibatches whose gradients a worker averages into one push, as "
+        "gradient_accumulation_steps does in Keras. --num-minibatches-per-task must be a "
+        "multiple of it.",
+        1,
+        commands="train",
+        least=1,
+    )
+    seed: int = option("Seed for initial values and for the order of tasks.", 0, least=0)
+    max_bad_records: int = option(
+        "Number of records that the job may leave out because the reader, feed or the model "
+        "fails on them. One more fails the job.",
+        0,
+        least=0,
+    )
+    nonfinite_gradients: str = option(
+        "Response to a minibatch whose loss or gradients are NaN or infinite. fail: the same as "
+        "if the model raised an error. skip: all servers leave it out, and it is counted. allow: "
+        "nothing is checked.",
+        "fail",
+        commands="train",
+        choices=("fail", "skip", "allow"),
+    )
+    step_losses: bool = option(
+        "Write the loss of every training step to losses.csv in the job folder.",
+        False,
+        commands="train",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsistencyOptions:
+    """How far the workers' views of the model may differ."""
+
+    pipeline_depth: int = option(
+        "How many training steps of one worker may overlap. Rows may lack up to this many of the "
+        "worker's own pushes. 0: pull, compute and push one after the other.",
+        2,
+        commands="train",
+        least=0,
+    )
+    row_cache_mb: int = option(
+        "Memory in MB in which a worker keeps the rows it pulled, to use them again. 0: no cache.",
+        0,
+        commands="train",
+        least=0,
+    )
+    row_cache_staleness: int = option(
+        "Number of pushes that a server may apply before a worker pulls a row of --row-cache-mb "
+        "again. The cached row lacks them, the worker's own included.",
+        8,
+        commands="train",
+        least=0,
+    )
+    staleness_bound: int = option(
+        "Number of training steps that a worker may be ahead of the slowest one before it waits. "
+        "0: all workers advance step by step together. -1: no worker waits.",
+        -1,
+        commands="train",
+        least=-1,
+    )
+    lr_staleness_modulation: bool = option(
+        "Divide the learning rate of each push by its staleness: the number of pushes of other "
+        "workers that the server applied after the values were pulled, if above 1.",
+        False,
+        commands="train",
+    )
+    sync: bool = option(
+        "Train synchronously: average the gradients of --grads-to-wait minibatches, all computed "
+        "from the same values, into one update of the model.",
+        False,
+        commands="train",
+    )
+    grads_to_wait: int = option(
+        "With --sync, the number of gradients in one update. Fewer workers than this compute "
+        "several each; of more workers, the first to finish count. 0: as many as --num-workers.",
+        0,
+        commands="train",
+        least=0,
+    )
+    sync_late: str = option(
+        "With --sync, the fate of a gradient that arrives after its update. drop: its minibatch "
+        "is trained again from newer values. fold: it counts for the next update.",
+        "drop",
+        commands="train",
+        choices=("drop", "fold"),
+    )

@@ -1,0 +1,208 @@
+"""How a job runs and what it keeps: servers, durability, checkpoints, outputs and processes.
+
+Sections of JobConfig's fields, each field with its flag; options.py puts them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.config.flags import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """The parameter servers, and the data they exchange with workers."""
+
+    num_ps: int = option("Number of parameter servers.", 1, least=1)
+    embedding_threshold: int = option(
+        "Size in bytes, as float32, above which the parameter servers hold a plain "
+        "keras.layers.Embedding as a table of rows. A smaller one is a dense variable.",
+        2_000_000,
+        least=0,
+        value="BYTES",
+    )
+    wire_dtype: str = option(
+        "Data type of rows and gradients between workers and servers. bfloat16 and float16 halve "
+        "the bytes and round each value; servers always hold float32.",
+        "float32",
+        choices=("float32", "bfloat16", "float16"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurabilityOptions:
+    """The updates that a parameter server's death may cost."""
+
+    durability: str = option(
+        "Protection of updates against the death of a parameter server. log: each update is also "
+        "written to --log-place before the worker is answered, so none is lost. checkpoint: "
+        "updates since the last checkpoint are lost, see --on-loss. auto: log; checkpoint with "
+        "--sync, or with a warning if the job can keep no log.",
+        "auto",
+        commands="train",
+        choices=("auto", "log", "checkpoint"),
+    )
+    on_loss: str = option(
+        "Response to training records whose updates died with a server. retrain: they are trained "
+        "again. accept: they stay lost, and the job ends as degraded. fail: the job fails; "
+        "resume it from its checkpoint.",
+        "retrain",
+        commands="train",
+        choices=("retrain", "accept", "fail"),
+    )
+    log_place: str = option(
+        "Place of the log of updates. peer: the memory of the next server. file: files in "
+        "--job-dir, which survive the death of all processes; on Kubernetes they need a --volume. "
+        "auto: file on one machine and with a single server, otherwise peer.",
+        "auto",
+        commands="train",
+        choices=("auto", "peer", "file"),
+    )
+    log_mb: int = option(
+        "Limit in MB for the log of one server's updates. At half of it the job takes a "
+        "checkpoint, which empties the log; at the limit, pushes wait for that.",
+        1024,
+        commands="train",
+        least=1,
+    )
+    log_fsync: bool = option(
+        "With a log in files, write each update to the disk before the worker is answered. Then "
+        "no update is lost if the machine fails, either.",
+        False,
+        commands="train",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """When checkpoints are taken, where they are, and the one to start from."""
+
+    checkpoint_dir: str = option(
+        "Folder for checkpoints: a path, or a URL such as gs://bucket/folder. Default: "
+        "checkpoints in the job folder.",
+        "",
+        commands="train",
+    )
+    checkpoint_seconds: float = option(
+        "Seconds of training between two checkpoints; the last one is taken at the end of "
+        "training. 0: none by time; with --checkpoint-steps 0 too, none but where a trained model "
+        "would be lost.",
+        300.0,
+        commands="train",
+        least=0,
+    )
+    checkpoint_steps: int = option(
+        "Model versions (pushes per server) between two checkpoints. 0: none by version.",
+        0,
+        commands="train",
+        least=0,
+    )
+    keep_checkpoint_max: int = option(
+        "Number of checkpoints to keep; older ones are removed.", 3, commands="train", least=1
+    )
+    restore_from: str = option(
+        "Start from these trained values: the output folder of an earlier training job, a "
+        "checkpoint, or a folder of checkpoints, of which the newest is taken.",
+        "",
+        value="FOLDER",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Evaluation during training, the exported model, and predictions."""
+
+    evaluation_steps: int = option(
+        "Model versions (pushes per server) between two evaluations on --validation-data. 0: "
+        "only one at the end.",
+        0,
+        commands="train",
+        least=0,
+    )
+    output: str = option(
+        "Folder for the exported model (train; also a URL) or the predictions (predict). It must "
+        "be empty or not exist, unless --overwrite is given.",
+        "",
+        commands="train predict",
+        value="FOLDER",
+    )
+    export: str = option(
+        "Model formats that --output gets in addition to tables and dense values: keras, "
+        "savedmodel, both with a comma between them, or none.",
+        "keras,savedmodel",
+        commands="train",
+        value="FORMATS",
+    )
+    export_max_table_mb: int = option(
+        "Limit in MB for the ids and rows of all tables in the exported models. Tables count in "
+        "their order; for one that does not fit, the SavedModel takes the vectors as inputs.",
+        512,
+        commands="train",
+        least=0,
+    )
+    in_order: bool = option(
+        "Write the predictions to one Parquet file in the order of the input, instead of one "
+        "file per task.",
+        False,
+        commands="predict",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """The workers, restarts after failures, and how long processes wait for each other."""
+
+    num_workers: int = option("Number of workers.", 1, least=1)
+    relaunch_limit: int = option(
+        "How many failures of one worker or server within --relaunch-window-seconds lead to its "
+        "restart; one more fails the job. Pauses before restarts grow from 1 s to 30 s if "
+        "failures follow each other within five minutes.",
+        3,
+        least=0,
+    )
+    relaunch_window_seconds: float = option(
+        "Seconds after which a failure no longer counts against --relaunch-limit.", 3600.0, above=0
+    )
+    step_timeout_seconds: float = option(
+        "Seconds that one operation of a worker, such as feed for a minibatch or a training step, "
+        "may take, or three times the longest one so far if that is more; the first may take "
+        "three times as long. Then the worker counts as stuck: the stacks of its threads are "
+        "logged, and it is replaced.",
+        600.0,
+        above=0,
+    )
+    heartbeat_seconds: float = option("Seconds between two heartbeats of a worker.", 1.0, above=0)
+    worker_timeout_seconds: float = option(
+        "Seconds without a heartbeat after which a worker counts as dead and its task goes to "
+        "another one.",
+        30.0,
+        above=0,
+    )
+    server_timeout_seconds: float = option(
+        "Seconds without an answer to the master after which a parameter server counts as hung, "
+        "is killed and started again.",
+        60.0,
+        above=0,
+    )
+    master_timeout_seconds: float = option(
+        "Seconds, approximately, without contact to the master after which a worker or parameter "
+        "server ends.",
+        120.0,
+        above=0,
+    )
+    server_patience_seconds: float = option(
+        "Seconds that a worker tries to reach a parameter server which, for all the master knows, "
+        "is up; then the worker is started again. A server that is starting is waited for "
+        "without this limit.",
+        120.0,
+        above=0,
+    )
+    storage_patience_seconds: float = option(
+        "Seconds of retries, with growing pauses, when storage fails: for a worker's data or "
+        "predictions, for --output at the end, and for the checkpoint of a server that starts "
+        "again. After that another worker tries the task; the job fails after three such tries "
+        "of the same records, or if --output could not be written.",
+        300.0,
+        above=0,
+    )
