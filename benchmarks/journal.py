@@ -4,7 +4,7 @@
     python benchmarks/journal.py --tasks 2000000 [FOLDER]
 
 Threads act as workers that lease a task, tell of it once and report it, on a real
-runner and journal in FOLDER (whose disk is measured), without gRPC. Prints seconds per
+job and journal in FOLDER (whose disk is measured), without gRPC. Prints seconds per
 task and the share of a task of one second. With --tasks one worker does so many small tasks,
 and commits once for 200 of them; prints the resident memory after each tenth, and the time in
 which a new master has the job again.
@@ -26,7 +26,7 @@ from shoal.config.job import JobConfig
 from shoal.master.job.job import Job
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.journal import Journal
-from shoal.master.runner import Runner
+from shoal.master.shared_job import SharedJob
 from shoal.master.work import outcomes
 from shoal.master.work.ids import ServerId, WorkerId
 from shoal.master.work.units import Source, Task
@@ -56,17 +56,17 @@ def run(folder: Path, workers: int, *, written: bool) -> float:
     )
     journal = Journal(folder / f"{workers}-{written}-{time.time_ns()}", config)
     job = journal.restore() if written else RecordedJob(config, lambda _: None)
-    runner = Runner(job, commit=journal.commit)
-    runner.apply(lambda job, now: job.begin(now))
-    runner.apply(lambda job, now: job.server_registered(ServerId(0), 0, "a:1", now))
-    task = runner.apply(lambda job, now: job.task_wanted(WorkerId(0), 0, now))
+    shared = SharedJob(job, commit=journal.commit)
+    shared.apply(lambda job, now: job.begin(now))
+    shared.apply(lambda job, now: job.server_registered(ServerId(0), 0, "a:1", now))
+    task = shared.apply(lambda job, now: job.task_wanted(WorkerId(0), 0, now))
     data = outcomes.DataDescribed(training=(Source("s", TASKS),))
-    runner.apply(lambda job, now: job.task_reported(WorkerId(0), 0, task.id, data, 0, now))
+    shared.apply(lambda job, now: job.task_reported(WorkerId(0), 0, task.id, data, 0, now))
 
     def work(worker: WorkerId) -> None:
-        while isinstance(task := runner.apply(partial(_lease, worker)), Task):
-            runner.apply(partial(_beat, worker, task))
-            runner.apply(partial(_report, worker, task))
+        while isinstance(task := shared.apply(partial(_lease, worker)), Task):
+            shared.apply(partial(_beat, worker, task))
+            shared.apply(partial(_report, worker, task))
 
     threads = [threading.Thread(target=work, args=(WorkerId(i),)) for i in range(workers)]
     began = time.perf_counter()

@@ -66,21 +66,26 @@ def arrow(x1: int, y1: int, x2: int, y2: int, text: str, dx: int, dy: int) -> li
     return parts
 
 
+def document(title: str, width: int, height: int, parts: list[str]) -> str:
+    """These parts as an SVG on white, with the head that arrows have."""
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">',
+        f"<title>{title}</title>",
+        '<defs><marker id="head" markerWidth="9" markerHeight="7" refX="8" refY="3.5" '
+        'orient="auto"><path d="M0,0 L9,3.5 L0,7 z" fill="#333"/></marker></defs>',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    return "\n".join([*head, *parts, "</svg>", ""])
+
+
 def picture() -> str:
     """The whole picture as SVG."""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-        f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="13">',
-        "<title>The processes of a shoal job</title>",
-        '<defs><marker id="head" markerWidth="9" markerHeight="7" refX="8" refY="3.5" '
-        'orient="auto"><path d="M0,0 L9,3.5 L0,7 z" fill="#333"/></marker></defs>',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="12" fill="none" '
+        'stroke="#999" stroke-dasharray="5 4"/>'
+        for x, y, width, height in GROUPS
     ]
-    for x, y, width, height in GROUPS:
-        parts.append(
-            f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="12" fill="none" '
-            'stroke="#999" stroke-dasharray="5 4"/>'
-        )
     parts.append(
         f'<text x="{MORE[0]}" y="{MORE[1]}" text-anchor="middle">as many as there is room for'
         "</text>"
@@ -89,7 +94,7 @@ def picture() -> str:
         parts += arrow(*each)
     for each in BOXES:
         parts += box(*each)
-    return "\n".join([*parts, "</svg>", ""])
+    return document("The processes of a shoal job", WIDTH, HEIGHT, parts)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ from shoal.master.launchers.processes import ProcessLauncher, shoal_command
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
+from shoal.master.shared_job import SharedJob
 from shoal.master.step_losses import StepLosses
 from shoal.master.work.phases import Phase
 from shoal.proto import serving, transport
@@ -184,20 +185,14 @@ def run_job(
             token, bad = f"{job.resumptions[-1]}+", job.checkpoints.refused
             resume_job(job, config, journal, token, now, bad=bad)
 
-        runner = Runner(
-            job,
-            clock=clock,
-            commit=journal.commit,
-            witnesses=witnesses,
-            resume_again=resume_again,
-            identity=identity,
-        )
+        shared = SharedJob(job, clock=clock, commit=journal.commit, witnesses=witnesses)
+        runner = Runner(shared, resume_again, identity)
         for number in stop_signals:
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
         service = MasterService(
-            runner,
+            shared,
             Routing.even(config.num_ps),
             losses,
             partial(audit_apart, folder),
@@ -222,7 +217,7 @@ def run_job(
             else:
                 launcher = make_launcher(runner, address)
             runner.run(launcher, again=journal.begun)
-            result = runner.look(result_of) | {"journal": position_json(runner.position())}
+            result = shared.look(result_of) | {"journal": position_json(shared.position())}
             write_json(folder.result, result)
         finally:
             folder.master.unlink(missing_ok=True)

@@ -44,6 +44,7 @@ from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.launchers.pod_launcher import PodLauncher
 from shoal.master.runner import Runner
+from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import Start
 from shoal.result import JobResult
 
@@ -160,15 +161,15 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         steps = manifests.memory_steps(config.oom_memory_factor)
         launcher = PodLauncher(runner.post, api, namespace, name, make_pod, steps)
         if config.shared(config.job_dir):
-            linger_when_told_to_end(runner, launcher, name)
+            linger_when_told_to_end(runner.job, launcher, name)
 
         def tell(text: str) -> None:
-            runner.apply(lambda job, now: job.noted(text, now))
+            runner.job.apply(lambda job, now: job.noted(text, now))
 
         def keep() -> None:
             look_after(pod.objects, lambda: launcher.most_servers_of_a_node, version, tell, ended)
 
-        for work in (keep, partial(pod.events.follow, runner, ended)):
+        for work in (keep, partial(pod.events.follow, runner.job, ended)):
             threading.Thread(target=work, daemon=True).start()
         return launcher
 
@@ -199,7 +200,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     return code
 
 
-def linger_when_told_to_end(runner: Runner, launcher: PodLauncher, name: str) -> None:
+def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str) -> None:
     """Have SIGTERM end this process only when no server waits for a checkpoint any more.
 
     A drained node tells master and servers to end at the same time. To replace what ends is
@@ -208,7 +209,7 @@ def linger_when_told_to_end(runner: Runner, launcher: PodLauncher, name: str) ->
 
     def linger() -> None:
         time.sleep(LINGER_SECONDS)
-        while runner.apply(lambda job, _: job.checkpoints.hand_overs.pending):
+        while shared.apply(lambda job, _: job.checkpoints.hand_overs.pending):
             time.sleep(POLL_SECONDS)
         time.sleep(POLL_SECONDS)  # for the servers to hear of it
         leave(name)

@@ -14,7 +14,7 @@ from shoal.master.job.assignments import WAIT_SECONDS
 from shoal.master.job.instructions import Assignment, Finished, Wait
 from shoal.master.job.status import status_message
 from shoal.master.job.updates import Gradient
-from shoal.master.runner import Runner
+from shoal.master.shared_job import SharedJob
 from shoal.master.step_losses import StepLosses
 from shoal.master.work import outcomes
 from shoal.master.work.applied import LastPush
@@ -30,11 +30,11 @@ from shoal.proto.routing import Routing
 
 
 class MasterService:
-    """The handlers, over the job that `runner` runs."""
+    """The handlers, over `job`."""
 
     def __init__(
         self,
-        runner: Runner,
+        job: SharedJob,
         routing: Routing,
         losses: StepLosses | None = None,
         audit: Callable[[], str] | None = None,
@@ -45,7 +45,7 @@ class MasterService:
         trouble: as `Journal.trouble`.
         """
         self._trouble = trouble
-        self._runner = runner
+        self._job = job
         self._audit = audit
         self._losses = losses
         self._routing = routing.to_message()
@@ -75,8 +75,8 @@ class MasterService:
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
         server = ServerId(request.server)
-        self._runner.hear(Start(server, request.incarnation), request.journal)
-        fences = self._runner.answer(
+        self._job.hear(Start(server, request.incarnation), request.journal)
+        fences = self._job.answer(
             lambda job, now: job.server_registered(
                 server,
                 request.incarnation,
@@ -96,7 +96,7 @@ class MasterService:
     def _get_restore(self, request: pb.RestoreRequest) -> pb.RestoreReply:
         server = ServerId(request.server)
         self._check_protocol(Start(server, request.incarnation), request.protocol)
-        offer = self._runner.answer(
+        offer = self._job.answer(
             lambda job, now: job.restore_wanted(server, request.incarnation, now)
         )
         return pb.RestoreReply(
@@ -116,12 +116,12 @@ class MasterService:
         if not why:
             return
         failure = Failure.of_user(why)
-        self._runner.answer(lambda job, now: job.process_failed(start, failure, now))
+        self._job.answer(lambda job, now: job.process_failed(start, failure, now))
         raise WireError(pb.OTHER_PROTOCOL, why)
 
     def _report_progress(self, request: pb.ReportProgressRequest) -> pb.ReportProgressReply:
         server = ServerId(request.server)
-        self._runner.answer(
+        self._job.answer(
             lambda job, now: job.server_progressed(
                 server, request.incarnation, request.progress, now
             )
@@ -130,12 +130,12 @@ class MasterService:
 
     def _worker_met(self, request: pb.WorkerMetRequest) -> pb.WorkerMetReply:
         server, told = ServerId(request.server), LastPush.from_message(request.acknowledged)
-        self._runner.answer(lambda job, now: job.worker_met(server, request.incarnation, told, now))
+        self._job.answer(lambda job, now: job.worker_met(server, request.incarnation, told, now))
         return pb.WorkerMetReply()
 
     def _leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:
         server = ServerId(request.server)
-        outcome = self._runner.answer(
+        outcome = self._job.answer(
             lambda job, now: job.server_leaving(server, request.incarnation, now)
         )
         return pb.LeaveReply(wait=outcome is None, outcome=outcome or "")
@@ -143,8 +143,8 @@ class MasterService:
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         worker = WorkerId(request.worker)
         self._check_protocol(Start(worker, request.incarnation), request.protocol)
-        self._runner.hear(Start(worker, request.incarnation), request.journal)
-        welcome = self._runner.answer(
+        self._job.hear(Start(worker, request.incarnation), request.journal)
+        welcome = self._job.answer(
             lambda job, now: job.worker_registered(worker, request.incarnation, now)
         )
         return pb.RegisterWorkerReply(
@@ -152,19 +152,19 @@ class MasterService:
         )
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
-        addresses = self._runner.answer(lambda job, now: job.server_addresses(now))
+        addresses = self._job.answer(lambda job, now: job.server_addresses(now))
         routing = None if request.addresses_only else self._routing
         return pb.RegisterWorkerReply(routing=routing, servers=addresses)
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
         worker = WorkerId(request.worker)
-        self._runner.hear(Start(worker, request.incarnation), request.journal)
-        if not self._runner.all_heard:
+        self._job.hear(Start(worker, request.incarnation), request.journal)
+        if not self._job.all_heard:
             # Somebody may know of events that are missing: then no task is to be given out.
             if request.held:
                 return pb.GetTaskReply(finished=True)
             return pb.GetTaskReply(wait_seconds=WAIT_SECONDS)
-        answer = self._runner.answer(
+        answer = self._job.answer(
             lambda job, now: job.assignment_wanted(worker, request.incarnation, request.held, now)
         )
         match answer:
@@ -177,28 +177,28 @@ class MasterService:
                     task=task.to_message(),
                     clock=clock,
                     rate_reductions=rate_reductions,
-                    journal=self._runner.position(),
+                    journal=self._job.position(),
                 )
             case _:
                 assert_never(answer)
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
         worker = WorkerId(request.worker)
-        answer = self._runner.answer(
+        answer = self._job.answer(
             lambda job, now: job.clock_reported(worker, request.incarnation, request.clock, now)
         )
         return pb.ClockReply(slowest=answer.slowest, next=answer.next_told)
 
     def _join_update(self, request: pb.JoinUpdateRequest) -> pb.JoinUpdateReply:
         worker = WorkerId(request.worker)
-        update = self._runner.answer(
+        update = self._job.answer(
             lambda job, now: job.update_wanted(worker, request.incarnation, now)
         )
         return pb.JoinUpdateReply(joined=update is not None, update=update or 0)
 
     def _offer_gradient(self, request: pb.OfferGradientRequest) -> pb.OfferGradientReply:
         gradient = Gradient(WorkerId(request.worker), request.incarnation, request.number)
-        admitted = self._runner.answer(
+        admitted = self._job.answer(
             lambda job, now: job.gradient_offered(
                 gradient, request.update, request.task, request.records_done, now
             )
@@ -207,7 +207,7 @@ class MasterService:
 
     def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         worker = WorkerId(request.worker)
-        self._runner.hear(Start(worker, request.incarnation), request.journal)
+        self._job.hear(Start(worker, request.incarnation), request.journal)
         beat = outcomes.Heartbeat(
             request.task,
             request.records_done,
@@ -224,7 +224,7 @@ class MasterService:
             request.left_out_records,
             request.left_out_why,
         )
-        answer = self._runner.answer(
+        answer = self._job.answer(
             lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)
         )
         if self._losses is not None:
@@ -233,17 +233,17 @@ class MasterService:
             stop=answer.stop,
             abandon_task=answer.abandon_task,
             step_limit_seconds=answer.step_limit,
-            journal=self._runner.position(),
+            journal=self._job.position(),
         )
 
     def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:
         worker = WorkerId(request.worker)
-        self._runner.hear(Start(worker, request.incarnation), request.journal)
+        self._job.hear(Start(worker, request.incarnation), request.journal)
         outcome = _outcome(request)
         trained = outcomes.Trained()
         if isinstance(outcome, Failure):
             trained = outcomes.Trained(request.records_done, request.records_touched)
-        self._runner.answer(
+        self._job.answer(
             lambda job, now: job.task_reported(
                 worker,
                 request.incarnation,
@@ -269,29 +269,29 @@ class MasterService:
         failure = Failure.from_message(request.failure)
         number = request.refused_checkpoint
         if number and isinstance(process, ServerId):
-            self._runner.answer(
+            self._job.answer(
                 lambda job, now: job.checkpoint_refused(
                     process, request.incarnation, number, failure.message, now
                 )
             )
         else:
-            self._runner.answer(lambda job, now: job.process_failed(start, failure, now))
+            self._job.answer(lambda job, now: job.process_failed(start, failure, now))
         return pb.ReportFailureReply()
 
     def _get_job_status(self, request: pb.JobStatusRequest) -> pb.JobStatus:
         del request  # it has no fields
         # Without waiting for the disk: when that does not answer, this says so.
-        return self._runner.look(partial(status_message, trouble=self._trouble()))
+        return self._job.look(partial(status_message, trouble=self._trouble()))
 
     def _stop_job(self, request: pb.StopJobRequest) -> pb.StopJobReply:
         reason = request.reason or "asked to"
-        self._runner.answer(lambda job, now: job.stop(reason, now))
+        self._job.answer(lambda job, now: job.stop(reason, now))
         return pb.StopJobReply()
 
     def _scale_job(self, request: pb.ScaleJobRequest) -> pb.ScaleJobReply:
         if request.num_workers < 1:
             raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
-        self._runner.answer(lambda job, now: job.scale(request.num_workers, now))
+        self._job.answer(lambda job, now: job.scale(request.num_workers, now))
         return pb.ScaleJobReply()
 
     def _audit_job(self, request: pb.AuditJobRequest) -> pb.AuditJobReply:

@@ -19,7 +19,7 @@ from kubernetes.client.exceptions import ApiException
 from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, message_of
 from shoal.cluster.manifests import labels, master_name
 from shoal.master.job.job import Job
-from shoal.master.runner import Runner
+from shoal.master.shared_job import SharedJob
 from shoal.master.work.phases import Phase
 
 logger = logging.getLogger(__name__)
@@ -130,11 +130,11 @@ class JobEvents:
         except UNREACHABLE as error:
             logger.warning("no Event on the Job: %s", error)
 
-    def follow(self, runner: Runner, ended: threading.Event) -> None:
+    def follow(self, job: SharedJob, ended: threading.Event) -> None:
         """Tell of what happens to the job until `ended`, on the caller's thread."""
-        before = runner.look(Seen.of)
+        before = job.look(Seen.of)
         while not ended.wait(LOOK_SECONDS):
-            now = runner.look(Seen.of)
+            now = job.look(Seen.of)
             for told in news(before, now):
                 self.tell(told)
             before = now

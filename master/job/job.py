@@ -3,7 +3,7 @@
 The only object through which a job's state changes. Events come in as method calls
 with the time `now` (seconds of a monotonic clock); answers are returned; what is to
 be done in the world is left in `take_instructions`. No I/O, no lock, no clock: the
-caller serialises the calls (runner.py), and events.py writes them down, by the names
+caller serialises the calls (shared_job.py), and events.py writes them down, by the names
 and arguments that they have here.
 
 Owns who may speak, and the order in which the parts are told. What an event leads to is

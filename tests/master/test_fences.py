@@ -9,8 +9,9 @@ import pytest
 
 from shoal.master.fences import Fences, Said
 from shoal.master.job.instructions import FenceWorker
-from shoal.master.runner import Runner
+from shoal.master.server_work import ServerWork
 from shoal.master.servers import Place, ServerConnections
+from shoal.master.shared_job import SharedJob
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.ids import ServerId, WorkerId
 from shoal.master.work.outcomes import DataDescribed
@@ -174,14 +175,16 @@ def test_the_job_takes_no_answer_of_an_incarnation_that_is_over():
     job.process_exited(exited(w(0)), 1.0)
     job.process_exited(exited(ServerId(1)), 1.0)
     job.server_registered(ServerId(1), 1, "host:9", 2.0)
-    runner = Runner(job, clock=lambda: 3.0)
+    work = ServerWork(SharedJob(job, clock=lambda: 3.0), threading.Event())
     fence, slot = FenceWorker(w(0), 0), job.members.workers[w(0)]
     said = {ServerId(each): Said(0, AppliedPush(10, task.id, 10)) for each in range(2)}
-    assert not runner._fenced(fence, said)
+    assert not work.fenced(fence, said)
     assert not slot.fenced
-    assert runner._fenced(fence, said | {ServerId(1): Said(1, AppliedPush(0, 0, 0))})
+    assert work.fenced(fence, said | {ServerId(1): Said(1, AppliedPush(0, 0, 0))})
     assert slot.fenced or slot.incarnation == 1
     assert job.work.ledger.trained_once == 0
+    work.close()
+    work.close_connections()
 
 
 def test_an_answer_costs_no_look_at_all_servers(servers, monkeypatch):

@@ -21,6 +21,7 @@ from shoal.master.launchers.processes import ProcessLauncher
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
+from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId, WorkerId
 from shoal.master.work.phases import Phase
 from shoal.proto import faults, methods, rpc, serving
@@ -42,9 +43,9 @@ class RunningJob:
         self.folder = JobFolder(path)
         self.folder.config.write_text(self.config.to_json())
         self.job = Job(self.config)
-        self.runner = Runner(self.job)
+        self.runner = Runner(SharedJob(self.job))
         self.started = queue.SimpleQueue()
-        service = MasterService(self.runner, Routing.even(self.config.num_ps))
+        service = MasterService(self.runner.job, Routing.even(self.config.num_ps))
         self.server, port = serving.serve(service.handlers(), "127.0.0.1:0", 8)
         self.address = f"127.0.0.1:{port}"
         self.master = rpc.Connection(self.address, patience=0.0)
@@ -66,7 +67,7 @@ class RunningJob:
         self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
         assert self.launcher.running() == frozenset()
-        return self.runner.apply(result_of)
+        return self.runner.job.apply(result_of)
 
     def close(self):
         self.runner.request_stop("the test has ended")
@@ -154,7 +155,7 @@ def test_a_master_that_stood_still_takes_nobody_for_dead(run, stalled):
     job.job.tick = lambda now: (tick(now), ticked.release())
     assert ticked.acquire(timeout=PATIENCE)
     # As after a stop of a quarter of an hour; the worker says nothing before the next look.
-    job.runner._clock = lambda: time.monotonic() + 1000.0
+    job.runner.job._clock = lambda: time.monotonic() + 1000.0
     for _ in range(4):
         assert ticked.acquire(timeout=PATIENCE)
     job.runner.request_stop("enough")
@@ -230,10 +231,10 @@ def test_a_worker_that_is_not_wanted_any_more_ends_in_its_pause(run, stalled, mo
     monkeypatch.setattr("shoal.master.job.restarts.LONGEST_PAUSE_SECONDS", 1e6)
     job = _killed_twice(run, stalled)
     slot = job.job.members.workers[WorkerId(1)]
-    until(lambda: job.runner.apply(lambda *_: slot.incarnation) == 2)
-    job.runner.apply(lambda job, now: job.scale(1, now))
-    until(lambda: job.runner.apply(lambda *_: slot.exited is not None))
-    assert job.runner.apply(lambda job, _: not job.ended)
+    until(lambda: job.runner.job.apply(lambda *_: slot.incarnation) == 2)
+    job.runner.job.apply(lambda job, now: job.scale(1, now))
+    until(lambda: job.runner.job.apply(lambda *_: slot.exited is not None))
+    assert job.runner.job.apply(lambda job, _: not job.ended)
     job.runner.request_stop("enough")
     result = job.finish()
     assert any(text.endswith("worker-1 left") for text in result["messages"])
@@ -314,7 +315,8 @@ def test_a_process_without_room_waits_and_its_job_begins_when_there_is_some(
     told = "ps-0 waits: there is no room for it"
 
     def messages():
-        return [each for each in job.runner.look(lambda j, _: j.record.messages) if told in each]
+        said = job.runner.job.look(lambda j, _: j.record.messages)
+        return [each for each in said if told in each]
 
     end = time.monotonic() + PATIENCE
     while not messages():

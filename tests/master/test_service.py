@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shoal.master import service
 from shoal.master.journal.events import RecordedJob
-from shoal.master.runner import Runner
+from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import methods
@@ -38,8 +38,7 @@ def test_a_heartbeat_is_written_down_where_it_says_something_new():
     events = []
     job = RecordedJob(config(), events.append)
     register(job, DataDescribed(training=(Source("t", 20),)))
-    runner = Runner(job)
-    handlers = service.MasterService(runner, Routing.even(job.config.num_ps)).handlers()
+    handlers = service.MasterService(SharedJob(job), Routing.even(job.config.num_ps)).handlers()
     heartbeat = handlers[methods.HEARTBEAT]
     events.clear()
     for said in ({}, {"waits_for": "storage"}, {"waits_for": "storage"}, {}):

@@ -20,7 +20,7 @@ from shoal.master.job.job import Job
 from shoal.master.job.membership import START_TIMEOUT_SECONDS
 from shoal.master.job.status import status_message
 from shoal.master.result import result_of
-from shoal.master.runner import note_status
+from shoal.master.server_work import note_status
 from shoal.master.work import phases
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start

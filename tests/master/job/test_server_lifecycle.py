@@ -9,7 +9,7 @@ from shoal.master.job.instructions import KillProcess, StartProcess
 from shoal.master.job.job import Job
 from shoal.master.journal.events import RecordedJob
 from shoal.master.result import result_of
-from shoal.master.runner import note_status
+from shoal.master.server_work import note_status
 from shoal.master.work.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start

@@ -16,6 +16,7 @@ from shoal.master.journal.journal import Journal
 from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
+from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
@@ -36,13 +37,13 @@ class Master:
         self.journal = Journal(folder / "journal", config(num_workers=2, **changes))
         self.job = self.journal.restore()
         self.witnesses = Witnesses(self.journal, told_before(self.job))
-        self.runner = Runner(self.job, commit=self.journal.commit, witnesses=self.witnesses)
+        self.shared = SharedJob(self.job, commit=self.journal.commit, witnesses=self.witnesses)
         self.handlers = MasterService(
-            self.runner, Routing.even(1), trouble=lambda: self.journal.trouble
+            self.shared, Routing.even(1), trouble=lambda: self.journal.trouble
         ).handlers()
 
     def begin(self):
-        self.runner.apply(lambda job, _: register(job, DATA))
+        self.shared.apply(lambda job, _: register(job, DATA))
         return self
 
     def call(self, method, request):
@@ -79,9 +80,9 @@ def test_no_task_is_given_out_before_all_have_spoken(tmp_path, told):
     assert master.ask(0).wait_seconds > 0
     master.beat(0, told)
     assert master.ask(0).wait_seconds > 0
-    master.runner.hear(Start(ServerId(0), 0), told)
+    master.shared.hear(Start(ServerId(0), 0), told)
     assert master.ask(0).wait_seconds > 0  # worker-1 may know more
-    master.runner.apply(lambda job, now: job.process_exited(exited(w(1)), now))
+    master.shared.apply(lambda job, now: job.process_exited(exited(w(1)), now))
     assert master.ask(0).HasField("task")
     master.journal.close()
 
@@ -166,7 +167,7 @@ def test_the_status_waits_for_no_disk(tmp_path, monkeypatch):
             caller.join()
         assert len(said) == 8
         assert all("No space left" in each for each in said)
-    master.runner.apply(lambda *_: None)
+    master.shared.apply(lambda *_: None)
     status = connections[0].call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
     assert status.trouble == ""
     for each in connections:
@@ -183,7 +184,7 @@ def test_an_error_of_the_disk_ends_the_job_with_its_reason(tmp_path, monkeypatch
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(journals.os, "fsync", fail)
-    master.runner._guarded(lambda: master.runner.apply(lambda job, now: job.begin(now)))
+    Runner(master.shared).guarded(lambda: master.shared.apply(lambda job, now: job.begin(now)))
     assert master.job.flow.phase.state == "failed"
     assert "cannot be written any more" in master.job.flow.failure.message
     with pytest.raises(WireError, match="cannot be written any more"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.master.result import result_of
-from shoal.master.runner import note_status
+from shoal.master.server_work import note_status
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from shoal.master.job.clocks import Clocks
 from shoal.master.job.job import Job
-from shoal.master.runner import Runner
 from shoal.master.service import MasterService
+from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import WorkerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
@@ -26,23 +26,23 @@ STEPS = 12
 
 @pytest.fixture
 def race(connect):
-    """(runner, bound of each worker) of two workers in training."""
+    """(shared job, bound of each worker) of two workers in training."""
     servers = []
 
     def make(bound):
         job: Job = begun(DataDescribed((Source("t", 60),)), num_workers=2)
         for index in range(2):
             take(job, w(index))
-        runner = Runner(job)
+        shared = SharedJob(job)
         server, port = serving.serve(
-            MasterService(runner, Routing.even(1)).handlers(), "127.0.0.1:0", 4
+            MasterService(shared, Routing.even(1)).handlers(), "127.0.0.1:0", 4
         )
         servers.append(server)
         connection = connect(f"127.0.0.1:{port}")
         bounds = [StalenessBound(connection, index, 0, bound, Progress()) for index in range(2)]
         for index, staleness in enumerate(bounds):
             staleness.begin(job.clocks.of(w(index)))
-        return runner, bounds
+        return shared, bounds
 
     yield make
     for server in servers:
@@ -92,11 +92,11 @@ def test_a_fast_worker_uses_the_bound_and_never_passes_it(race, bound):
 
 
 def test_a_worker_that_waits_goes_on_when_the_slow_one_dies(race):
-    runner, (_, staleness) = race(2)
+    shared, (_, staleness) = race(2)
     fast = Fast(staleness)
     fast.start()
     assert fast.reached(3)
-    runner.apply(lambda job, now: job.process_exited(exited(w(0)), now))
+    shared.apply(lambda job, now: job.process_exited(exited(w(0)), now))
     fast.join(PATIENCE)
     assert fast.ahead == list(range(STEPS))
 

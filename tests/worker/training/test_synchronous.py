@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from shoal.master.job.job import Job
 from shoal.master.job.updates import Gradient
-from shoal.master.runner import Runner
 from shoal.master.service import MasterService
+from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import methods, serving
@@ -180,8 +180,8 @@ def race(connect, cluster, server_group, served):
             **changes,
         )
         tasks = [take(job, w(index)).to_message() for index in range(2)]
-        runner = Runner(job)
-        service = MasterService(runner, Routing.even(2))
+        shared = SharedJob(job)
+        service = MasterService(shared, Routing.even(2))
         server, port = serving.serve(service.handlers(), "127.0.0.1:0", 4)
         running.append(server)
         ending = threading.Event()
@@ -189,7 +189,7 @@ def race(connect, cluster, server_group, served):
 
         def servers():
             while not ending.wait(0.001):
-                for instruction in runner.apply(lambda job, _: job.take_instructions()):
+                for instruction in shared.apply(lambda job, _: job.take_instructions()):
                     update = instruction.update
                     request = pb.ApplyUpdateRequest(
                         update=update.number,
@@ -198,7 +198,7 @@ def race(connect, cluster, server_group, served):
                     )
                     for connection in connections:
                         connection.call(methods.APPLY_UPDATE, request)
-                    runner.apply(lambda job, now, n=update.number: job.update_applied(n, n, now))
+                    shared.apply(lambda job, now, n=update.number: job.update_applied(n, n, now))
 
         thread = threading.Thread(target=servers)
         thread.start()

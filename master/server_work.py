@@ -1,0 +1,241 @@
+"""The work that a job has done at its servers: fences, updates, checkpoints, questions.
+
+Executes the instructions that are calls to servers, each on a thread of its own kind, and tells
+the job of the outcome. Asks the servers for their status all the time. Which calls these are is
+servers.py's, the order of a checkpoint's is in the module that takes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, assert_never
+
+from shoal.master.fences import Fences, Said
+from shoal.master.job.instructions import (
+    ApplyUpdate,
+    ConfirmServers,
+    FenceWorker,
+    RemoveCheckpoints,
+    TakeCheckpoint,
+)
+from shoal.master.job.job import Job
+from shoal.master.job.membership import ProcessState, ServerSlot
+from shoal.master.job.status import position
+from shoal.master.job.updates import Update
+from shoal.master.servers import Place, ServerConnections
+from shoal.master.shared_job import SharedJob
+from shoal.master.take_checkpoint import CheckpointTaker, TakingError
+from shoal.master.update_thread import UpdateThread
+from shoal.master.work.applied import LastPush
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import ServerId, Start
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.identity import Identity
+from shoal.proto.pools import started_pool
+from shoal.proto.positions import position_json
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+"""Between questions to the servers for their version and staleness."""
+
+AGAIN_SECONDS = 0.5
+"""Before the servers are asked once more what they have, if one has not answered."""
+
+ServerInstruction = FenceWorker | ApplyUpdate | TakeCheckpoint | ConfirmServers | RemoveCheckpoints
+"""What the job has done at its servers."""
+
+
+def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float) -> None:
+    """A server has said this of itself.
+
+    While it is being started it is not what it will be, and on Kubernetes it answers at the
+    address of the one before.
+    """
+    if job.members.servers[server].state != ProcessState.ALIVE:
+        return
+    job.servers.answered(server, status)
+    slot = job.members.servers[server]
+    slot.answered = now
+    absences = slot.absences_before + status.absences
+    if absences != slot.absences or status.unprotected != slot.unprotected:
+        seconds = slot.absent_seconds_before + status.absent_seconds
+        job.protection_changed(server, absences, seconds, status.unprotected, now)
+
+
+def _place(slot: ServerSlot) -> Place:
+    here = slot.state == ProcessState.ALIVE
+    return Place(slot.address, slot.incarnation if here else None)
+
+
+def _start_of(server: ServerId, job: Job, now: float) -> Start:
+    del now
+    return Start(server, job.members.servers[server].incarnation)
+
+
+def _fixed(job: Job, now: float) -> dict[str, Any]:
+    job.checkpoint_fixed(now)
+    return position(job, now)
+
+
+class ServerWork:
+    """Done at the servers of `job`, until `ending` is set. identity: of the master."""
+
+    def __init__(
+        self, job: SharedJob, ending: threading.Event, identity: Identity | None = None
+    ) -> None:
+        self._job = job
+        self._ending = ending
+        self._servers = ServerConnections(job.config.token, identity)
+        self._taker = CheckpointTaker(job.config, self._servers)
+        self._updates = UpdateThread(ending)
+        self._fences = Fences(self._servers, self.places, self.fenced, self._fencing_failed)
+        self._threads = started_pool(5, "calls")
+
+    def submit(self, instruction: ServerInstruction) -> None:
+        """Have an instruction executed; the job is told of the outcome."""
+        match instruction:
+            case FenceWorker():
+                self._fences.submit(instruction)
+            case ApplyUpdate(update):
+                self._updates.submit(partial(self._apply_update, update))
+            case TakeCheckpoint(final):
+                self._threads.submit(self._job.attempt, partial(self._take_checkpoint, final))
+            case ConfirmServers():
+                self._threads.submit(self._job.attempt, self._confirm)
+            case RemoveCheckpoints(numbers):
+                self._threads.submit(self._taker.remove, numbers)
+            case _:
+                assert_never(instruction)
+
+    def give_up_waiting(self) -> None:
+        """Wait for no server any more, as the job has ended."""
+        self._servers.give_up_waiting()
+
+    def close(self) -> None:
+        """End the threads; what has not begun is dropped."""
+        self._threads.shutdown(cancel_futures=True)
+        self._updates.close()
+        self._fences.close()
+
+    def close_connections(self) -> None:
+        """Once nobody asks the servers any more."""
+        self._servers.close()
+
+    def places(self) -> dict[ServerId, Place]:
+        """Where all servers are, or were last."""
+        return self._job.apply(
+            lambda job, _: {each.id: _place(each) for each in job.members.servers.values()}
+        )
+
+    # ------------------------------------------------------------ status
+
+    def poll(self) -> None:
+        """Ask for the servers' status until the job ends."""
+        while not self._ending.wait(POLL_SECONDS):
+            self.poll_once()
+
+    def poll_once(self) -> None:
+        """Ask all servers for their status, and tell the job."""
+        there = {server: place for server, place in self.places().items() if place.address}
+        for server, status in self._servers.statuses(there, self._job.position()):
+            start = self._job.look(partial(_start_of, server))
+            with contextlib.suppress(WireError):  # then the job has failed
+                self._job.hear(start, status.journal)
+                self._job.apply(partial(note_status, server, status))
+
+    def shut_down(self, servers: list[ServerId], reason: str) -> None:
+        """Ask these servers to end."""
+        places = self.places()
+        for server in servers:
+            if (place := places[server]).address:
+                self._servers.shut_down(server, place, reason)
+
+    def _confirm(self) -> None:
+        places = self.places()
+        has: dict[ServerId, tuple[LastPush, ...]] = {}
+        for server, status in self._servers.statuses(places, self._job.position(), pushes=True):
+            has[server] = tuple(map(LastPush.from_message, status.has))
+        if len(has) < len(places):
+            self._ending.wait(AGAIN_SECONDS)
+        told = [has.get(server) for server in places]
+        self._job.apply(lambda job, now: job.servers_confirmed(told, now))
+
+    # ------------------------------------------------------------ checkpoints and updates
+
+    def find_checkpoints(self) -> None:
+        """Tell the job of the checkpoints that are there."""
+        if self._job.config.command == "train":
+            found = self._taker.found()
+            self._job.apply(lambda job, _: job.checkpoints.found(found))
+
+    def _take_checkpoint(self, final: bool) -> None:
+        try:
+            self._job.apply(lambda job, now: job.checkpoint_begun(now))
+            taken = self._taker.take(self.places(), self._fixed, self._undisturbed)
+        except Exception as error:
+            if not isinstance(error, TakingError):
+                logger.exception("taking a checkpoint failed")
+            reason = str(error) or type(error).__name__
+            self._job.apply(lambda job, now: job.checkpoint_failed(reason, final, now))
+        else:
+            logger.info("took %s", taken)
+            self._job.apply(lambda job, now: job.checkpoint_taken(taken, final, now))
+            if self._job.config.durability == "log":
+                # Not before whoever restores is told of it.
+                for server, place in self.places().items():
+                    self._servers.complete_checkpoint(server, place, taken.number, taken.nonce)
+
+    def _fixed(self) -> dict[str, Any]:
+        return self._job.apply(_fixed) | {"journal": position_json(self._job.position())}
+
+    def _undisturbed(self, fix: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Call `fix` while no update of --sync is under way: all servers have the same ones."""
+        if not self._job.config.sync:
+            return fix()
+        fixed = self._updates.between(
+            lambda: self._job.apply(lambda job, _: job.updates.applying), fix
+        )
+        if fixed is None:
+            raise TakingError("the job has ended")
+        return fixed
+
+    def _apply_update(self, update: Update) -> None:
+        try:
+            version = self._servers.apply_update(self.places(), update)
+            self._job.apply(lambda job, now: job.update_applied(update.number, version, now))
+        except Exception as error:
+            logger.exception("update %d failed", update.number)
+            message = f"update {update.number} failed: {error}"
+            failure = Failure.internal(message, traceback.format_exc())
+            self._job.apply(lambda job, now: job.fail(failure, now))
+
+    # ------------------------------------------------------------ fences
+
+    def fenced(self, fence: FenceWorker, said: Mapping[ServerId, Said]) -> bool:
+        """Tell the job that all servers refuse a worker; as `Fences` has it."""
+
+        def change(job: Job, now: float) -> bool:
+            # One may have registered since it was looked at last, and told already what it has:
+            # what the incarnation before it had is no answer any more.
+            servers = job.members.servers
+            if any(_place(servers[each]).incarnation != said[each].incarnation for each in said):
+                return False
+            pushes = [each.push for each in said.values()]
+            job.fenced(fence.worker, fence.incarnation, pushes, now)
+            return True
+
+        return self._job.apply(change)
+
+    def _fencing_failed(self, error: Exception) -> None:
+        if self._ending.is_set():
+            return
+        logger.error("fencing a worker failed", exc_info=error)
+        failure = Failure.internal(f"fencing a worker failed: {error}", traceback.format_exc())
+        self._job.fail(failure)
