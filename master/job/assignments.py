@@ -18,8 +18,8 @@ from shoal.master.work import outcomes
 from shoal.master.work.failures import Failure
 from shoal.master.work.kinds import KINDS
 from shoal.master.work.phases import Phase
-from shoal.master.work.range_failures import Trouble
-from shoal.master.work.units import Asker, Task
+from shoal.master.work.range_failures import FailureCause
+from shoal.master.work.units import Requester, Task
 from shoal.master.work.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -66,7 +66,7 @@ class Assignments:
         task = self._leases.held(worker)
         if task is None and self._flow.gives_out:
             phase, version = self._flow.phase, self._flow.version
-            task = self._work.take(phase, version, self._asker(slot))
+            task = self._work.take(phase, version, self._requester(slot))
             self._begun_at(slot, task, now)
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
@@ -100,16 +100,16 @@ class Assignments:
             return Finished()
         # Where few tasks are left, each goes to who is free first.
         version, spare = self._flow.version, self._members.workers_alive
-        task = self._work.take_ahead(version, self._asker(slot), spare)
+        task = self._work.take_ahead(version, self._requester(slot), spare)
         if task is None:
             return Finished()
         self._leases.hold_ahead(worker, task)
         self._begun_at(slot, task, now)
         return task
 
-    def _asker(self, slot: WorkerSlot) -> Asker:
+    def _requester(self, slot: WorkerSlot) -> Requester:
         # A task that failed on this worker is for another to try, if one will ask soon.
-        return Asker(slot.id.index, others=self._leases.others_than(slot.id))
+        return Requester(slot.id.index, others=self._leases.others_than(slot.id))
 
     @property
     def enough_workers(self) -> bool:
@@ -183,8 +183,8 @@ class Assignments:
             self._workers.crashed(slot, failure, now)
         else:
             self._end(slot, task)
-            trouble = Trouble(failure, crash=False, worker=slot.id)
-            self._flow.task_failed(task, trouble, trained, now)
+            cause = FailureCause(failure, crash=False, worker=slot.id)
+            self._flow.task_failed(task, cause, trained, now)
 
     def _end(self, slot: WorkerSlot, task: Task) -> None:
         slot.last_finished_task = task.id

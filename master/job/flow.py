@@ -22,7 +22,7 @@ from shoal.master.work.ids import WorkerId
 from shoal.master.work.kinds import KINDS
 from shoal.master.work.lease_copies import Piece
 from shoal.master.work.phases import Phase
-from shoal.master.work.range_failures import Trouble, shortened
+from shoal.master.work.range_failures import FailureCause, shortened
 from shoal.master.work.record import JobRecord
 from shoal.master.work.rules import UnknownMetricError
 from shoal.master.work.spans import Interval
@@ -289,14 +289,14 @@ class Flow:
         idle = self.phase.ended or self.phase == Phase.STARTING
         return not idle and self.giving_up is None
 
-    def give_back(self, task: Task, trouble: Trouble | None, now: float) -> bool:
+    def give_back(self, task: Task, cause: FailureCause | None, now: float) -> bool:
         """Take a leased task, not of training, from a worker that will not finish it.
 
-        trouble: of what the worker died, if the task may be at fault. Returns whether the
+        cause: of what the worker died, if the task may be at fault. Returns whether the
         task's records had ended a worker before.
         """
-        if trouble is not None and task.span is not None:
-            return self._range_failed(task, trouble, 0, 0, now)
+        if cause is not None and task.span is not None:
+            return self._range_failed(task, cause, 0, 0, now)
         self._work.give_back(task)
         return False
 
@@ -326,27 +326,27 @@ class Flow:
         self,
         task: Task,
         pushes: Iterable[AppliedPush | None],
-        trouble: Trouble | None,
+        cause: FailureCause | None,
         now: float,
     ) -> bool:
         """Take a leased TRAIN task from a dead worker.
 
         pushes: the last one that each server applied; None where it is not known.
-        trouble: of what it died, if the task may be at fault. Returns as `give_back`.
+        cause: of what it died, if the task may be at fault. Returns as `give_back`.
         """
         board = self._work.board
         done_by_all, done_by_any = applied_heads(task, pushes, board.done(task.id))
-        if trouble is not None:
-            return self._range_failed(task, trouble, done_by_all, done_by_any, now)
+        if cause is not None:
+            return self._range_failed(task, cause, done_by_all, done_by_any, now)
         board.give_back(task.id, done_by_all, done_by_any)
         self.advance(now)
         return False
 
     def _range_failed(
-        self, task: Task, trouble: Trouble, done: int, touched: int, now: float
+        self, task: Task, cause: FailureCause, done: int, touched: int, now: float
     ) -> bool:
         """A leased range failed; whether in the same way as before."""
-        what = self._work.range_failed(task, trouble, done, touched, now)
+        what = self._work.range_failed(task, cause, done, touched, now)
         if what.failure is not None:
             self.give_up(what.failure, now)
         self.advance(now)
@@ -363,19 +363,19 @@ class Flow:
             self.give_up(replace(failure, message=message), now, task)
 
     def task_failed(
-        self, task: Task, trouble: Trouble, trained: outcomes.Trained, now: float
+        self, task: Task, cause: FailureCause, trained: outcomes.Trained, now: float
     ) -> None:
         """A leased task failed in the user's code, or for wrong input.
 
         Where it is about records, they are found; otherwise no worker can do it.
         """
-        failure = trouble.failure
+        failure = cause.failure
         self._ended(task, trained, now)
         if failure.kind == pb.STORAGE and task.span is None:
             self._storage_failed(task, failure, now)
             return
         if task.span is not None and failure.span is not None:
-            self._range_failed(task, trouble, trained.done, trained.touched, now)
+            self._range_failed(task, cause, trained.done, trained.touched, now)
             return
         if task.kind == pb.TRAIN:
             self._work.board.fail(task.id)

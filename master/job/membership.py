@@ -48,7 +48,7 @@ class WorkerSlot:
     fenced: whether the servers take no more pushes of the current incarnation.
     failure: what the current incarnation reported.
     left_out: minibatches that the current incarnation left out, and their records.
-    trouble: of what it died, if that was not from outside.
+    died_of: of what it died, if that was not from outside.
     last_finished_task: a repeated report of it is an answer that was lost.
     stage_seconds: of the current incarnation.
     excused: the end of the current incarnation does not count against the limit of restarts.
@@ -75,7 +75,7 @@ class WorkerSlot:
     exited: Exited | None = None
     fenced: bool = False
     failure: Failure | None = None
-    trouble: Failure | None = None
+    died_of: Failure | None = None
     left_out: tuple[int, int] = (0, 0)
     last_finished_task: int = 0
     stage_seconds: dict[str, float] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class WorkerSlot:
         self.exited = None
         self.fenced = False
         self.last_finished_task = 0
-        self.failure = self.trouble = None
+        self.failure = self.died_of = None
         self.left_out = (0, 0)
         self.stage_seconds = {}
         self.waits_for = self.slow_at = ""

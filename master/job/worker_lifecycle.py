@@ -32,7 +32,7 @@ from shoal.master.job.updates import Updates
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
-from shoal.master.work.range_failures import Trouble
+from shoal.master.work.range_failures import FailureCause
 from shoal.master.work.record import JobRecord
 from shoal.master.work.workload import Workload
 from shoal.proto import shoal_pb2 as pb
@@ -128,10 +128,10 @@ class WorkerLifecycle:
         if self._flow.phase.ended:
             self._rest(slot)
             return
-        trouble = None
+        died_of = None
         if exited.crashed and not slot.leaving:
-            trouble = supervisor.death_at_records(slot, exited)
-        self._bury(slot, exited.cause, now, trouble, kill=False)
+            died_of = supervisor.death_at_records(slot, exited)
+        self._mark_dead(slot, exited.cause, now, died_of, kill=False)
         slot.exited = exited
         slot.excused |= slot.leaving or not exited.counted
         self._relaunch(slot, now)
@@ -140,7 +140,7 @@ class WorkerLifecycle:
         """A worker has been silent for too long."""
         slot = self._members.workers[worker]
         if slot.incarnation == incarnation:
-            self._bury(slot, cause, now, kill=True)
+            self._mark_dead(slot, cause, now, kill=True)
 
     def failed(self, slot: WorkerSlot, failure: Failure, now: float) -> None:
         """A worker said that it cannot go on."""
@@ -160,8 +160,8 @@ class WorkerLifecycle:
         slot.excused |= failure.kind in (pb.SERVER_AWAY, pb.STORAGE)
         if not self._flow.phase.ended:
             # Only what is about records is held against them.
-            trouble = failure if failure.span is not None else None
-            self._bury(slot, failure.message, now, trouble, kill=True)
+            died_of = failure if failure.span is not None else None
+            self._mark_dead(slot, failure.message, now, died_of, kill=True)
             if failure.server is not None:
                 self._servers.missed(ServerId(failure.server), slot.id, now)
 
@@ -171,23 +171,23 @@ class WorkerLifecycle:
         self._record.keep_stages(slot.stage_seconds)
         slot.stage_seconds = {}
 
-    def _bury(
+    def _mark_dead(
         self,
         slot: WorkerSlot,
         cause: str,
         now: float,
-        trouble: Failure | None = None,
+        died_of: Failure | None = None,
         *,
         kill: bool,
     ) -> None:
         """Take a worker for dead: it is not heard any more, its task goes to others.
 
-        trouble: of what it died, if its task may be at fault.
+        died_of: of what it died, if its task may be at fault.
         """
         if slot.state == ProcessState.DEAD:
             return
         self._rest(slot)
-        slot.trouble = trouble
+        slot.died_of = died_of
         self._clocks.forget(slot.id)
         if slot.leaving:
             if not slot.given_back:
@@ -205,7 +205,7 @@ class WorkerLifecycle:
         task = self._leases.held(slot.id)
         if task is not None and task.kind != pb.TRAIN:
             self._leases.end(slot.id)
-            slot.excused |= self._flow.give_back(task, _trouble(slot), now)
+            slot.excused |= self._flow.give_back(task, _failure_cause(slot), now)
 
     def _fence(self, slot: WorkerSlot) -> None:
         kept = self._updates.kept(slot.id, slot.incarnation)
@@ -228,7 +228,7 @@ class WorkerLifecycle:
         self._updates.forget(worker)
         task, ahead = self._leases.take_back(worker)
         if task is not None:
-            repeated = self._flow.give_back_training(task, pushes, _trouble(slot), now)
+            repeated = self._flow.give_back_training(task, pushes, _failure_cause(slot), now)
             slot.excused |= repeated
         if ahead is not None:
             self._flow.give_back_training(ahead, (), None, now)
@@ -250,8 +250,8 @@ class WorkerLifecycle:
         self._instructions.append(StartProcess(Start(slot.id, incarnation), decision.pause))
 
 
-def _trouble(slot: WorkerSlot) -> Trouble | None:
+def _failure_cause(slot: WorkerSlot) -> FailureCause | None:
     """Of what a worker died, if its task may be at fault."""
-    if slot.trouble is None:
+    if slot.died_of is None:
         return None
-    return Trouble(slot.trouble, crash=True, worker=slot.id)
+    return FailureCause(slot.died_of, crash=True, worker=slot.id)

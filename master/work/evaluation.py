@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shoal.errors import Error
 from shoal.master.work import poison
-from shoal.master.work.units import ANYBODY, Asker, Source, Task, TaskIds, TaskQueue, cut
+from shoal.master.work.units import ANYBODY, Requester, Source, Task, TaskIds, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
 
 Floats = npt.NDArray[np.float64]
@@ -211,9 +211,9 @@ class Evaluations:
         ]
         self._round = _Round(self._rounds, version, epoch, TaskQueue(tasks, self._next_id))
 
-    def take(self, asker: Asker = ANYBODY) -> Task | None:
+    def take(self, requester: Requester = ANYBODY) -> Task | None:
         """Lease the next task of the round under way; None while there is none."""
-        return None if self._round is None else self._round.open.take(asker)
+        return None if self._round is None else self._round.open.take(requester)
 
     def retry(self, task: Task, pieces: Sequence[Task]) -> None:
         """Give out these pieces of a leased EVALUATE task that failed."""

@@ -100,8 +100,8 @@ def after_failure(
 ) -> tuple[Task, ...]:
     """What of a failed task is to be given out again, as tasks without an id, in order.
 
-    rest: of its span, what is not done. suspected: what the worker blames, where it knows.
-    crash: the worker's process has ended, and not from outside.
+    rest: of its span, what is not done. suspected: what the worker attributes the failure to,
+    where it knows. crash: the worker's process has ended, and not from outside.
 
     Returns nothing if the rest is a single record that is to be given up.
     """

@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Trouble:
+class FailureCause:
     """What a worker met at a range.
 
-    failure: its span is what the worker blames, where known. crash: the worker's process
+    failure: its span is what the worker attributes it to, where known. crash: the worker's process
     has ended, and not from outside. worker: whose lease it was.
     """
 
@@ -69,20 +69,20 @@ class RangeFailures:
         self.skipped = []
 
     def training(
-        self, board: TaskBoard, task: Task, trouble: Trouble, done: int, touched: int, now: float
+        self, board: TaskBoard, task: Task, cause: FailureCause, done: int, touched: int, now: float
     ) -> Consequence:
         """A TRAIN task failed. done, touched: heads that all and some servers have."""
-        case = _Case(self.bad.limit, trouble)
+        case = _Case(self.bad.limit, cause)
         given_up = board.retry(task.id, done, touched, case.judge)
         if given_up is not None and given_up.span is not None:
             board.exclude(given_up.span.source, given_up.span.start)
         return self._conclude(case, given_up, now)
 
     def evaluation(
-        self, evaluations: Evaluations, task: Task, trouble: Trouble, now: float
+        self, evaluations: Evaluations, task: Task, cause: FailureCause, now: float
     ) -> Consequence:
         """An EVALUATE task failed."""
-        case = _Case(self.bad.limit, trouble)
+        case = _Case(self.bad.limit, cause)
         assert task.span is not None
         if pieces := case.judge(task, task.span):
             evaluations.retry(task, pieces)
@@ -91,13 +91,15 @@ class RangeFailures:
         consequence = self._conclude(case, task, now)
         if nothing_left and consequence.failure is None:
             message = "no record of --validation-data can be evaluated: "
-            failure = replace(trouble.failure, message=message + trouble.failure.message)
+            failure = replace(cause.failure, message=message + cause.failure.message)
             return replace(consequence, failure=failure)
         return consequence
 
-    def prediction(self, queue: TaskQueue, task: Task, trouble: Trouble, now: float) -> Consequence:
+    def prediction(
+        self, queue: TaskQueue, task: Task, cause: FailureCause, now: float
+    ) -> Consequence:
         """A PREDICT task failed."""
-        case = _Case(self.bad.limit, trouble, "predicted")
+        case = _Case(self.bad.limit, cause, "predicted")
         assert task.span is not None
         if pieces := case.judge(task, task.span):
             queue.retry(task.id, pieces)
@@ -107,7 +109,7 @@ class RangeFailures:
         return self._conclude(case, task, now)
 
     def _conclude(self, case: _Case, given_up: Task | None, now: float) -> Consequence:
-        failure = case.trouble.failure
+        failure = case.cause.failure
         if case.away and case.rest is not None:
             if case.waited < STORAGE_ROUNDS:
                 self._record.note(now, shortened(f"{case.rest} goes back: {failure.message}"))
@@ -138,7 +140,7 @@ class RangeFailures:
 
     def _tell(self, case: _Case, rest: Span, now: float) -> None:
         what = "and cut to find the record at fault" if case.was_cut else "and tried again"
-        error = case.trouble.failure.error or case.trouble.failure.message
+        error = case.cause.failure.error or case.cause.failure.message
         text = f"{rest} failed, {what}: {error}"
         if case.known:
             logger.info("%s", text)  # its first failure was told, the record at fault will be
@@ -155,14 +157,14 @@ def shortened(text: str) -> str:
 class _Case:
     """One verdict, and what of it is to be told. done: what was to be done, "read"."""
 
-    def __init__(self, limit: int, trouble: Trouble, done: str = "read") -> None:
+    def __init__(self, limit: int, cause: FailureCause, done: str = "read") -> None:
         self._limit = limit
         self.done = done
-        self.trouble = trouble
+        self.cause = cause
         self.rest: Span | None = None
         self.was_cut = self.repeated = self.hopeless = self.known = False
         self.crashes = self.waited = 0
-        self.away = trouble.failure.kind == pb.STORAGE
+        self.away = cause.failure.kind == pb.STORAGE
 
     def judge(self, task: Task, rest: Span) -> Sequence[Task]:
         """What is to be given out again of a task, nothing if it is to be given up."""
@@ -170,15 +172,15 @@ class _Case:
         if self.away:
             # Not the range's fault: it goes back as it is, and nothing is counted against it.
             self.waited = 1 + (task.waited if rest == task.span else 0)
-            worker = self.trouble.worker.index
+            worker = self.cause.worker.index
             return (piece(task, rest, waited=self.waited, failed_on=worker),)
-        crash = self.trouble.crash
+        crash = self.cause.crash
         pieces = after_failure(
             task,
             rest,
-            suspected=self.trouble.failure.span,
+            suspected=self.cause.failure.span,
             crash=crash,
-            worker=self.trouble.worker,
+            worker=self.cause.worker,
         )
         self.was_cut = len(pieces) > 1
         self.crashes = (0 if rest != task.span else task.crashes) + crash

@@ -22,7 +22,7 @@ from shoal.master.work.epochs import Epochs, Order, Spans
 from shoal.master.work.lease_copies import Piece
 from shoal.master.work.spans import Coverage, Interval
 from shoal.master.work.training_queue import TrainingQueue, aligned
-from shoal.master.work.units import ANYBODY, Asker, Source, Span, Task, TaskIds, pick
+from shoal.master.work.units import ANYBODY, Requester, Source, Span, Task, TaskIds, pick
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -222,24 +222,24 @@ class TaskBoard:
             left += self._epochs.size(self.epoch + 1)[0]
         return left > count
 
-    def take(self, asker: Asker = ANYBODY) -> Task | None:
+    def take(self, requester: Requester = ANYBODY) -> Task | None:
         """Lease the next task; None while there is none.
 
         What came back from a dead worker goes first, so that its epoch ends promptly.
         The next epoch is opened as soon as the queue is empty: nobody waits for the
         last tasks of an epoch.
         """
-        task = pick(self._lost, asker)
+        task = pick(self._lost, requester)
         if task is None and not self._stopped:
-            task = self._next(asker)
+            task = self._next(requester)
         if task is not None:
             self._leases[task.id] = _Lease(task)
         return task
 
-    def _next(self, asker: Asker) -> Task | None:
+    def _next(self, requester: Requester) -> Task | None:
         if not self._requeued and not self._queue and self.epoch + 1 < self._epochs.count:
             self._open_epoch(self.epoch + 1)
-        return pick(self._requeued, asker) or self._queue.take()
+        return pick(self._requeued, requester) or self._queue.take()
 
     def _credit(self, lease: _Lease, done: int) -> None:
         done = min(done, lease.task.records)

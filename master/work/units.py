@@ -132,23 +132,23 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Asker:
+class Requester:
     """Who asks for a task: a worker's index, and whether others are at work, and will ask."""
 
     worker: int = -1
     others: bool = False
 
 
-ANYBODY = Asker()
+ANYBODY = Requester()
 
 
-def pick(queue: deque[Task], asker: Asker) -> Task | None:
-    """Take the first task that did not fail on the asker; one that did, if nobody else asks."""
+def pick(queue: deque[Task], requester: Requester) -> Task | None:
+    """Take the first task that did not fail on the requester; one that did, if nobody else asks."""
     for position, task in enumerate(queue):
-        if task.failed_on < 0 or task.failed_on != asker.worker:
+        if task.failed_on < 0 or task.failed_on != requester.worker:
             del queue[position]
             return task
-    return queue.popleft() if queue and not asker.others else None
+    return queue.popleft() if queue and not requester.others else None
 
 
 class TaskQueue:
@@ -187,9 +187,9 @@ class TaskQueue:
         """Whether the task is one of these and given out."""
         return task_id in self._leased
 
-    def take(self, asker: Asker = ANYBODY) -> Task | None:
+    def take(self, requester: Requester = ANYBODY) -> Task | None:
         """Lease the next task; None while there is none."""
-        task = pick(self._waiting, asker)
+        task = pick(self._waiting, requester)
         if task is not None:
             self._leased[task.id] = task
         return task

@@ -20,12 +20,12 @@ from shoal.master.work.failures import Failure
 from shoal.master.work.followups import FollowUps
 from shoal.master.work.kinds import ALONE_IN
 from shoal.master.work.phases import Phase
-from shoal.master.work.range_failures import Consequence, RangeFailures, Trouble
+from shoal.master.work.range_failures import Consequence, FailureCause, RangeFailures
 from shoal.master.work.record import JobRecord
 from shoal.master.work.rules import Rules
 from shoal.master.work.spans import Interval
 from shoal.master.work.tasks import Ledger, TaskBoard
-from shoal.master.work.units import Asker, Source, Task, TaskIds, TaskQueue, cut
+from shoal.master.work.units import Requester, Source, Task, TaskIds, TaskQueue, cut
 from shoal.proto import shoal_pb2 as pb
 
 _NEEDED_DATA: dict[str, tuple[str, ...]] = {
@@ -215,27 +215,27 @@ class Workload:
 
     # ------------------------------------------------------------ giving out
 
-    def take(self, phase: Phase, version: int, asker: Asker) -> Task | None:
+    def take(self, phase: Phase, version: int, requester: Requester) -> Task | None:
         """Lease the next task of a phase; None while there is none."""
         if phase not in (Phase.TRAINING, Phase.EVALUATING):
-            return self._queue.take(asker)
-        task = self.follow_ups.take() or self.evaluations.take(asker)
+            return self._queue.take(requester)
+        task = self.follow_ups.take() or self.evaluations.take(requester)
         if task is None and phase == Phase.TRAINING:
-            task = self._take_training(version, asker)
+            task = self._take_training(version, requester)
         return task
 
-    def take_ahead(self, version: int, asker: Asker, spare: int) -> Task | None:
+    def take_ahead(self, version: int, requester: Requester, spare: int) -> Task | None:
         """Lease a training task to a worker that has one, if more than `spare` are left.
 
         None also while something else is to be done first.
         """
         if not self.evaluations.idle or not self.board.more_than(spare):
             return None
-        return self._take_training(version, asker)
+        return self._take_training(version, requester)
 
-    def _take_training(self, version: int, asker: Asker) -> Task | None:
+    def _take_training(self, version: int, requester: Requester) -> Task | None:
         epoch = self.board.epoch
-        task = self.board.take(asker)
+        task = self.board.take(requester)
         # A rule that watches evaluations gets one an epoch where none were asked for.
         watched = self.rules.watch and not self._config.evaluation_steps
         if watched and self.board.epoch > epoch and self._config.validation_data:
@@ -254,17 +254,17 @@ class Workload:
             self._queue.give_back(task.id)
 
     def range_failed(
-        self, task: Task, trouble: Trouble, done: int, touched: int, now: float
+        self, task: Task, cause: FailureCause, done: int, touched: int, now: float
     ) -> Consequence:
         """A leased range failed: it is tried again, cut or given up.
 
         done, touched: of a TRAIN task, as outcomes.Trained.
         """
         if task.kind == pb.TRAIN:
-            return self.failures.training(self.board, task, trouble, done, touched, now)
+            return self.failures.training(self.board, task, cause, done, touched, now)
         if task.kind == pb.EVALUATE:
-            return self.failures.evaluation(self.evaluations, task, trouble, now)
-        return self.failures.prediction(self._predictions, task, trouble, now)
+            return self.failures.evaluation(self.evaluations, task, cause, now)
+        return self.failures.prediction(self._predictions, task, cause, now)
 
     def complete(self, task: Task) -> None:
         """A leased task is done, whose kind has no result that would be kept."""
