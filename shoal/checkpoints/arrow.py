@@ -113,7 +113,7 @@ def piece(
         if any(column.null_count for column in batch.columns):
             raise CheckpointError(f"{path}: a value is missing")
         return {name: _numbers(batch.column(name)) for name in columns}
-    except (OSError, ValueError, StopIteration, pa.ArrowException) as error:
+    except (OSError, EOFError, ValueError, StopIteration, pa.ArrowException) as error:
         raise CheckpointError(f"{path}: not a file of rows: {error}") from error
 
 

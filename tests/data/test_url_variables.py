@@ -52,7 +52,7 @@ def test_a_variable_that_is_not_set_is_named_with_its_flag(value, monkeypatch):
     if value is not None:
         monkeypatch.setenv("WORD", value)
     said = r"^--checkpoint-dir: s3://\$\{WORD\}/a: the environment variable WORD is not set; "
-    config = JobConfig("a.b", training_data="t.csv", checkpoint_dir="s3://${WORD}/a")
+    config = JobConfig(model_def="a.b", training_data="t.csv", checkpoint_dir="s3://${WORD}/a")
     with pytest.raises(UserError, match=said + ".*--env-from-secret"):
         check_variables(config)
     with pytest.raises(UserError, match="WORD is not set"):

@@ -189,7 +189,7 @@ def log_records() -> list[bytes]:
 
 
 def config() -> JobConfig:
-    return JobConfig("model.custom_model", training_data="/a.csv", token="0")
+    return JobConfig(model_def="model.custom_model", training_data="/a.csv", token="0")
 
 
 def journal_header() -> Header:
