@@ -9,9 +9,8 @@ import pytest
 from shoal.errors import UserError
 from shoal.worker.heartbeat import Progress
 from tests.worker import given
-from tests.worker.model.test_model import rows_of
 from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding
-from tests.worker.training.test_synchronous import twin_of
+from tests.worker.twins import assert_alike, twin_of
 
 pytestmark = pytest.mark.slow
 
@@ -58,13 +57,7 @@ def test_it_equals_gradient_accumulation_of_plain_keras(served, name, by):
     for positions, x, labels in steps:
         twin.train_on_batch({"ids": positions, "x": x}, labels)
     assert model.servers.version == 2
-    model.pull_dense()
-    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
-    for name in ("wide", "deep"):
-        np.testing.assert_allclose(
-            rows_of(model, name), twin.get_layer(name).embeddings, rtol=1e-4, atol=2e-6
-        )
+    assert_alike(model, twin, dense, rtol=1e-4, atol=2e-6)
 
 
 def test_statistics_move_as_if_the_minibatches_followed_one_another(served):

@@ -18,26 +18,9 @@ from tests.worker.networks import (
     as_batch,
     batches,
     network,
-    plain_embedding,
     served_embedding,
 )
-
-
-def rows_of(model, name):
-    """Every row of a table, in the order of IDS."""
-    position = list(model.tables).index(name)
-    found = {}
-    for ids, rows in model.group.read_table(position):
-        found |= dict(zip(ids.tolist(), rows, strict=True))
-    return np.stack([found[int(i)] for i in IDS])
-
-
-def initial_rows(model, name):
-    position = list(model.tables).index(name)
-    calls = [[np.zeros(0, np.int64)] for _ in model.tables]
-    calls[position] = [IDS]
-    pulled = model.group.pull(calls, training=True)
-    return pulled.rows[position][pulled.ids[position].inverses[0]]
+from tests.worker.twins import assert_alike, gradients_of, twin_of
 
 
 def constant_rate():
@@ -64,29 +47,14 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_training_equals_plain_keras(served, servers, optimizer):
     model = served(optimizer=optimizer, servers=servers)
-    twin = network(plain_embedding)
-    for name in ("wide", "deep"):
-        twin.get_layer(name).embeddings.assign(initial_rows(model, name))
-    dense = [v for v in twin.trainable_variables if "embeddings" not in v.path]
-    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
-        theirs.assign(ours)
+    twin, dense = twin_of(model)
     rule = optimizer()
     for positions, x, labels in batches():
         loss = model.train_batch(as_batch(positions, x, labels), task=1)
-        with tf.GradientTape() as tape:
-            outputs = twin({"ids": positions, "x": x}, training=True)
-            expected = tf.reduce_mean(keras.losses.binary_crossentropy(labels, outputs))
-        gradients = tape.gradient(expected, [v.value for v in twin.trainable_variables])
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        expected, gradients = gradients_of(twin, positions, x, labels)
         rule.apply(gradients, twin.trainable_variables)
-        assert loss == pytest.approx(float(expected), rel=1e-5)
-    model.pull_dense()
-    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
-    for name in ("wide", "deep"):
-        np.testing.assert_allclose(
-            rows_of(model, name), twin.get_layer(name).embeddings, rtol=1e-4, atol=1e-6
-        )
+        assert loss == pytest.approx(expected, rel=1e-5)
+    assert_alike(model, twin, dense, rtol=1e-4, atol=1e-6)
 
 
 def test_labels_may_differ_in_shape_from_those_of_the_first_batch(served):
@@ -108,23 +76,12 @@ def test_the_loss_curve_does_not_depend_on_the_number_of_servers(served):
 
 def test_batch_statistics_follow_every_batch_of_one_worker(served):
     model = served(build=lambda: network(served_embedding, statistics=True))
-    twin = network(plain_embedding, statistics=True)
-    for name in ("wide", "deep"):
-        twin.get_layer(name).embeddings.assign(initial_rows(model, name))
-    for ours, theirs in zip(
-        model.trainable.variables,
-        [v for v in twin.trainable_variables if "embeddings" not in v.path],
-        strict=True,
-    ):
-        theirs.assign(ours)
+    twin, _ = twin_of(model, statistics=True)
     rule = keras.optimizers.SGD(0.5)
     for positions, x, labels in batches():
         model.train_batch(as_batch(positions, x, labels), task=1)
-        with tf.GradientTape() as tape:
-            outputs = twin({"ids": positions, "x": x}, training=True)
-            loss = tf.reduce_mean(keras.losses.binary_crossentropy(labels, outputs))
-        gradients = tape.gradient(loss, [v.value for v in twin.trainable_variables])
-        rule.apply([tf.convert_to_tensor(each) for each in gradients], twin.trainable_variables)
+        _, gradients = gradients_of(twin, positions, x, labels)
+        rule.apply(gradients, twin.trainable_variables)
     model.pull_dense()
     assert len(model.state.variables) == 2
     for ours, theirs in zip(model.state.variables, twin.non_trainable_variables, strict=True):

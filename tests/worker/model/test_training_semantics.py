@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import shoal.layers
 from shoal.errors import UserError
-from tests.worker.model.test_model import initial_rows, rows_of
 from tests.worker.networks import IDS, SPEC, as_batch
+from tests.worker.twins import initial_rows, rows_of
 
 
 def network(embedding, **dense):

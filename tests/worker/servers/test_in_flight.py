@@ -10,7 +10,7 @@ from shoal.worker.heartbeat import Progress
 from shoal.worker.servers.in_flight import NOTHING, InFlightPushes
 from tests.worker.given import train
 from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding
-from tests.worker.training.test_synchronous import twin_of
+from tests.worker.twins import twin_of
 
 STEPS = 24
 

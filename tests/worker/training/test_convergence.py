@@ -13,8 +13,8 @@ import pytest
 import shoal.layers
 from shoal.worker.heartbeat import Progress
 from tests.worker.given import train
-from tests.worker.model.test_model import rows_of
 from tests.worker.networks import IDS, as_batch
+from tests.worker.twins import rows_of
 
 pytestmark = pytest.mark.slow
 

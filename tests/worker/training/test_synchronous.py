@@ -21,8 +21,8 @@ from shoal.worker.training.synchronous import SynchronousTraining
 from tests.jobs.running import until
 from tests.master.strategies import begun, take, w
 from tests.worker.given import GivenTasks
-from tests.worker.model.test_model import initial_rows, rows_of
-from tests.worker.networks import as_batch, batches, network, plain_embedding, served_embedding
+from tests.worker.networks import as_batch, batches, network, served_embedding
+from tests.worker.twins import assert_alike, gradients_of, twin_of
 
 PATIENCE = 120
 OPTIMIZERS = {
@@ -40,29 +40,14 @@ def apply(connect, made, number, gradients):
         connect(address).call(methods.APPLY_UPDATE, request)
 
 
-def twin_of(model, statistics=False):
-    """The same model in plain Keras, and its dense variables."""
-    twin = network(plain_embedding, statistics)
-    for name in ("wide", "deep"):
-        twin.get_layer(name).embeddings.assign(initial_rows(model, name))
-    dense = [v for v in twin.trainable_variables if "embeddings" not in v.path]
-    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
-        theirs.assign(ours)
-    return twin, dense
-
-
 def serial_step(twin, rule, parts):
     """One step of plain Keras on the average of the gradients of several minibatches."""
     variables = twin.trainable_variables
     total = [np.zeros(v.shape, np.float32) for v in variables]
-    for positions, x, labels in parts:
-        with tf.GradientTape() as tape:
-            outputs = twin({"ids": positions, "x": x}, training=True)
-            loss = tf.reduce_mean(keras.losses.binary_crossentropy(labels, outputs))
-        for each, gradient in zip(
-            total, tape.gradient(loss, [v.value for v in variables]), strict=True
-        ):
-            each += tf.convert_to_tensor(gradient).numpy()
+    for part in parts:
+        _, gradients = gradients_of(twin, *part)
+        for each, gradient in zip(total, gradients, strict=True):
+            each += gradient.numpy()
     rule.apply([tf.constant(each / len(parts)) for each in total], variables)
 
 
@@ -85,15 +70,8 @@ def test_an_update_is_one_serial_step_on_the_average(
             gradients.append((index, model.servers.hold(push)))
         apply(connect, made, number, gradients)
         serial_step(twin, rule, parts)
-    model = workers[0]
-    model.pull_dense()
     assert [server.model.version for server in made.servers] == [4] * servers
-    for ours, theirs in zip(model.trainable.variables, dense, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=2e-6)
-    for name in ("wide", "deep"):
-        np.testing.assert_allclose(
-            rows_of(model, name), twin.get_layer(name).embeddings, rtol=1e-6, atol=2e-6
-        )
+    assert_alike(workers[0], twin, dense, rtol=1e-6, atol=2e-6)
 
 
 def test_statistics_move_by_the_average_of_the_changes(served, cluster, server_group, connect):
