@@ -23,6 +23,7 @@ import click
 import numpy as np
 
 from shoal.base.tracebacks import own_lines
+from shoal.base.words import counted
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
 from shoal.native.initializers import InitializerSpec
@@ -168,7 +169,7 @@ def _places(model: Any, config: JobConfig) -> list[str]:
     held = 4 * size * (1 + len(dense_slots))
     lines += [
         "",
-        f"Dense, cut evenly over {config.num_ps} servers, and whole in each worker:",
+        f"Dense, cut evenly over {counted(config.num_ps, 'server')}, and whole in each worker:",
         f"  {size:,} trained values in {len(model.trainable.variables)} variables, "
         f"{_bytes(4 * size)} in a worker, {_bytes(held)} on the servers ({spec.kind})",
         f"  {model.state.size:,} values that are not trained (statistics)",
@@ -214,7 +215,7 @@ def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Rep
         evaluator.add(batch)
         metrics = evaluator.finish(evaluator.states())
         report.lines.append(
-            "  metrics of the batch: "
+            "  before any training, metrics of the batch: "
             + ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
         )
     return batch

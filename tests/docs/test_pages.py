@@ -1,0 +1,300 @@
+"""The README and the pages of the guide run as they are written, on less data.
+
+The guide's pages run one after the other in one folder, as somebody runs them who reads the guide
+from its first page on: each command finds what those before it have left there. Commands for a
+cluster are those of test_commands.py, two of chaos.md those of tests/jobs/test_count.py, the
+recipes of moving-from-elasticdl.md those of tests/elasticdl.
+"""
+
+import contextlib
+import importlib
+import io
+import random
+import re
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+from click.testing import CliRunner
+
+from shoal.checks import check_inputs
+from shoal.cli import main
+from shoal.config import CHECK_FLAGS, JobConfig
+from shoal.data import as_columns, open_reader
+from shoal.worker import check
+from tests.docs.pages import GUIDE, README, blocks, commands, with_pages, words
+
+pytestmark = [pytest.mark.job, with_pages]
+
+PAGES = [README, *GUIDE]
+JOBS = ("train", "evaluate", "predict")
+
+WITHOUT_SHOAL = """
+import runpy, sys
+sys.modules["shoal"] = None  # so that an import of it fails
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+ONLY_CHECKED = ("tower.TwoTowers", "moved.custom_model")
+"""Models that `shoal check` tries on the command's data, to save the time of a whole job."""
+
+SERVING = ("serve.py", "vectors.py", "find.py", "plain.py")
+"""Files that need TensorFlow only, as the pages say."""
+
+NOT_RUN = {
+    "pip install": "the tests have what it installs",
+    "make ": "they are what CI runs",
+    "--image": "test_commands.py makes the objects of its job",
+    "shoal zoo push": "there is no registry",
+    "python -m shoal.model_zoo": "it fetches the data; there are other ratings here",
+    "cp -r tower/saved_model /models": "it writes outside of the folder",
+    "docker run": "tests need no Docker",
+    "curl ": "it asks the container",
+    "--training-data 's3://": "there is no bucket",
+    "--training-data 'postgresql://": "there is no database server",
+    "shoal scale clicks": "its job must be running: tests/jobs/test_commands.py",
+    "shoal stop clicks": "its job must be running: tests/jobs/test_commands.py",
+}
+"""A part of each command of a page that runs here and that is itself not run, and why."""
+
+
+def finished(line, folder):
+    """A process that must succeed; returns what it printed."""
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def checked(command, given, folder):
+    """`shoal check` with the flags of a command, in this process, which has TensorFlow already.
+
+    Returns what it prints.
+    """
+    flags = main.commands[command].make_context(command, given).params
+    config = JobConfig(command="check", **{name: flags[name] for name in CHECK_FLAGS}).resolved()
+    check_inputs(config)
+    before = set(sys.modules)
+    try:
+        report = check.inspect(replace(config, job_dir=str(folder / "checks")))
+    finally:
+        for name in set(sys.modules) - before:  # a module of another page has the same name
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]
+    assert report.faults == []
+    return "\n".join(report.lines)
+
+
+def typed(command, folder):
+    """Run a command of a page; returns what it prints, None if it is one of NOT_RUN."""
+    if any(part in command for part in NOT_RUN):
+        return None
+    program, *rest = words(command)
+    if program == "python":
+        code = ("-c", WITHOUT_SHOAL) if rest[0] in SERVING else ()
+        return finished([sys.executable, *code, *rest], folder)
+    assert program == "shoal", command
+    if rest[0] == "check" or any(part in command for part in ONLY_CHECKED):
+        return checked(rest[0], rest[1:], folder)
+    if rest[0] in JOBS:
+        return finished([sys.executable, "-m", "shoal", *rest], folder)
+    done = CliRunner().invoke(main, rest)
+    assert done.exit_code == 0, f"{command}\n{done.output}"
+    return done.output
+
+
+def run(page, folder, changes=()):
+    """Run all of a page in a folder: named files are saved, other Python and commands are run.
+
+    changes: pairs of a text of the page and what takes its place. Returns what each command, or the
+    place of a block without a name, has printed.
+    """
+    printed, saved, given = {}, [], ""
+    for block in blocks(page):
+        text = block.text
+        for old, new in changes:
+            text = text.replace(old, new)
+        if block.file:
+            (folder / block.file).write_text(text)
+            saved.append(block.file)
+        elif block.language == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compile(text, block.place, "exec"), {"__name__": "block"})
+            printed[block.place] = out.getvalue()
+        elif block.language == "sh":
+            for command in block.commands:
+                printed[command] = typed(command, folder)
+                given += f" {command}"
+    unused = [name for name in saved if not re.search(rf" {name}| {name[:-3]}\.", given)]
+    assert set(unused) <= {"parts.py"}  # which two others import
+    return printed
+
+
+@contextlib.contextmanager
+def working_in(folder):
+    """The folder is the working directory, and Python imports from it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        yield folder
+
+
+@pytest.fixture
+def here(first_job):
+    """The folder of the guide's reader, entered."""
+    with working_in(first_job[0]) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def first_job(tmp_path_factory):
+    """The folder of the guide's reader after the first page, and what its commands printed."""
+    with working_in(tmp_path_factory.mktemp("guide")) as folder:
+        fewer = (("40_000", "8_000"), ("10_000", "2_000"))
+        return folder, run("docs/guide/first-job.md", folder, fewer)
+
+
+def one(printed, part):
+    """What the only command that contains `part` printed."""
+    (found,) = (text for command, text in printed.items() if part in command)
+    return found
+
+
+def write_ratings(path, records, seed):
+    """Ratings in the form of shoal.model_zoo.movielens: people like films of their own kind."""
+    draw = random.Random(seed)
+    rated = [(draw.randrange(50), draw.randrange(30)) for _ in range(records)]
+    columns = {
+        "user": pa.array([user for user, _ in rated], pa.int64()),
+        "item": pa.array([item for _, item in rated], pa.int64()),
+        "label": pa.array([float(user % 2 == item % 2) for user, item in rated], pa.float32()),
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=1000)
+
+
+def test_the_readmes_model_is_trained_by_its_command_and_from_python(tmp_path):
+    (tmp_path / "ratings").mkdir()
+    write_ratings(tmp_path / "ratings" / "train.parquet", 8000, 1)
+    write_ratings(tmp_path / "ratings" / "validation.parquet", 1000, 2)
+    with working_in(tmp_path):
+        printed = run(README, tmp_path)
+    told = dict(re.findall(r"^  (\S+(?: \S+)*)  +(.+)$", one(printed, "--output trained"), re.M))
+    (report,) = (block.text for block in blocks(README) if not block.language)
+    assert set(re.findall(r"^  (\S+(?: \S+)*)  +", report, re.MULTILINE)) <= told.keys()
+    assert told["state"] == "succeeded"
+    assert float(told["auc"]) > 0.8
+    assert (tmp_path / "trained" / "model.keras").exists()
+    assert one(printed, README).splitlines()[-1].startswith("succeeded 0.")
+
+
+def test_the_first_job_runs_from_its_data_to_its_served_model(first_job):
+    folder, printed = first_job
+    assert "predict this batch as the model does" in one(printed, "shoal check")
+    assert sorted(path.name for path in (folder / "predicted").glob("*.parquet"))
+    assert len(one(printed, "serve.py").strip("[] \n").split()) == 2
+    assert "\nsucceeded 0." in one(printed, "first-job.md")
+
+
+def test_a_typing_error_is_shown_as_the_first_page_shows_it(here):
+    (block,) = (each for each in blocks("docs/guide/first-job.md") if each.text.startswith("$ "))
+    command, shown = block.session
+    done = CliRunner().invoke(main, words(command)[1:])
+    assert done.exit_code == 2
+    assert re.fullmatch(re.escape(shown).replace(r"\.\.\.", ".*"), done.output)
+
+
+def test_the_page_of_models(here):
+    # A user views the items of its own kind, of which there are four.
+    draw = random.Random(4)
+    rows = [(user, 4 * draw.randrange(10) + user % 4) for user in range(40) for _ in range(400)]
+    draw.shuffle(rows)
+    lines = [f"{user},{item}" for user, item in rows]
+    Path("views.csv").write_text("\n".join(["user,item", *lines, ""]))
+    printed = run("docs/guide/models.md", here)
+    assert "Export: savedmodel only" in one(printed, "tower.TwoTowers")
+    assert len(one(printed, "vectors.py").strip("[] \n").split()) == 2
+    with sqlite3.connect("predictions.sqlite") as database:
+        places = database.execute("SELECT position FROM clicks ORDER BY position").fetchall()
+    assert places == [(place,) for place in range(2000)]
+    found = [int(item) for item in one(printed, "find.py").strip("[] \n").split()]
+    assert len(found) == 10
+    assert {item % 4 for item in found} == {3}
+
+
+def test_the_page_of_data(here):
+    table = csv.read_csv("clicks.csv").slice(0, 600)
+    Path("clicks").mkdir()
+    for day in (1, 2):
+        csv.write_csv(table, f"clicks/2026-{day}.csv")
+        pq.write_table(table, f"clicks/2026-{day}.parquet")
+    for other in Path("clicks").glob("*.csv"):
+        other.unlink()
+    records = table.to_pylist()
+    with tf.io.TFRecordWriter("clicks.tfrecord") as file:
+        for record in records:
+            feature = {
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+                for name, value in record.items()
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            file.write(example.SerializeToString())
+    np.array([tuple(record.values()) for record in records], "<i8").tofile("clicks.bin")
+    with sqlite3.connect("shop.db") as database:
+        columns = ", ".join(f"{name} BIGINT" for name in records[0])
+        database.execute(f"CREATE TABLE clicks (id INTEGER PRIMARY KEY, {columns})")
+        rows = [tuple(record.values()) for record in records]
+        database.executemany("INSERT INTO clicks (user, item, clicked) VALUES (?, ?, ?)", rows)
+    printed = run("docs/guide/data.md", here)
+    assert sum("One batch of 256 records" in (text or "") for text in printed.values()) == 7
+
+
+def test_the_page_of_preprocessing(here):
+    draw = random.Random(2)
+    cities = ["Ulm", "Bonn", "Köln"]
+    rows = [
+        f"{draw.randrange(18, 90)},{draw.lognormvariate(7, 1):.2f},{draw.choice(cities)},{i % 2}"
+        for i in range(2000)
+    ]
+    Path("people.csv").write_text("\n".join(["age,income,city,buys", *rows, "40,1.0,Rom,1\n"]))
+    printed = run("docs/guide/preprocessing.md", here)
+    assert "state             succeeded" in one(printed, "shoal train")
+    measured = importlib.import_module("measured")
+    reader = open_reader("people.csv", "--data")
+    (source,) = reader.sources()
+    columns = as_columns(next(iter(reader.read(source.name, 0, source.records))))
+    features, _ = measured.feed_batch(
+        {name: tf.constant(column) for name, column in columns.items()}, "training", None
+    )
+    # Ten bins of about as many people, incomes around 0, and a city that is too rare.
+    people = np.bincount(features["age"].numpy(), minlength=10)
+    assert people.size == 10
+    assert people.min() > 120
+    income = features["income"].numpy()
+    assert (income.mean(), income.std()) == (pytest.approx(0, abs=1e-4), pytest.approx(1, rel=1e-4))
+    assert sorted(measured.cities) == ["Bonn", "Köln", "Ulm"]
+    assert np.bincount(features["city"].numpy())[3:].tolist() == [1]
+
+
+def test_a_script_of_keras_and_its_module(here):
+    printed = run("docs/guide/moving-from-keras.md", here)
+    assert "val_auc" in one(printed, "plain.py")
+    assert "One batch of 256 records" in one(printed, "shoal train")
+
+
+def test_the_page_of_running(here):
+    printed = run("docs/guide/running.md", here)
+    assert "succeeded" in one(printed, "shoal status")
+    assert one(printed, "shoal checkpoint verify") == "checkpoint 1: good\n"
+    assert (here / "model" / "saved_model").is_dir()
+
+
+def test_commands_that_do_not_run_are_still_in_the_pages():
+    given = [command for page in PAGES for _, command in commands(page)]
+    assert [part for part in NOT_RUN if not any(part in each for each in given)] == []
