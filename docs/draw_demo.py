@@ -21,10 +21,10 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
-from shoal.cli import main
-from shoal.client import run_job
-from shoal.config import JobConfig
-from shoal.display import LiveDisplay, block
+from shoal.cli.main import main
+from shoal.client.display import LiveDisplay, block
+from shoal.client.local import run_job
+from shoal.config.job import JobConfig
 from shoal.proto import shoal_pb2 as pb
 
 PICTURE = Path(__file__).with_name("demo.svg")

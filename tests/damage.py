@@ -17,17 +17,28 @@ import random
 import shutil
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal.checkpoints import manifests
 from shoal.checkpoints.storage import LocalStorage
+from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 
 SECONDS = 60
 """After which a case is a hang, on a busy machine too."""
+
+
+def outcome(call: Callable[[], Any]) -> tuple[Any, str]:
+    """(what the call gives, ""), or (None, why it is refused): in one line."""
+    try:
+        return call(), ""
+    except UserError as error:
+        why = str(error)
+    assert "\n" not in why
+    return None, why
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from shoal.cli import main
+from shoal.cli.main import main
 from tests.docs.pages import GUIDE, README, ROOT, blocks, commands, with_pages, words
 
 pytestmark = with_pages

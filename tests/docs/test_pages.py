@@ -25,9 +25,9 @@ import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 
-from shoal.checks import check_inputs
-from shoal.cli import main
-from shoal.config import CHECK_FLAGS, JobConfig
+from shoal.cli.main import main
+from shoal.client.checks import check_inputs
+from shoal.config.job import CHECK_FLAGS, JobConfig
 from shoal.data import as_columns, open_reader
 from shoal.worker import check
 from tests.docs.pages import GUIDE, README, blocks, commands, with_pages, words

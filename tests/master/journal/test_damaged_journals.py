@@ -8,11 +8,10 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from shoal.errors import UserError
 from shoal.master.journal import audit
 from shoal.master.journal import journal as journals
 from shoal.master.journal.journal import Journal, read
-from tests.damage import Damager, watchdog
+from tests.damage import Damager, outcome, watchdog
 from tests.master.journal.test_journal import plain
 from tests.master.random_jobs import RandomJob
 from tests.master.strategies import config
@@ -34,16 +33,6 @@ def job_with_journal(folder, seed):
     opened.close()
     (folder / "job.json").write_text(configuration.to_json())
     return configuration, [plain(event) for event in world.events]
-
-
-def outcome(call):
-    """(what it gives, ""), or (None, why it is refused): in one line."""
-    try:
-        return call(), ""
-    except UserError as error:
-        why = str(error)
-    assert "\n" not in why
-    return None, why
 
 
 def resumed(folder, configuration):

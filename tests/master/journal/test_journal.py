@@ -42,6 +42,24 @@ def replayed(configuration, events):
     return job
 
 
+def of_a_random_job(seed, sync, **fields):
+    """The configuration of a job in which anything may happen."""
+    return config(
+        num_workers=3,
+        num_ps=2,
+        num_epochs=2,
+        validation_data="v",
+        output="o",
+        staleness_bound=-1 if sync else 2,
+        sync=sync,
+        grads_to_wait=2 if sync else 0,
+        relaunch_limit=5,
+        max_bad_records=2,
+        seed=seed % 100,
+        **fields,
+    )
+
+
 def replay(job, events):
     texts = [json.dumps(vars(event)) for event in events]
     job.replay(Event(**json.loads(text)) for text in texts)
@@ -55,20 +73,7 @@ def replay(job, events):
     sync=st.booleans(),
 )
 def test_replaying_any_prefix_gives_the_job_that_was(seed, steps, every, sync):
-    configuration = config(
-        num_workers=3,
-        num_ps=2,
-        num_epochs=2,
-        validation_data="v",
-        output="o",
-        evaluation_steps=every,
-        staleness_bound=-1 if sync else 2,
-        sync=sync,
-        grads_to_wait=2 if sync else 0,
-        relaunch_limit=5,
-        max_bad_records=2,
-        seed=seed % 100,
-    )
+    configuration = of_a_random_job(seed, sync, evaluation_steps=every)
     world = RandomJob(configuration, seed)
     again = replayed(configuration, [])
     for _ in range(steps):
@@ -100,21 +105,7 @@ def test_a_journal_with_snapshots_anywhere_gives_the_job_that_was(
 ):
     """every: events in a segment."""
     path = tmp_path_factory.mktemp("job") / "journal"
-    configuration = config(
-        num_workers=3,
-        min_workers=1 + seed % 3,
-        num_ps=2,
-        num_epochs=2,
-        validation_data="v",
-        output="o",
-        evaluation_steps=7,
-        staleness_bound=-1 if sync else 2,
-        sync=sync,
-        grads_to_wait=2 if sync else 0,
-        relaunch_limit=5,
-        max_bad_records=2,
-        seed=seed % 100,
-    )
+    configuration = of_a_random_job(seed, sync, evaluation_steps=7, min_workers=1 + seed % 3)
     world = RandomJob(configuration, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(journals, "SEGMENT_EVENTS", every)

@@ -72,20 +72,28 @@ def described(**rules):
     )
 
 
+def do_one(job, aucs):
+    """The worker does its next task; an evaluation takes the first of `aucs`, but not the last.
+
+    Returns the task's kind.
+    """
+    task = take(job, w(0))
+    outcome = {
+        pb.EVALUATE: StatesComputed(pb.MetricStates()),
+        pb.FINISH_EVALUATION: MetricsComputed({"auc": aucs[0]}),
+    }.get(task.kind, Done())
+    if task.kind == pb.FINISH_EVALUATION:
+        aucs[:] = aucs[1:] or aucs
+    job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+    confirm(job, 1.0)
+    return task.kind
+
+
 def run(job, aucs):
     """One worker does everything; each evaluation gives the next of `aucs`. Returns the kinds."""
-    kinds = []
+    left, kinds = list(aucs), []
     while not job.ended:
-        task = take(job, w(0))
-        kinds.append(task.kind)
-        outcome = {
-            pb.EVALUATE: StatesComputed(pb.MetricStates()),
-            pb.FINISH_EVALUATION: MetricsComputed({"auc": aucs[0]}),
-        }.get(task.kind, Done())
-        if task.kind == pb.FINISH_EVALUATION:
-            aucs = aucs[1:] or aucs
-        job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
-        confirm(job, 1.0)
+        kinds.append(do_one(job, left))
     return kinds
 
 
@@ -296,15 +304,7 @@ def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
                 removed += order.numbers
         if job.ended:
             break
-        task = take(job, w(0))
-        outcome = {
-            pb.EVALUATE: StatesComputed(pb.MetricStates()),
-            pb.FINISH_EVALUATION: MetricsComputed({"auc": aucs[0]}),
-        }.get(task.kind, Done())
-        if task.kind == pb.FINISH_EVALUATION:
-            aucs = aucs[1:] or aucs
-        job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
-        confirm(job, 1.0)
+        do_one(job, aucs)
     assert taken[:2] == [1, 2]
     assert removed == [1]
     assert job.checkpoints.best == 2

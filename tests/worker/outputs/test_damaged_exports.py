@@ -8,8 +8,7 @@ from click.testing import CliRunner
 
 from shoal.checkpoints.saved import Export, open_saved
 from shoal.cli.main import main
-from shoal.errors import UserError
-from tests.damage import Damager, watchdog
+from tests.damage import Damager, outcome, watchdog
 from tests.worker.exported import export_to
 from tests.worker.outputs.test_export import BUILDS, trained
 
@@ -30,17 +29,6 @@ def values(folder):
     return found
 
 
-def outcome(call):
-    """(what it gives, ""), or (None, why it is refused)."""
-    try:
-        return call(), ""
-    except UserError as error:
-        why = str(error)
-    assert "\n" not in why
-    assert why.startswith("--restore-from: ")
-    return None, why
-
-
 def test_a_damaged_export_is_refused_by_name_or_is_what_it_was(served, tmp_path):
     model = trained(served, BUILDS["functional"])
     whole, other = tmp_path / "whole", tmp_path / "other"
@@ -57,6 +45,7 @@ def test_a_damaged_export_is_refused_by_name_or_is_what_it_was(served, tmp_path)
         with watchdog():
             found, why = outcome(lambda at=folder: values(at))
             _, listed = outcome(lambda at=folder: Export(str(at)).verify())
+        assert all(each.startswith("--restore-from: ") for each in (why, listed) if each)
         if (folder / "manifest.json").exists():
             told = f"NOT GOOD: {listed.removeprefix('--restore-from: ')}" if listed else "good"
             shown = CliRunner().invoke(main, ["checkpoint", "verify", str(folder)])
