@@ -19,7 +19,7 @@ from shoal.checkpoints.schema import Manifest, SchemaError, share_entry
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import Error
-from shoal.master.job.checkpoints import Taken
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.servers import Place, ServerConnections
 from shoal.master.work.ids import ServerId
 from shoal.proto import faults

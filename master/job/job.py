@@ -19,7 +19,7 @@ from typing import Any
 
 from shoal.config.job import JobConfig
 from shoal.master.job.assignments import Assignments
-from shoal.master.job.checkpoints import Checkpoints, Taken
+from shoal.master.job.checkpoints import Checkpoints
 from shoal.master.job.clocks import Clocks
 from shoal.master.job.flow import Flow
 from shoal.master.job.instructions import (
@@ -33,6 +33,7 @@ from shoal.master.job.instructions import (
     Wait,
     WorkerWelcome,
 )
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.launcher import Exited
 from shoal.master.job.leases import Leases
 from shoal.master.job.left_out import LeftOut
@@ -245,7 +246,7 @@ class Job:
         from another one (`resumed`). Raises WireError.
         """
         registered = self.members.server_calls(server, incarnation).registered
-        kept = self.checkpoints.kept
+        kept = self.checkpoints.kept.all
         if self.halted or registered or not kept or kept[-1].number != number:
             return
         self.checkpoints.refused = number, why
@@ -301,7 +302,7 @@ class Job:
         # checkpoint does not count as trained, and will be trained again.
         replay = self.members.server_calls(server, incarnation).registered
         again = incarnation > FIRST_INCARNATION
-        offered = self.checkpoints.offered(server) if again else []
+        offered = self.checkpoints.kept.offered(server) if again else []
         # Of a job that was resumed all servers begin with the same one.
         whole_job = bool(offered and self.resumptions and not replay)
         if whole_job:
@@ -347,7 +348,7 @@ class Job:
         slot, again = self.members.register_server(server, incarnation, address, now)
         if not again:
             self.start_waits.came(server)
-            self.checkpoints.restored(server, checkpoint)
+            self.checkpoints.kept.restored(server, checkpoint)
             self.servers.registered(slot, restored, replayed, has, checkpoint, now)
         return self.members.fences()
 

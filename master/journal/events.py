@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.job import checkpoints, updates
+from shoal.master.job import kept_checkpoints, updates
 from shoal.master.job.instructions import ClockAnswer, Finished, HeartbeatAnswer, Wait
 from shoal.master.job.job import Job
 from shoal.master.job.launcher import Exited
@@ -47,7 +47,7 @@ _VALUES: dict[str, type] = {
         work.Source,
         applied.AppliedPush,
         applied.LastPush,
-        checkpoints.Taken,
+        kept_checkpoints.Taken,
         spans.Interval,
         updates.Gradient,
         outcomes.Done,

@@ -18,7 +18,7 @@ from shoal.base.job_folder import JobFolder
 from shoal.checkpoints import folders, schema
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
-from shoal.master.job.checkpoints import Taken
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.positions import position_of
 

@@ -22,7 +22,7 @@ from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import RESUMABLE, JobConfig
 from shoal.errors import UserError
-from shoal.master.job.checkpoints import Taken
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.status import position
 from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import Event, RecordedJob, decode
@@ -123,7 +123,7 @@ def resume_job(
     refused: list[CheckpointError] = []
     in_model: list[Interval] = []
     there: list[int] = []
-    known = {each.number: each for each in job.checkpoints.kept}
+    known = {each.number: each for each in job.checkpoints.kept.all}
     if bad is not None:
         refused.append(CheckpointError(bad[1]))
         known.pop(bad[0], None)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.config.job import JobConfig
-from shoal.master.job.checkpoints import Taken
 from shoal.master.job.instructions import ConfirmServers, FenceWorker, StartProcess
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import Event, RecordedJob
 from shoal.master.journal.resume import merged
 from shoal.master.work.applied import AppliedPush, LastPush
@@ -262,7 +262,9 @@ class PushingWorld:
         at = ServerId(self.draw(len(self.servers)))
         server = self.servers[at]
         if server.up:
-            self.fixing = None  # a checkpoint under way fails
+            if self.fixing is not None:
+                self.fixing = None
+                self.job.checkpoint_failed(f"{at} was killed", False, self.now)
             self.job.process_exited(exited(at, server.incarnation), self.now)
 
     def server_returns(self) -> None:
@@ -271,11 +273,11 @@ class PushingWorld:
             if not server.up and self.draw(2):
                 while server.saved and not self.draw(8):
                     del server.saved[max(server.saved)]  # it is damaged
-                offered = [each.number for each in self.job.checkpoints.offered(at)]
+                offered = [each.number for each in self.job.checkpoints.kept.offered(at)]
                 readable = sorted(server.saved.keys() & offered)
                 while readable and not self.draw(8):
                     readable.pop()  # a resumed job can read it
-                complete = readable == sorted(each.number for each in self.job.checkpoints.kept)
+                complete = readable == sorted(each.number for each in self.job.checkpoints.kept.all)
                 newest = max(readable, default=0)
                 base = server.saved[newest] if newest else Held()
                 server.restored = newest
@@ -316,7 +318,7 @@ class PushingWorld:
         """
         whole = [
             each
-            for each in self.job.checkpoints.kept
+            for each in self.job.checkpoints.kept.all
             if all(each.number in server.saved for server in self.servers.values())
         ]
         if not whole or self.job.flow.phase == Phase.SUCCEEDED:
@@ -387,7 +389,7 @@ class PushingWorld:
             self.number += 1
             self.job.checkpoint_fixed(self.now)
             self.job.checkpoint_taken(Taken(self.number, 0, 0, 0.0), False, self.now)
-            kept = {each.number for each in self.job.checkpoints.kept}
+            kept = {each.number for each in self.job.checkpoints.kept.all}
             self.taken[self.number] = list(self.fixing.values())
             for at, held in self.fixing.items():
                 saved = self.servers[at].saved

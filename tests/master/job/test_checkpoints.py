@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from shoal.master.job.checkpoints import Taken
 from shoal.master.job.instructions import RemoveCheckpoints, TakeCheckpoint, Wait
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.status import position, status_message
 from shoal.master.journal.events import RecordedJob
 from shoal.master.result import result_of
@@ -68,7 +68,7 @@ def test_the_newest_are_kept_and_those_of_an_earlier_master_count():
     job.checkpoints.found([taken(3), taken(5)])
     job.checkpoint_taken(taken(6), False, 1.0)
     assert orders(job)[0] == RemoveCheckpoints((3,))
-    assert [each.number for each in job.checkpoints.kept] == [5, 6]
+    assert [each.number for each in job.checkpoints.kept.all] == [5, 6]
 
 
 def test_the_values_of_restore_from_are_saved_first():
@@ -120,7 +120,7 @@ def failing(job, reason, begun, patience):
         while job.flow.saves and now < begun + 2 * patience:
             now += 0.5
             job.tick(now)
-            if job.checkpoints._under_way:
+            if job.checkpoints.under_way:
                 break
     return times
 
@@ -373,11 +373,11 @@ def test_with_another_number_of_servers_older_checkpoints_are_given_up():
         job.checkpoint_taken(taken(number), False, 1.0)
     orders(job)
     resumed_on(job, 2, taken(2), 2.0)
-    assert job.checkpoints.kept == [taken(1), taken(2)]
+    assert job.checkpoints.kept.all == [taken(1), taken(2)]
     resumed_on(job, 3, taken(2), 3.0)
-    assert job.checkpoints.kept == [taken(2)]
+    assert job.checkpoints.kept.all == [taken(2)]
     job.checkpoints.found([taken(1), taken(2)])  # still there, and nobody is to restore it
-    assert job.checkpoints.kept == [taken(2)]
+    assert job.checkpoints.kept.all == [taken(2)]
     job.checkpoint_begun(4.0)
     job.checkpoint_taken(taken(4), False, 4.0)
     assert RemoveCheckpoints((1,)) in orders(job)
@@ -394,8 +394,8 @@ def test_a_checkpoint_is_not_offered_again_to_a_server_that_found_it_damaged():
     one, other = job.members.servers
     job.process_exited(exited(one, 0), 2.0)
     job.server_registered(one, 1, "host:1", 3.0, checkpoint=1)
-    assert job.checkpoints.offered(one) == [taken(1)]
-    assert job.checkpoints.offered(other) == [taken(2), taken(1)]
+    assert job.checkpoints.kept.offered(one) == [taken(1)]
+    assert job.checkpoints.kept.offered(other) == [taken(2), taken(1)]
     # All servers have read it since.
     resumed_on(job, 2, taken(2), 4.0)
-    assert job.checkpoints.offered(one) == [taken(2), taken(1)]
+    assert job.checkpoints.kept.offered(one) == [taken(2), taken(1)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.master.job.checkpoints import Taken
 from shoal.master.job.instructions import KillProcess, StartProcess
 from shoal.master.job.job import Job
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import RecordedJob
 from shoal.master.result import result_of
 from shoal.master.server_work import note_status
@@ -93,7 +93,7 @@ def resumed(kept=(3, 4)):
     for number in kept:
         job.checkpoint_taken(Taken(number, 7, 100, 0.1), False, 1.0)
     job.fail(Failure.internal("killed"), 2.0)
-    job.resumed("again", {}, job.checkpoints.kept[-1], (), (), 3.0)
+    job.resumed("again", {}, job.checkpoints.kept.all[-1], (), (), 3.0)
     assert [each.start.incarnation for each in job.take_instructions()] == [1, 1, 1]
     return job, events
 
@@ -113,16 +113,16 @@ def test_a_server_that_refuses_the_checkpoint_has_all_begin_with_the_one_before(
     assert job.take_instructions() == []
     assert job.halted
     assert not job.ended
-    job.resumed("again+", {}, job.checkpoints.kept[0], (4,), (), 7.0)
+    job.resumed("again+", {}, job.checkpoints.kept.all[0], (4,), (), 7.0)
     assert not job.halted
     assert {each.start for each in job.take_instructions()} == {
         Start(process, 2) for process in (ServerId(0), ServerId(1), w(0))
     }
-    assert [each.number for each in job.checkpoints.kept] == [3]
+    assert [each.number for each in job.checkpoints.kept.all] == [3]
     # A master that is started again has it all from the journal.
     copy = RecordedJob(job.config, lambda _: None)
     copy.replay(events)
-    assert [each.number for each in copy.checkpoints.kept] == [3]
+    assert [each.number for each in copy.checkpoints.kept.all] == [3]
     assert not copy.halted
 
 

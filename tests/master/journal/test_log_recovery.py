@@ -6,7 +6,7 @@ import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import folder_name
-from shoal.master.job.checkpoints import Taken
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.audit import audit
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.log_recovery import FromLog, checkpoint_of_log
@@ -88,4 +88,4 @@ def test_a_checkpoint_that_the_journal_does_not_know_is_restored_by_nobody(tmp_p
         register(job, DataDescribed(training=(Source("t", 40),)))
         resume_job(job, configured, journal, "again", 9.0, folder)
         job.checkpoints.found([Taken(1, 10, 100, 0.1)])
-        assert job.checkpoints.kept == []
+        assert job.checkpoints.kept.all == []

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.master.job.checkpoints import Taken
 from shoal.master.job.instructions import (
     FenceWorker,
     RemoveCheckpoints,
     StartProcess,
     TakeCheckpoint,
 )
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.launcher import Exited
 from shoal.master.journal import state
 from shoal.master.journal.audit import Auditor
@@ -297,8 +297,8 @@ class World:
         changes["max_bad_records"] = len(self.bad)
         given_up = []
         while True:
-            if self.job.checkpoints.kept:
-                restored = self.job.checkpoints.kept[-1]
+            if self.job.checkpoints.kept.all:
+                restored = self.job.checkpoints.kept.all[-1]
                 shares = self.saved[restored.number]
                 pushes = [shares[i].pushes() for i in range(2)]
                 intervals = self.in_checkpoint(restored.number, pushes)
@@ -306,10 +306,10 @@ class World:
             token = f"r{self.resumptions}{len(given_up) * '+'}"
             of = restored, given_up, intervals, self.now
             self.job.resumed(token, changes, *of, shares=pushes)
-            if len(self.job.checkpoints.kept) < 2 or self.draw.random() < 0.5:
+            if len(self.job.checkpoints.kept.all) < 2 or self.draw.random() < 0.5:
                 break
             # A server finds its share damaged: all begin with the checkpoint before.
-            given_up.append(self.job.checkpoints.kept.pop().number)
+            given_up.append(self.job.checkpoints.kept.all.pop().number)
             self.job.take_instructions()
         self.history = [copy.deepcopy(self.servers)]
         self.fixed = {restored.number if restored is not None else 0: [1, 1]}
@@ -317,7 +317,7 @@ class World:
 
     def do_logs_again(self):
         """A checkpoint of the newest one and of logs, which may end anywhere after it."""
-        kept = self.job.checkpoints.kept
+        kept = self.job.checkpoints.kept.all
         base = kept[-1].number if kept else 0
         self.numbers += 1
         last = len(self.history) - 1

@@ -8,8 +8,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.master.job.checkpoints import Taken
 from shoal.master.job.instructions import ApplyUpdate
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.resume import given_by
@@ -119,8 +119,8 @@ class SynchronousWorld(World):
         self.job = RecordedJob(self.config, self.note)
         self.job.replay(self.events[:])
         restored, intervals = None, []
-        if self.job.checkpoints.kept:
-            restored = self.job.checkpoints.kept[-1]
+        if self.job.checkpoints.kept.all:
+            restored = self.job.checkpoints.kept.all[-1]
             intervals = self.in_update(restored.number)
             self.model = copy.deepcopy(self.saved[restored.number])
         changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 1, "relaunch_limit": 99}

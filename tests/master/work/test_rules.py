@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.master.job.checkpoints import Taken
 from shoal.master.job.instructions import RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job.job import Wait
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.evaluation import EvaluationResult
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
@@ -307,8 +307,8 @@ def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
         do_one(job, aucs)
     assert taken[:2] == [1, 2]
     assert removed == [1]
-    assert job.checkpoints.best == 2
-    assert [each.number for each in job.checkpoints.kept] == [2, 3]  # and that of the end
+    assert job.checkpoints.kept.best == 2
+    assert [each.number for each in job.checkpoints.kept.all] == [2, 3]  # and that of the end
 
 
 @pytest.mark.parametrize("ends", ["before it", "before it begins", "while it is under way"])
@@ -343,12 +343,12 @@ def test_a_new_master_knows_the_checkpoint_of_the_best_evaluation(ends):
     job.checkpoint_begun(1.0)
     job.checkpoint_taken(Taken(2, 2, 1, 0.1), False, 1.0)
     assert len(orders) == 2
-    assert job.checkpoints.best == (2 if ends == "while it is under way" else 1)
+    assert job.checkpoints.kept.best == (2 if ends == "while it is under way" else 1)
     again = RecordedJob(config(**fields), events.append)
     again.replay(list(events))
-    assert again.checkpoints.best == job.checkpoints.best
+    assert again.checkpoints.kept.best == job.checkpoints.kept.best
     again.master_restarted(2.0)
-    assert again.checkpoints.best == job.checkpoints.best
+    assert again.checkpoints.kept.best == job.checkpoints.kept.best
 
 
 def test_rows_that_the_module_gave_are_in_a_checkpoint_from_the_start():
