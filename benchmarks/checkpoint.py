@@ -56,7 +56,7 @@ def filled() -> ServerModel:
     )
     spec = pb.ModelSpec(tables=[table], dense_optimizer=optimizer)
     model = ServerModel(spec, 0, 1)
-    model.initialize_dense(np.zeros(0, np.float32), np.zeros(0, np.float32))
+    model.dense.initialize(np.zeros(0, np.float32), np.zeros(0, np.float32))
     ones = np.ones((100_000, DIM), np.float32)
     for start in range(0, ROWS, len(ones)):
         ids = np.arange(start, start + len(ones), dtype=np.int64)

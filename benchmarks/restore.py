@@ -63,7 +63,7 @@ def write(root: LocalStorage, rows: int) -> Checkpoint:
     shares = []
     for server in range(WRITERS):
         model = ServerModel(specification(), server, WRITERS)
-        model.initialize_dense(np.zeros(0, np.float32), np.zeros(0, np.float32))
+        model.dense.initialize(np.zeros(0, np.float32), np.zeros(0, np.float32))
         ones = np.ones((CHUNK, DIM), np.float32)
         for start in range(0, rows, CHUNK):
             ids = np.arange(start, min(start + CHUNK, rows), dtype=np.int64) * 7919

@@ -38,7 +38,7 @@ def check_logged(push: UnpackedPush, model: ServerModel) -> None:
     request = push.request
     if reason := _field(request) or _tables(push, model) or _dense(push, model):
         raise _refused(push, reason)
-    if push.gradients.dense is not None and not model.dense_initialized:
+    if push.gradients.dense is not None and not model.dense.initialized:
         raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
     try:
         model.check_learning_rate(request.learning_rate)
@@ -89,7 +89,7 @@ def _tables(push: UnpackedPush, model: ServerModel) -> str:
 def _dense(push: UnpackedPush, model: ServerModel) -> str:
     if push.gradients.dense is None:
         return ""
-    wanted = (model.dense_elements,), (model.state_elements,)
+    wanted = (model.dense.elements,), (model.dense.state_elements,)
     given = tuple(part.shape for part in push.gradients.dense)
     if given != wanted or any(part.dtype != np.float32 for part in push.gradients.dense):
         types = ", ".join(str(part.dtype) for part in push.gradients.dense)

@@ -89,7 +89,6 @@ class PushRegister:
                 return
             yield True
             if identity.incarnation != worker.incarnation:
-                # In this order for `applied`, which takes no lock.
                 worker.sequence = worker.task = worker.records_done = worker.held = 0
                 worker.incarnation = identity.incarnation
             if push.hold:
@@ -117,11 +116,6 @@ class PushRegister:
                 {name: getattr(worker, name) for name in _KEPT} | {"worker": index}
                 for index, worker in self._workers.items()
             ]
-
-    def applied(self, index: int, incarnation: int) -> int:
-        """The sequence of the last push applied of a worker's incarnation; 0 for none."""
-        worker = self._workers.get(index)
-        return worker.sequence if worker and worker.incarnation == incarnation else 0
 
     def last(self) -> list[pb.LastPush]:
         """The last push applied of each worker. Waits for those under way."""

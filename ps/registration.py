@@ -88,7 +88,7 @@ class Registration:
                 logger.info(
                     "registered %d tables and %d of the dense elements",
                     len(request.model.tables),
-                    self._model.dense_elements,
+                    self._model.dense.elements,
                 )
             elif self._model.spec != request.model:
                 raise WireError(
@@ -106,7 +106,7 @@ class Registration:
             )
         return pb.RegisterReply(
             server=self._server,
-            dense_initialized=self._model.dense_initialized,
+            dense_initialized=self._model.dense.initialized,
             version=self._model.version,
         )
 
@@ -117,11 +117,11 @@ class Registration:
         log = self.log
         with self._lock:
             # Before they are in the log, which is done again from them.
-            self.model.check_dense(trainable, state)
-            begins = not self.model.dense_initialized
+            self.model.dense.check(trainable, state)
+            begins = not self.model.dense.initialized
             if log is not None and begins:
                 log.begin(self.model.spec, frame)
-            taken = self.model.initialize_dense(trainable, state)
+            taken = self.model.dense.initialize(trainable, state)
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
     def begin_anew(self, saved: str = "") -> None:

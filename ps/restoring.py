@@ -56,9 +56,11 @@ def restore(
     dense, state = _dense(checkpoint, dense_shares, server, routing, progress)
     version = max(checkpoint.shares[share]["version"] for share in shares)
     step = max(checkpoint.shares[share]["step"] for share in shares)
-    model.restore(version, step, dense, state)
+    applied = checkpoint.shares[server]["pushes"] if same else []
+    senders = {push["worker"]: (push["incarnation"], push["sequence"]) for push in applied}
+    model.restore(version, step, dense, state, senders)
     if same:
-        pushes.restore([{**push} for push in checkpoint.shares[server]["pushes"]])
+        pushes.restore([{**push} for push in applied])
     return model
 
 

@@ -96,7 +96,7 @@ class SavedRows:
         saved = open_saved(self._location, self._opened)
         owned = self._routing.owners == self._server
         values = saved.dense()
-        model.initialize_dense(
+        model.dense.initialize(
             self._slice(values, spec.trainable, saved.kind),
             self._slice(values, spec.non_trainable, saved.kind),
         )

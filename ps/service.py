@@ -165,15 +165,14 @@ class ParameterServer:
         model = self.model
         # Read before the rows: a push that lands in between makes the caller count
         # one push too many as missed, never one too few.
-        who = request.caller.worker, request.caller.incarnation
-        applied = self._pushes.applied(*who)  # what was restored, only the register knows
-        moment = model.moment(*who, request.dense_version)
+        caller = request.caller
+        moment = model.moment(caller.worker, caller.incarnation, request.dense_version)
         dense = moment.dense
         dtype = _value_dtype(request.value_type)
         writer = frames.FrameWriter(
             pb.PullReply(
                 version=moment.version,
-                applied=applied if moment.applied is None else moment.applied,
+                applied=moment.applied,
                 has_dense=dense is not None,
                 time=model.time(),
                 update=self._held.update,
@@ -313,7 +312,7 @@ class ParameterServer:
         if (model := self.registration.model_if_any) is not None:
             status.registered = True
             status.version = status.pushes = model.version
-            status.dense_elements = model.dense_elements
+            status.dense_elements = model.dense.elements
             staleness, age = model.distributions()
             status.staleness.CopyFrom(staleness)
             status.age.CopyFrom(age)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoal.native.dense import DenseBlock
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
@@ -22,7 +21,7 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
-from shoal.proto.routing import flat_size, slice_of
+from shoal.ps.dense import DenseSlices
 from shoal.ps.gradients import Gradients, Ticket, Update
 from shoal.ps.measured import Measured
 
@@ -48,8 +47,8 @@ def rows_of(table: RowStore, size: int) -> int:
 class Moment:
     """What a pull is told of the values beside the rows.
 
-    version: pushes applied. applied: sequence of the caller's last one among them, None if
-    it has sent none since this server was started. dense: trainable and non-trainable slice,
+    version: pushes applied. applied: sequence of the caller's last one among them, 0 for none.
+    dense: trainable and non-trainable slice,
     float32, if it is to have them.
     """
 
@@ -76,10 +75,12 @@ class ServerModel:
     """The model's share of server `server` of `servers`.
 
     Pulls and pushes may run in any number of threads: rows are guarded by the row
-    store's own locks, the dense slice by one here. A pull that runs beside a push
+    store's own locks, the dense slice by its own. A pull that runs beside a push
     sees each row wholly before or wholly after it, and the dense slice element by
     element: asynchronous training tolerates that, and a copy under a lock would
     stall every pull behind every push.
+
+    tables: by position. dense: the slices of the dense variables. memory: of each table.
     """
 
     def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
@@ -96,18 +97,11 @@ class ServerModel:
                 )
                 for table in spec.tables
             ]
-            self._dense_optimizer = OptimizerSpec.from_json(spec.dense_optimizer)
-            self._optimizers = {self._dense_optimizer, *(each.optimizer for each in self.tables)}
+            self.dense = DenseSlices(spec, server, servers)
         except (ValueError, TypeError) as error:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
-        size = slice_of(flat_size(spec.trainable), server, servers)
-        state_size = slice_of(flat_size(spec.non_trainable), server, servers)
-        self._dense_elements: int = size.stop - size.start
-        self._state_elements: int = state_size.stop - state_size.start
-        self._dense: DenseBlock | None = None
-        self._state: Float32 = np.zeros(0, np.float32)
-        self._dense_lock = threading.Lock()
+        self._optimizers = {self.dense.optimizer, *(each.optimizer for each in self.tables)}
         self._frozen = False
         self._lock = threading.Lock()
         self._step = 0
@@ -138,63 +132,17 @@ class ServerModel:
                 self._version = max(self._version, known) + 1
                 self._dense_version = self._version
 
-    @property
-    def dense_elements(self) -> int:
-        """Elements of the trainable slice."""
-        return self._dense_elements
-
-    @property
-    def state_elements(self) -> int:
-        """Elements of the non-trainable slice."""
-        return self._state_elements
-
-    @property
-    def dense_initialized(self) -> bool:
-        """Whether `initialize_dense` was called."""
-        return self._dense is not None
-
-    def check_dense(self, trainable: Float32, state: Float32) -> None:
-        """Raises WireError(BAD_REQUEST) unless these are the slices of this server, float32."""
-        shapes = trainable.shape, state.shape
-        if shapes != ((self._dense_elements,), (self._state_elements,)):
-            raise WireError(
-                pb.BAD_REQUEST,
-                f"this server's slices have {self._dense_elements} and {self._state_elements} "
-                f"elements, not {trainable.shape} and {state.shape}",
-            )
-        if trainable.dtype != np.float32 or state.dtype != np.float32:
-            raise WireError(
-                pb.BAD_REQUEST, f"dense slices are float32, not {trainable.dtype}, {state.dtype}"
-            )
-
-    def initialize_dense(self, trainable: Float32, state: Float32) -> bool:
-        """Set the dense slice's first values; False if it has some already.
-
-        Raises WireError as `check_dense`.
-        """
-        self.check_dense(trainable, state)
-        with self._dense_lock:
-            if self._dense is not None:
-                return False
-            self._state = np.array(state, np.float32)
-            self._dense = DenseBlock(trainable, self._dense_optimizer)
-            return True
-
     def freeze(self) -> FrozenDense:
         """Fix all rows as they are for their `snapshot`, and copy the dense slices.
 
         No push may be under way. Raises WireError(DENSE_NOT_INITIALIZED), MemoryError,
         and ValueError if the model is frozen already.
         """
-        with self._dense_lock:
-            if self._dense is None:
-                raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
+        with self._lock:
             if self._frozen:
                 raise ValueError("a checkpoint is being written already")
-            trainable = {"values": self._dense.values.copy()}
-            trainable |= {name: slot.copy() for name, slot in self._dense.slots.items()}
+            frozen = FrozenDense(*self.dense.copies(), self._version, self._step)
             self._frozen = True
-            frozen = FrozenDense(trainable, self._state.copy(), self._version, self._step)
         try:
             for table in self.tables:
                 table.begin_snapshot()
@@ -210,18 +158,22 @@ class ServerModel:
         self._frozen = False
 
     def restore(
-        self, version: int, step: int, trainable: dict[str, Float32], state: Float32
+        self,
+        version: int,
+        step: int,
+        trainable: dict[str, Float32],
+        state: Float32,
+        senders: dict[int, tuple[int, int]],
     ) -> None:
         """Set the dense slices with their slots, version and step, as frozen; rows are assigned.
 
+        senders: of each worker, the incarnation and sequence of its last push in the version.
         Only for a new model.
         """
-        self.initialize_dense(trainable["values"], state)
-        assert self._dense is not None
-        for name, slot in self._dense.slots.items():
-            slot[:] = trainable[name]
+        self.dense.restore(trainable, state)
         self._version = self._dense_version = version
         self._step = step
+        self._senders = dict(senders)
 
     def _table(self, position: int) -> RowStore:
         if not 0 <= position < len(self.tables):
@@ -248,17 +200,16 @@ class ServerModel:
         slice are of one moment; the trainable slice is a view of the live values, to be
         copied before the next call. Raises WireError(DENSE_NOT_INITIALIZED).
         """
-        if dense_version != -2 and self._dense is None:
-            raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
+        block = None if dense_version == -2 else self.dense.block
         with self._lock:
             version = self._version
             of, sequence = self._senders.get(worker, (-1, 0))
-            applied = sequence if of == incarnation else None
+            applied = sequence if of == incarnation else 0
             # A version beyond ours is of before this server was started from a checkpoint.
             known = self._dense_version <= dense_version <= version and dense_version != -1
-            if self._dense is None or dense_version == -2 or known:
+            if block is None or known:
                 return Moment(version, applied, None)
-            return Moment(version, applied, (self._dense.values, self._state.copy()))
+            return Moment(version, applied, (block.values, self.dense.state.copy()))
 
     def check_learning_rate(self, learning_rate: float) -> None:
         """Raises ValueError for a rate that one of the model's optimizers cannot use.
@@ -294,7 +245,7 @@ class ServerModel:
             if not again:
                 faults.point("push-half-applied")
         if push.dense is not None:
-            self._update_dense(push.dense[0], rate, step)
+            self.dense.update(push.dense[0], rate, step)
         if again:
             with self._lock:
                 self._step = max(self._step, step)
@@ -317,14 +268,9 @@ class ServerModel:
         change = None
         if update.dense is not None:
             gradient, change = update.dense
-            self._update_dense(gradient, update.learning_rate, step)
+            self.dense.update(gradient, update.learning_rate, step)
         stale = [(max(0, version - pulled), at) for pulled, at in update.pulled]
         self._count(stale, change)
-
-    def _update_dense(self, gradient: Float32, rate: float, step: int) -> None:
-        with self._dense_lock:
-            assert self._dense is not None
-            self._dense.update(gradient, learning_rate=rate, step=step)
 
     def _count(
         self,
@@ -339,7 +285,7 @@ class ServerModel:
         with self._lock:
             self._version += 1
             if change is not None:
-                self._state += change
+                self.dense.state += change
                 self._dense_version = self._version
             if sender is not None:
                 self._senders[sender[0]] = sender[1:]

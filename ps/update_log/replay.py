@@ -169,7 +169,7 @@ def from_beginning(base: pb.LogBase, server: int, servers: int) -> ServerModel:
     try:
         model = ServerModel(base.model, server, servers)
         _, arrays = frames.decode(base.initial, pb.InitializeDenseRequest)
-        model.initialize_dense(*exactly(arrays, 2))
+        model.dense.initialize(*exactly(arrays, 2))
     except WireError as error:
         raise LogDamagedError(f"its first values cannot be used: {error}") from error
     return model

@@ -249,8 +249,8 @@ class World:
         def drawn(*shape):
             return np.array([draw.gauss(0, 1) for _ in range(np.prod(shape))], np.float32)
 
-        size = self.twin[index].model.dense_elements
-        state = self.twin[index].model._state_elements
+        size = self.twin[index].model.dense.elements
+        state = self.twin[index].model.dense.state_elements
         header = pb.PushRequest(
             identity=pb.PushIdentity(worker=worker, sequence=sequence),
             routing_epoch=1,
@@ -299,5 +299,5 @@ def content(model):
         parts = [values, *slots.values(), versions[:, None], uses[:, None]]
         joined = np.concatenate(parts, axis=1)
         rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
-    vectors = [model._dense.values, *model._dense.slots.values(), model._state]
+    vectors = [model.dense.block.values, *model.dense.block.slots.values(), model.dense.state]
     return rows, [each.tolist() for each in vectors], model.version, model._step

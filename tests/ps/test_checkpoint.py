@@ -60,9 +60,9 @@ class Group:
         self.models = [ServerModel(spec(), i, servers) for i in range(servers)]
         self.pushes = [PushRegister() for _ in range(servers)]
         for model in self.models:
-            model.initialize_dense(
-                np.zeros(model.dense_elements, np.float32),
-                np.ones(model._state_elements, np.float32),
+            model.dense.initialize(
+                np.zeros(model.dense.elements, np.float32),
+                np.ones(model.dense.state_elements, np.float32),
             )
 
     def push(self, sequence, ids=IDS, worker=0):
@@ -72,8 +72,8 @@ class Group:
         for server, model in enumerate(self.models):
             own = ids[owner == server]
             gradients = np.full((own.size, 3), 0.5, np.float32)
-            dense = np.ones(model.dense_elements, np.float32) * (server + 1)
-            change = np.full(model._state_elements, 0.25, np.float32)
+            dense = np.ones(model.dense.elements, np.float32) * (server + 1)
+            change = np.full(model.dense.state_elements, 0.25, np.float32)
             with self.pushes[server].admit(request) as fresh:
                 if fresh:
                     push = Gradients({0: (own, gradients)}, (dense, change), 0.1, 0, 0)
@@ -98,10 +98,10 @@ class Group:
                 joined = np.concatenate(parts, axis=1)
                 rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
         trainable = [
-            np.concatenate([m._dense.values, *m._dense.slots.values()]).reshape(3, -1)
+            np.concatenate([m.dense.block.values, *m.dense.block.slots.values()]).reshape(3, -1)
             for m in self.models
         ]
-        state = np.concatenate([m._state for m in self.models])
+        state = np.concatenate([m.dense.state for m in self.models])
         return rows, np.concatenate(trainable, axis=1).tolist(), state.tolist()
 
 
@@ -142,6 +142,9 @@ def test_a_restored_server_knows_which_pushes_it_has(tmp_path):
     group.pushes[0].fence(5, 2)
     group.save(tmp_path, 1)
     again = restored(tmp_path, 1, 2)
+    # A pull tells it to its worker, and to no other.
+    told = [model.moment(worker, 0, -2).applied for model in again.models for worker in (0, 5)]
+    assert told == [1, 0, 1, 0]
     before = again.content()
     again.push(1)
     assert again.content() == before

@@ -72,7 +72,7 @@ class Server:
             for table in model.tables
             for ids, v, s, n, u in table.export()
         ]
-        dense = [model._dense.values, *model._dense.slots.values(), model._state]
+        dense = [model.dense.block.values, *model.dense.block.slots.values(), model.dense.state]
         with self.server._pushes.paused() as applied:
             register = [dict(each) for each in applied]
         return (
@@ -88,7 +88,7 @@ class Server:
     def original(self):
         """Header and arrays of a push that any server takes, of a worker of its own."""
         self.workers += 1
-        while self.server._pushes.applied(self.workers, 0):
+        while self.server.model.moment(self.workers, 0, -2).applied:
             self.workers += 1  # an earlier push was changed into one of this worker
         header = pb.PushRequest(
             identity=pb.PushIdentity(worker=self.workers, sequence=1),
@@ -307,7 +307,7 @@ def test_first_dense_values_of_another_type_do_not_begin_a_log(tmp_path):
             frame = frames.encode(pb.InitializeDenseRequest(), parts)
             with pytest.raises(WireError, match="BAD_REQUEST"):
                 fresh.registration.initialize_dense(frame)
-        assert not fresh.model.dense_initialized
+        assert not fresh.model.dense.initialized
         assert not sink._segments()
     finally:
         sink.close()

@@ -59,8 +59,8 @@ def values_of(models):
         for ids, values, slots, versions, _ in model.tables[0].export():
             assert not np.concatenate([*slots.values(), versions[:, None]], axis=1).any()
             rows.update(zip(ids.tolist(), map(tuple, values.tolist()), strict=True))
-    dense = np.concatenate([model._dense.values for model in models])
-    return rows, dense.tolist(), np.concatenate([model._state for model in models]).tolist()
+    dense = np.concatenate([model.dense.block.values for model in models])
+    return rows, dense.tolist(), np.concatenate([model.dense.state for model in models]).tolist()
 
 
 def test_servers_of_any_number_have_all_rows_and_dense_values_each_once(folder):
@@ -69,7 +69,7 @@ def test_servers_of_any_number_have_all_rows_and_dense_values_each_once(folder):
     for model in group.models:
         for ids, values, *_ in model.tables[0].export():
             expected.update(zip(ids.tolist(), map(tuple, values.tolist()), strict=True))
-    dense = np.concatenate([model._dense.values for model in group.models]).tolist()
+    dense = np.concatenate([model.dense.block.values for model in group.models]).tolist()
     for servers in (1, 2, 3):
         models = [read(root, server, servers) for server in range(servers)]
         assert sum(len(model.tables[0]) for model in models) == IDS.size

@@ -33,7 +33,7 @@ def test_a_damaged_log_is_told_by_name_or_costs_nothing(
         with watchdog():
             server, unprotected = written.restart()
         version = server.model.version
-        if server.model.dense_initialized:
+        if server.model.dense.initialized:
             assert content(server.model) == written.contents[version], damage
         assert lost(server) == PUSHES - version
         whole[version == PUSHES] += 1

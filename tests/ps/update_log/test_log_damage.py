@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
+from shoal.ps.dense import DenseSlices
 from shoal.ps.gradients import Ticket
-from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.records import HEAD_BYTES, Damage, Record, read_records
 from tests.ps.logged import Faults, World, content, lost
 from tests.ps.update_log.test_log import numbers
@@ -84,11 +84,11 @@ def test_a_damaged_log_gives_a_beginning_and_says_where_it_ends(written, data):
     try:
         server, unprotected = written.restart()
         version = server.model.version
-        if server.model.dense_initialized:
+        if server.model.dense.initialized:
             assert content(server.model) == written.contents[version]
         # The register is exact: what the workers know of and it lacks is what is lost.
         assert lost(server) == PUSHES - version
-        assert server.model.dense_initialized or not version
+        assert server.model.dense.initialized or not version
         # Only what a write that was cut off would leave as well is not told by the file: that
         # is the end of its last segment.
         end = how in ("cut", "remove", "take out", "zero") and which == len(written.segments) - 1
@@ -191,15 +191,15 @@ def test_an_entry_that_is_applied_in_part_leaves_nothing_in_the_model(tmp_path, 
         job.push(turn % 2, ids, draw)
         contents.append(content(job.servers[0].model))
     job.kill(0)
-    update, calls = ServerModel._update_dense, Counter()
+    update, calls = DenseSlices.update, Counter()
 
-    def failing(model, gradient, rate, step):
+    def failing(dense, gradient, rate, step):
         calls[step] += 1
         if step == 5:  # its rows are updated by now
             raise MemoryError("no memory for it")
-        update(model, gradient, rate, step)
+        update(dense, gradient, rate, step)
 
-    monkeypatch.setattr(ServerModel, "_update_dense", failing)
+    monkeypatch.setattr(DenseSlices, "update", failing)
     job.start(0)
     job.meet(0)
     assert content(job.servers[0].model) == contents[3]
