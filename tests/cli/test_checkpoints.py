@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from shoal.checkpoints.folders import folder_name
 from shoal.cli.main import main
 from shoal.config.job import JobConfig
-from tests.ps.test_checkpoint import IDS, Group
+from tests.ps.groups import IDS, Group
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from shoal.errors import UserError
 from shoal.master.servers import ServerConnections
 from shoal.master.take_checkpoint import CheckpointTaker
 from tests.damage import Damager, watchdog
-from tests.ps.test_checkpoint import IDS, Group, restored
+from tests.ps.groups import IDS, Group, restored
 
 pytestmark = pytest.mark.slow
 

@@ -1,24 +1,12 @@
 """The tables of docs/guide/kubernetes-rights.md are the Roles of deploy/base/rbac.yaml."""
 
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.roles import ROOT, granted
+
 ROW = re.compile(r"^\| ([a-z/]+) \| ([a-z]+) \| (.+) \|$", re.MULTILINE)
-
-
-def granted(role):
-    documents = yaml.safe_load_all((ROOT / "deploy/base/rbac.yaml").read_text())
-    (found,) = (d for d in documents if (d["kind"], d["metadata"]["name"]) == ("Role", role))
-    return sorted(
-        (resource, verb)
-        for rule in found["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    )
 
 
 # tox tests the wheel, beside which there is no docs folder.

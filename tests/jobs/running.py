@@ -312,3 +312,14 @@ def run(command, folder, name, **fields):
     """A job from start to end."""
     with RunningJob(command, folder, name, **fields) as job:
         return job.ended()
+
+
+def resume(folder, environment=None, **more):
+    return subprocess.run(
+        arguments_of("train", resume=folder.path, **more),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={**os.environ, "GATE": f"{folder.path}.gate", **(environment or {})},
+    )

@@ -5,8 +5,8 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from tests.jobs.results import applied
 from tests.jobs.running import RunningJob, audited
-from tests.jobs.test_exactly_once import applied
 
 pytestmark = pytest.mark.job
 

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from tests.jobs.results import COUNTING, applied
 from tests.jobs.running import RunningJob, arguments_of, audited
-from tests.jobs.test_exactly_once import COUNTING, applied
 
 pytestmark = pytest.mark.job
 

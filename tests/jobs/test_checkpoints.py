@@ -8,8 +8,8 @@ from shoal.checkpoints import contents
 from shoal.checkpoints.folders import Checkpoint, numbers
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
+from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob
-from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 

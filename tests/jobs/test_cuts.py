@@ -6,8 +6,8 @@ import pytest
 
 from shoal.chaos.relay import Relay
 from shoal.proto import faults
+from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 

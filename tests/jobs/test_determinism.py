@@ -6,19 +6,12 @@ With --pipeline-depth 0: a pull that overlaps a push may or may not see its valu
 import csv
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow.parquet as pq
 import pytest
 
+from tests.jobs.results import model
 from tests.jobs.running import run
 
 pytestmark = pytest.mark.job
-
-
-def model(output):
-    """Every value of an export."""
-    files = [output / "dense.parquet", *sorted((output / "tables").glob("*.parquet"))]
-    assert len(files) == 3
-    return {file.name: pq.read_table(file).to_pydict() for file in files}
 
 
 def curve(folder):

@@ -4,24 +4,12 @@ import os
 import signal
 from collections import Counter
 
-import pyarrow.parquet as pq
 import pytest
 
+from tests.jobs.results import COUNTING, SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
 
 pytestmark = pytest.mark.job
-
-COUNTING = {"model_def": "counting.custom_model", "minibatch_size": 10}
-SERIAL = COUNTING | {"pipeline_depth": 0}
-"""While a worker stands at a gate, its earlier pushes are all acknowledged."""
-
-
-def applied(output):
-    """(elements of `total`, {id: times}) of a job that trained zoo/counting.py."""
-    dense = pq.read_table(output / "dense.parquet").to_pylist()
-    table = pq.read_table(output / "tables" / "counts.parquet").to_pydict()
-    counts = {i: vector[0] for i, vector in zip(table["id"], table["vector"], strict=True)}
-    return dense[0]["values"], counts
 
 
 def test_kills_between_servers_of_all_workers_and_in_evaluation(numbered, tmp_path):

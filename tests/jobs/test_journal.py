@@ -13,9 +13,8 @@ import pytest
 from shoal.master.journal import segments
 from shoal.master.journal.journal import read
 from shoal.master.journal.segments import Segment
-from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_exactly_once import SERIAL, applied
-from tests.jobs.test_resume import resume
+from tests.jobs.results import SERIAL, applied
+from tests.jobs.running import RunningJob, audited, resume, until
 
 pytestmark = pytest.mark.job
 

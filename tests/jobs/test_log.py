@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from shoal.proto import faults
+from tests.jobs.results import SERIAL, applied, model
 from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_determinism import model
-from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 

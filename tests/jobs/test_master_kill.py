@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shoal.proto import faults
+from tests.jobs.results import COUNTING, SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_exactly_once import COUNTING, SERIAL, applied
 
 pytestmark = pytest.mark.job
 

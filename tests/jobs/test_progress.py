@@ -13,8 +13,8 @@ from shoal.chaos.faults import FAIL, OUTPUT, STORAGE, Fault, Target, When
 from shoal.client.processes import limit_files
 from shoal.config.job import JobConfig
 from shoal.proto import faults
+from tests.jobs.results import applied
 from tests.jobs.running import RunningJob, run, until
-from tests.jobs.test_exactly_once import applied
 
 pytestmark = pytest.mark.job
 

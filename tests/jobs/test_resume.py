@@ -3,27 +3,15 @@
 import json
 import os
 import re
-import subprocess
 
 import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.proto import faults
-from tests.jobs.running import RunningJob, arguments_of, audited, until
-from tests.jobs.test_exactly_once import SERIAL, applied
+from tests.jobs.results import SERIAL, applied
+from tests.jobs.running import RunningJob, audited, resume, until
 
 pytestmark = pytest.mark.job
-
-
-def resume(folder, environment=None, **more):
-    return subprocess.run(
-        arguments_of("train", resume=folder.path, **more),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={**os.environ, "GATE": f"{folder.path}.gate", **(environment or {})},
-    )
 
 
 def resumed_from(result):

@@ -14,8 +14,8 @@ from shoal.checkpoints.storage import LocalStorage
 from shoal.native import ids
 from shoal.proto import faults
 from shoal.proto.routing import Routing
+from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 

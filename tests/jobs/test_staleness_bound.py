@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
+from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, run, until
-from tests.jobs.test_exactly_once import SERIAL, applied
 
 pytestmark = pytest.mark.job
 

@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_exactly_once import COUNTING, applied
-from tests.jobs.test_resume import resume
+from tests.jobs.results import COUNTING, applied
+from tests.jobs.running import RunningJob, audited, resume, until
 
 pytestmark = pytest.mark.job
 

@@ -7,7 +7,7 @@ import pytest
 from kubernetes import config
 from kubernetes.client.exceptions import ApiException
 
-from tests.docs.test_rights import granted
+from tests.docs.roles import granted
 from tests.kubernetes.conftest import kubectl
 from tests.kubernetes.jobs import config_of, left_of, until
 

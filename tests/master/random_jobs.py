@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import json
 import random
 from collections import deque
 from typing import Any
@@ -292,3 +293,8 @@ class RandomJob:
         _confirm,
         _end,
     )
+
+
+def plain(event):
+    """An event as its text gives it back."""
+    return Event(**json.loads(json.dumps(vars(event))))

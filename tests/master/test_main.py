@@ -20,7 +20,7 @@ from shoal.master.work.failures import Failure
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.job.test_job import kinds_until_end
+from tests.master.job.whole_jobs import kinds_until_end
 from tests.master.strategies import begun, config
 
 pytestmark = pytest.mark.slow

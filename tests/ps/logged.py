@@ -6,6 +6,7 @@ nobody looks at any more; points of proto/faults.py say where in the code that i
 
 import contextlib
 import json
+import random
 
 import numpy as np
 
@@ -301,3 +302,9 @@ def content(model):
         rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
     vectors = [model.dense.block.values, *model.dense.block.slots.values(), model.dense.state]
     return rows, [each.tolist() for each in vectors], model.version, model._step
+
+
+def numbers(count, seed=0):
+    """Ids of so many pushes, each with four."""
+    draw = random.Random(seed)
+    return [np.array(draw.sample(range(40), 4), np.int64) * 9973 for _ in range(count)]

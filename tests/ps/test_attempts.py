@@ -29,7 +29,7 @@ from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
 from shoal.ps.shares import Shares
-from tests.ps.test_checkpoint import IDS, Group, restored
+from tests.ps.groups import IDS, Group, restored
 
 
 class Objects(MemoryFileSystem):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.measured import SHARE, Measured
-from tests.ps.test_service import model_spec
+from tests.ps.caller import model_spec
 
 
 @given(st.floats(0.001, 10.0), st.lists(st.floats(0.0, 100.0), min_size=1, max_size=200))

@@ -17,8 +17,8 @@ from shoal.ps.progress import Progress, StoppedError
 from shoal.ps.pushes import PushRegister
 from shoal.ps.recovery import newest_share
 from shoal.ps.saved_rows import SavedRows
-from tests.ps.test_checkpoint import Group, spec
-from tests.ps.test_starting import PATIENCE
+from tests.ps.groups import Group, spec
+from tests.ps.restoring_server import PATIENCE
 
 
 class Flaky(LocalStorage):

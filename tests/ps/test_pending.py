@@ -10,7 +10,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.pending import ReadersOrWriter
 from shoal.ps.pushes import PushRegister
-from tests.ps.test_service import Caller
+from tests.ps.caller import Caller
 
 PATIENCE = 120
 

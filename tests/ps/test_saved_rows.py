@@ -14,8 +14,8 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.progress import Progress
 from shoal.ps.saved_rows import SavedRows
-from tests.ps.test_checkpoint import IDS, Group, spec
-from tests.ps.test_starting import PATIENCE, Restoring
+from tests.ps.groups import IDS, Group, spec
+from tests.ps.restoring_server import PATIENCE, Restoring
 
 
 class Counting(LocalStorage):

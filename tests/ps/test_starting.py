@@ -4,10 +4,7 @@ Its port is open before anything is restored, so that probes and the master find
 it is asked for it does not have yet, and says so.
 """
 
-import queue
-import re
 import signal
-import time
 
 import grpc
 import numpy as np
@@ -15,74 +12,13 @@ import pytest
 
 from shoal.chaos import faulty
 from shoal.chaos.faults import CHECKPOINTS, FAIL
-from shoal.proto import faults, frames, methods, rpc, serving
+from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.recovery import Meetings
-from tests.ps.processes import log_of, start_server, write_job
-from tests.ps.test_checkpoint import IDS, Group, spec
-
-PATIENCE = 120.0
-
-
-class Restoring:
-    """A server process that stops in the middle of its share, until `go_on`."""
-
-    def __init__(self, folder, patience=300.0, **plan):
-        self.folder = folder
-        self.failed = queue.SimpleQueue()
-        self.registered = queue.SimpleQueue()
-        self.progress = queue.SimpleQueue()
-        self.master, port = serving.serve(
-            {
-                methods.GET_RESTORE: lambda _: pb.RestoreReply(**({"again": True} | plan)),
-                methods.REPORT_PROGRESS: self._progressed,
-                methods.REGISTER_SERVER: self._registered,
-                methods.REPORT_FAILURE: self._failed,
-            },
-            "127.0.0.1:0",
-            4,
-        )
-        fields = {"durability": "checkpoint", "storage_patience_seconds": patience}
-        write_job(folder, num_ps=1, **fields)
-        self.gate = faults.hold(folder / "faults", "share-restoring")
-        self.log = log_of(folder, 0)
-        self.process = start_server(folder, 0, port, incarnation=1)
-        self.address = self._listens()
-        self.connection = rpc.Connection(self.address, patience=0.0)
-
-    def _listens(self):
-        end = time.monotonic() + PATIENCE
-        while not (found := re.search(r"listening on (\S+)", self.log.read_text())):
-            assert time.monotonic() < end, self.log.read_text()
-            assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.02)
-        return found[1]
-
-    def _progressed(self, request):
-        self.progress.put(request)
-        return pb.ReportProgressReply()
-
-    def _registered(self, request):
-        self.registered.put(request)
-        return pb.RegisterServerReply(routing=Routing.even(1).to_message())
-
-    def _failed(self, request):
-        self.failed.put(request)
-        return pb.ReportFailureReply()
-
-    def go_on(self):
-        self.gate.unlink()
-
-    def call(self, method, request):
-        return self.connection.call(method, request)
-
-    def close(self):
-        self.connection.close()
-        self.process.kill()
-        self.process.wait()
-        self.master.stop(None).wait()
+from tests.ps.groups import IDS, Group, spec
+from tests.ps.restoring_server import PATIENCE, Restoring
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from shoal.worker.heartbeat import Progress
 from shoal.worker.input.feed import TRAINING, InputPipeline
 from shoal.worker.loop import failure_of
 from shoal.worker.module import user_code
-from shoal.worker.storage_patience import StorageAwayError, StoragePatience
+from shoal.worker.storage_patience import StorageAwayError
 from tests.worker.conftest import MODULE
+from tests.worker.storage import patience
 
 COUNT = 4000
 FILES: dict[str, bytes] = {}
@@ -54,10 +55,6 @@ class Flaky(fsspec.AbstractFileSystem):
 def quick(monkeypatch):
     monkeypatch.setattr("shoal.proto.backoff.STORAGE_FIRST", 0.001)
     monkeypatch.setattr("shoal.proto.backoff.STORAGE_LIMIT", 0.01)
-
-
-def patience(seconds=60.0, *, known=True, progress=None):
-    return StoragePatience(seconds, progress or Progress(), known=known)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])

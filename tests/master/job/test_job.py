@@ -35,27 +35,11 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, config, confirm, exited, finish_next, take, w
+from tests.master.job.whole_jobs import NO_STATES, kinds_until_end
+from tests.master.strategies import begun, config, exited, finish_next, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 20),))
 WITH_VALIDATION = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 15),))
-NO_STATES = StatesComputed(pb.MetricStates())
-
-
-def kinds_until_end(job: Job) -> list[str]:
-    """Let worker 0 do all there is; returns the kinds of its tasks."""
-    outcomes = {
-        pb.DESCRIBE_DATA: DataDescribed(*[(Source("s", 15),)] * 3),
-        pb.EVALUATE: NO_STATES,
-        pb.FINISH_EVALUATION: MetricsComputed({"auc": 0.75}),
-    }
-    kinds = []
-    while not isinstance(job.task_wanted(w(0), 0, 1.0), Finished):
-        task = take(job, w(0))
-        kinds.append(pb.TaskKind.Name(task.kind))
-        job.task_reported(w(0), 0, task.id, outcomes.get(task.kind, Done()), 0, 1.0)
-        confirm(job, 1.0)
-    return kinds
 
 
 EVALUATION = ["EVALUATE", "EVALUATE", "FINISH_EVALUATION"]

@@ -23,7 +23,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.ownership import Ownership
 from shoal.ps.shares import Shares
-from tests.ps.test_checkpoint import Group
+from tests.ps.groups import Group
 
 
 def limit(size: int) -> None:

@@ -12,8 +12,7 @@ from shoal.master.journal import audit
 from shoal.master.journal import journal as journals
 from shoal.master.journal.journal import Journal, read
 from tests.damage import Damager, outcome, watchdog
-from tests.master.journal.test_journal import plain
-from tests.master.random_jobs import RandomJob
+from tests.master.random_jobs import RandomJob, plain
 from tests.master.strategies import config
 
 CASES = 100

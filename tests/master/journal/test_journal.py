@@ -25,7 +25,7 @@ from shoal.master.journal.segments import Header, Segment
 from shoal.master.work.ids import Start
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source
-from tests.master.random_jobs import RandomJob, differences, state
+from tests.master.random_jobs import RandomJob, differences, plain, state
 from tests.master.strategies import config, exited, finish_next, register, take, w
 
 SOMETIMES_UNTOLD = frozenset(
@@ -127,11 +127,6 @@ def test_a_journal_with_snapshots_anywhere_gives_the_job_that_was(
     assert [entry.event for entry in entries] == [plain(event) for event in world.events]
     assert len(segments.segments(path)) == 1 + len(world.events) // every
     assert stored == configuration
-
-
-def plain(event):
-    """An event as its text gives it back."""
-    return Event(**json.loads(json.dumps(vars(event))))
 
 
 EVENT = Event("begin", 1.5)

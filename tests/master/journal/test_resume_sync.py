@@ -14,7 +14,7 @@ from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.resume import given_by
 from shoal.master.work.applied import AppliedPush
-from tests.master.journal.test_resume import World
+from tests.master.journal.resumed_world import World
 from tests.master.strategies import config
 
 

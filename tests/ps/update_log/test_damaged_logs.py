@@ -8,7 +8,7 @@ import pytest
 from shoal.ps.update_log import replay
 from tests.damage import Damager, watchdog
 from tests.ps.logged import content, lost
-from tests.ps.update_log.test_log_damage import PUSHES, Written
+from tests.ps.update_log.written_log import PUSHES, Written
 
 CASES = 20
 """For each of three logs."""

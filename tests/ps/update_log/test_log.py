@@ -20,7 +20,7 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log import file_sink, peer_sink
 from tests.master.strategies import begun, exited
-from tests.ps.logged import DIM, POINTS, SPEC, Faults, World, content, lost
+from tests.ps.logged import DIM, POINTS, SPEC, Faults, World, content, lost, numbers
 
 
 @pytest.fixture
@@ -67,11 +67,6 @@ def test_a_server_that_died_anywhere_is_as_if_it_had_not(world, servers, seed):
         job.same()
     assert sum(job.incarnations) > 3
     assert [lost(server) for server in job.servers] == [0] * servers
-
-
-def numbers(count, seed=0):
-    draw = random.Random(seed)
-    return [np.array(draw.sample(range(40), 4), np.int64) * 9973 for _ in range(count)]
 
 
 def pushed(job, count, draw=None):

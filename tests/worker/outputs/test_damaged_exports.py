@@ -10,7 +10,7 @@ from shoal.checkpoints.saved import Export, open_saved
 from shoal.cli.main import main
 from tests.damage import Damager, outcome, watchdog
 from tests.worker.exported import export_to
-from tests.worker.outputs.test_export import BUILDS, trained
+from tests.worker.outputs.builds import BUILDS, trained
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from shoal.worker.module import load_module
 from shoal.worker.outputs.prediction import PredictedRecords, PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
 from tests.worker.conftest import MODULE
-from tests.worker.test_storage_patience import patience
+from tests.worker.storage import patience
 
 PROCESSOR = """
 class PredictionOutputsProcessor:

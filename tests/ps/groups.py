@@ -1,0 +1,99 @@
+"""The servers of a job without processes, and what they hold."""
+
+from pathlib import Path
+
+import numpy as np
+
+from shoal.checkpoints.folders import Checkpoint, begin, complete, folder_name
+from shoal.checkpoints.storage import open_storage
+from shoal.native import ids as native_ids
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
+from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.gradients import Gradients
+from shoal.ps.progress import Progress
+from shoal.ps.pushes import PushRegister
+from shoal.ps.restoring import restore
+from shoal.ps.tables import ServerModel
+
+IDS = np.arange(-3000, 3000, dtype=np.int64) * 9973
+SIZE, STATE = 11, 3
+
+
+def spec():
+    adam = OptimizerSpec("adam").to_json()
+    uniform = InitializerSpec("uniform").to_json()
+    return pb.ModelSpec(
+        tables=[
+            pb.TableSpec(name="items", dim=3, initializer=uniform, optimizer=adam, seed=1),
+            pb.TableSpec(name="unused", dim=2, initializer=uniform, optimizer=adam, seed=2),
+        ],
+        trainable=[pb.VariableSpec(name="w", shape=[SIZE])],
+        non_trainable=[pb.VariableSpec(name="mean", shape=[STATE])],
+        dense_optimizer=adam,
+    )
+
+
+class Group:
+    """The servers of a job, without processes."""
+
+    def __init__(self, servers):
+        self.routing = Routing.even(servers)
+        self.models = [ServerModel(spec(), i, servers) for i in range(servers)]
+        self.pushes = [PushRegister() for _ in range(servers)]
+        for model in self.models:
+            model.dense.initialize(
+                np.zeros(model.dense.elements, np.float32),
+                np.ones(model.dense.state_elements, np.float32),
+            )
+
+    def push(self, sequence, ids=IDS, worker=0):
+        identity = pb.PushIdentity(worker=worker, sequence=sequence)
+        request = pb.PushRequest(identity=identity, task=7, records_done=sequence)
+        owner = self.routing.owners[native_ids.slot_of(ids)]
+        for server, model in enumerate(self.models):
+            own = ids[owner == server]
+            gradients = np.full((own.size, 3), 0.5, np.float32)
+            dense = np.ones(model.dense.elements, np.float32) * (server + 1)
+            change = np.full(model.dense.state_elements, 0.25, np.float32)
+            with self.pushes[server].admit(request) as fresh:
+                if fresh:
+                    push = Gradients({0: (own, gradients)}, (dense, change), 0.1, 0, 0)
+                    model.apply(push, model.ticket(push))
+
+    def save(self, root, number):
+        """Returns the checkpoint's folder."""
+        attempt = begin(open_storage(str(root)), number, "job")
+        shares = [
+            write_share(attempt, server, self.routing, model, cut(model, self.pushes[server]))
+            for server, model in enumerate(self.models)
+        ]
+        complete(attempt, shares, {"position": number})
+        return root / folder_name(number) if isinstance(root, Path) else None
+
+    def content(self):
+        """Rows with slots and headers by id, then the dense vectors with theirs."""
+        rows = {}
+        for model in self.models:
+            for ids, values, slots, versions, uses in model.tables[0].export():
+                parts = [values, *slots.values(), versions[:, None], uses[:, None]]
+                joined = np.concatenate(parts, axis=1)
+                rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
+        trainable = [
+            np.concatenate([m.dense.block.values, *m.dense.block.slots.values()]).reshape(3, -1)
+            for m in self.models
+        ]
+        state = np.concatenate([m.dense.state for m in self.models])
+        return rows, np.concatenate(trainable, axis=1).tolist(), state.tolist()
+
+
+def restored(root, number, servers):
+    group = Group(servers)
+    opened = Checkpoint(open_storage(str(root)), number)
+    group.models = [
+        restore(opened, server, group.routing, group.pushes[server], Progress())
+        for server in range(servers)
+    ]
+    return group
