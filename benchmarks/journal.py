@@ -52,7 +52,11 @@ def _report(worker: WorkerId, task: Task, job: Job, now: float) -> None:
 def run(folder: Path, workers: int, *, written: bool) -> float:
     """Seconds per task."""
     config = JobConfig(
-        "m.f", training_data="t", minibatch_size=1, num_minibatches_per_task=1, num_workers=workers
+        model_def="m.f",
+        training_data="t",
+        minibatch_size=1,
+        num_minibatches_per_task=1,
+        num_workers=workers,
     )
     journal = Journal(folder / f"{workers}-{written}-{time.time_ns()}", config)
     job = journal.restore() if written else RecordedJob(config, lambda _: None)
@@ -88,7 +92,11 @@ def _resident_mb() -> float:
 def many(folder: Path, tasks: int) -> None:
     """One worker does so many tasks; then another master starts."""
     config = JobConfig(
-        "m.f", training_data="t", minibatch_size=1, num_minibatches_per_task=1, num_workers=1
+        model_def="m.f",
+        training_data="t",
+        minibatch_size=1,
+        num_minibatches_per_task=1,
+        num_workers=1,
     )
     journal = Journal(folder / "journal", config)
     job = journal.restore()

@@ -221,7 +221,7 @@ def run(
         job = JobFolder(Path(made) / "job")
         job.path.mkdir()
         config = JobConfig(
-            "none.none",
+            model_def="none.none",
             command="train",
             job_dir=str(job.path),
             training_data=str(tasks),

@@ -27,7 +27,7 @@ from shoal.proto.identity import IdentityError
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
-from shoal.ps.drain import MASTER_SECONDS, hand_over
+from shoal.ps.drain import MASTER_SECONDS, drain
 from shoal.ps.progress import StoppedError
 from shoal.ps.recovery import RefusedError
 from shoal.ps.service import ParameterServer
@@ -168,7 +168,7 @@ def main(
                 checkpoint=server.registration.checkpoint,
             )
             if server.registration.restarted:
-                server.registration.meetings.tell = _teller(index, incarnation, connection)
+                server.registration.workers.tell = _teller(index, incarnation, connection)
             _register(server, request, connection)
             if job.durability == "log":
                 server.look_after_log()
@@ -177,7 +177,7 @@ def main(
                 request_to_leave = pb.LeaveRequest(server=index, incarnation=incarnation)
                 # A master that is not ready for long must not use up the time to end.
                 to_leave = connect(MASTER_SECONDS, until_ready=False)
-                hand_over(server, request_to_leave, to_leave, grace)
+                drain(server, request_to_leave, to_leave, grace)
         else:
             click.echo(here)
             server.stopped.wait()

@@ -26,7 +26,7 @@ SPARE_SECONDS = 2.0
 """Of the grace period, for the process to end by itself."""
 
 
-def hand_over(
+def drain(
     server: ParameterServer, request: pb.LeaveRequest, connection: rpc.Connection, grace: float
 ) -> None:
     """Return when nothing acknowledged is left to be lost, or nobody can help that.

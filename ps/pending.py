@@ -22,7 +22,7 @@ def _key(gradient: pb.GradientId) -> _Key:
     return gradient.worker, gradient.incarnation, gradient.number
 
 
-class HeldGradients:
+class PendingGradients:
     """The gradients held by one server.
 
     A gradient is a list of pushes: of one, unless its push had to be sent once more

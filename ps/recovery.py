@@ -70,7 +70,7 @@ def newest_share(
     return None, 0, f"{''.join(refused)}{said}"
 
 
-class Meetings:
+class RegisteredWorkers:
     """Which workers have registered with this incarnation of the server.
 
     A worker that has not is sent to do it before anything else: so it learns that the

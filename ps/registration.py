@@ -1,7 +1,7 @@
 """How a server comes by its model: a worker registers it, or it is restored.
 
 Owns the model, its first dense values, and which workers have met this incarnation of the
-server. What is then read and pushed is service.py's; choosing a checkpoint is comeback.py's.
+server. What is then read and pushed is service.py's; choosing a checkpoint is recovery.py's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
-from shoal.ps.recovery import Meetings, newest_share
+from shoal.ps.recovery import RegisteredWorkers, newest_share
 from shoal.ps.saved_rows import SavedRows
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly
@@ -53,7 +53,7 @@ class Registration:
         self._model: ServerModel | None = None
         self._saved: SavedRows | None = None
         self.log: UpdateLog | None = None
-        self.meetings = Meetings()
+        self.workers = RegisteredWorkers()
         self.checkpoint = self.replayed = 0
         self.restarted = False
 
@@ -97,9 +97,9 @@ class Registration:
                     + _difference(self._model.spec, request.model),
                 )
         if request.HasField("caller"):
-            if self.meetings.again:
+            if self.workers.again:
                 self._model.continue_from(request.known_version)
-            self.meetings.meet(
+            self.workers.meet(
                 pb.LastPush(
                     identity=request.caller, task=request.task, records_done=request.records_done
                 )
@@ -158,7 +158,7 @@ class Registration:
             self._progress.end()
 
     def _restore(self, plan: pb.RestoreReply) -> str:
-        self.meetings.again = True
+        self.workers.again = True
         self.restarted = plan.replay
         found = False
         done = ""

@@ -29,7 +29,7 @@ from shoal.ps.checks import check_push
 from shoal.ps.finite import check_finite
 from shoal.ps.gradients import Gradients, averaged
 from shoal.ps.ownership import Ownership
-from shoal.ps.pending import HeldGradients, ReadersOrWriter
+from shoal.ps.pending import PendingGradients, ReadersOrWriter
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
@@ -37,7 +37,7 @@ from shoal.ps.shares import Shares
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import check_ids, exactly, ids_of_tables, unpack
 from shoal.ps.update_log.log import UpdateLog
-from shoal.ps.update_log.peer_store import HeldLogs
+from shoal.ps.update_log.peer_store import PeerLogs
 from shoal.ps.update_log.sinks import Sink
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class ParameterServer:
         self.registration = Registration(
             server, self.ownership, self._pushes, self.progress, storage_patience
         )
-        self._held = HeldGradients()
+        self._held = PendingGradients()
         self._whole = ReadersOrWriter()
         self._pulls = 0
         # Set once the master knows of this server.
@@ -101,7 +101,7 @@ class ParameterServer:
         self._shares = Shares(server, lambda: self.model, self.ownership, self._pushes)
         self._shares.seen = self.seen
         self._log: UpdateLog | None = None
-        self.held_logs = HeldLogs()
+        self.held_logs = PeerLogs()
 
     def keep_log(
         self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
@@ -154,7 +154,7 @@ class ParameterServer:
         """Rows of each table's ids and, if newer than the caller's, the dense slices."""
         request, arrays = frames.decode(frame, pb.PullRequest)
         if request.HasField("caller"):
-            self.registration.meetings.require(request.caller)
+            self.registration.workers.require(request.caller)
         self.ownership.check(request.routing_epoch, arrays)
         ids = ids_of_tables(arrays, request)
         # Without it a pull waits for nobody: see ServerModel.
@@ -201,7 +201,7 @@ class ParameterServer:
         """Apply a push once, or hold it for the update that is to name it."""
         unpacked = unpack(frame)
         request, gradients = unpacked.request, unpacked.gradients
-        self.registration.meetings.require(request.identity)
+        self.registration.workers.require(request.identity)
         model = self.model
         self.ownership.check(request.routing_epoch, unpacked.ids)
         # Before the register knows of its worker: what is refused leaves no trace.
@@ -229,7 +229,7 @@ class ParameterServer:
         """Apply a push that was checked, and have it logged meanwhile; returns its staleness."""
         ticket = model.ticket(gradients)
         log = self._log
-        kept = log.hand_over(ticket, frame) if log else _nothing
+        kept = log.append(ticket, frame) if log else _nothing
         faults.point("push-logged", first=kept)
         with self._whole_or_end():
             model.apply(gradients, ticket)

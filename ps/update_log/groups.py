@@ -1,7 +1,7 @@
 """Entries of a log on their way to its keeper: those that wait together go together.
 
 Owns which entries make a group, where each of them is in the log, and what an answer says of them.
-Sending a group is logpeer.py's, keeping it logheld.py's.
+Sending a group is peer_sink.py's, keeping it peer_store.py's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A server's own log: each push is in another place before the worker is answered.
 
 Owns when a push counts as kept, what a checkpoint takes out of the log, and a new beginning after
-the log was lost. Its state and whether it protects are absence.py's, its size is logspace.py's,
-where it is kept a sink's (logs.py); doing it again is replay.py's.
+the log was lost. Its state and whether it protects are unprotected.py's, its size is space.py's,
+where it is kept a sink's (sinks.py); doing it again is replay.py's.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class UpdateLog:
         if self._protection.written:
             self._space.check(size)
 
-    def hand_over(self, ticket: Ticket, frame: bytes) -> Callable[[], object]:
+    def append(self, ticket: Ticket, frame: bytes) -> Callable[[], object]:
         """Send a push on its way; the result waits until it is kept, or the log is lost.
 
         Raises WireError(NOT_READY) if this incarnation of the server is over.

@@ -1,7 +1,7 @@
 """A log that is kept in the memory of another server, the next one.
 
-Owns the calls. What goes together in one is loggroups.py's, what the other server does with them
-logheld.py's.
+Owns the calls. What goes together in one is groups.py's, what the other server does with them
+peer_store.py's.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class _Held:
     position: int = 0
 
 
-class HeldLogs:
+class PeerLogs:
     """The log of each server that has one here. Its methods are handlers of calls."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The log of a server's pushes: what all its parts share.
 
 Owns the words: what a log is made of, where it may be kept (`Sink`), and how it fails. The
-server's own side is updatelog.py, the places are logpeer.py and logfile.py, doing a log
+server's own side is log.py, the places are peer_sink.py and file_sink.py, doing a log
 again is replay.py.
 """
 

@@ -1,7 +1,7 @@
 """The state of a server's own log, and the account of the times without protection.
 
 Owns which states may follow which, whether what was acknowledged is protected, and how often and
-how long it was not. Writing the log is updatelog.py's, as are the threads. No I/O.
+how long it was not. Writing the log is log.py's, as are the threads. No I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs in a cluster that this process does not follow: what `shoal jobs` and its like do.
 
 Asks the API server and the job's master; what is printed is made here, the flags are
-cli_jobs.py's.
+cli/jobs.py's.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class World:
                 server.registration.begin_anew()
             server.had, server.told = server.last_pushes(), []
             if self.incarnations[index]:
-                server.registration.meetings.tell = server.told.append
+                server.registration.workers.tell = server.told.append
             server.ready.set()
             self.servers[index], self.logs[index] = server, log
             self.grpc[index], port = serving.serve(server.handlers(), "127.0.0.1:0", 8)

@@ -340,7 +340,7 @@ def test_a_server_that_applied_a_part_of_a_push_ends_and_its_log_makes_it_whole(
     successor = ParameterServer(0, Routing.even(1))
     successor.keep_log(sink, 1, 1 << 30, successor.stopped.set)
     successor.registration.restore(pb.RestoreReply(again=True, replay=True))
-    successor.registration.meetings.again = False
+    successor.registration.workers.again = False
     assert successor.model.version == 2
     assert [len(table) for table in successor.model.tables] == [3, 3]
     # The worker, which was not answered, sends it again.

@@ -5,7 +5,7 @@ import pytest
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.drain import SPARE_SECONDS, hand_over
+from shoal.ps.drain import SPARE_SECONDS, drain
 
 
 @pytest.mark.parametrize(("ready", "grace"), [(True, 60.0), (False, SPARE_SECONDS)])
@@ -23,6 +23,6 @@ def test_a_master_that_is_not_ready_is_asked_again_until_the_time_is_up(
     [server] = cluster(1).servers
     master, port = serving.serve({methods.LEAVE: leave}, "127.0.0.1:0", threads=2)
     connection = connect(f"127.0.0.1:{port}", patience=0.0)
-    hand_over(server, pb.LeaveRequest(server=0, incarnation=1), connection, grace)
+    drain(server, pb.LeaveRequest(server=0, incarnation=1), connection, grace)
     assert asked == [0] * (3 if ready else 1)
     master.stop(None).wait()

@@ -16,7 +16,7 @@ from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.recovery import Meetings
+from shoal.ps.recovery import RegisteredWorkers
 from tests.ps.groups import IDS, Group, spec
 from tests.ps.restoring_server import PATIENCE, Restoring
 
@@ -101,7 +101,7 @@ def test_a_server_that_is_told_to_end_while_it_restores_ends(restoring):
 
 
 def test_of_the_workers_that_a_server_met_it_keeps_the_newest_incarnation():
-    meetings, told = Meetings(), []
+    meetings, told = RegisteredWorkers(), []
     meetings.again, meetings.tell = True, told.append
     for incarnation in range(500):
         who = pb.PushIdentity(worker=3, incarnation=incarnation, sequence=7)

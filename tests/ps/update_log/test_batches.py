@@ -8,7 +8,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.ps.update_log import batches
 from shoal.ps.update_log.batches import packed, unpacked
 from shoal.ps.update_log.peer_sink import PeerSink
-from shoal.ps.update_log.peer_store import HeldLogs
+from shoal.ps.update_log.peer_store import PeerLogs
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.binary(max_size=300)), max_size=40))
@@ -21,7 +21,7 @@ def test_what_is_unpacked_is_what_was_packed_in_messages_of_a_bounded_size(drawn
 
 def test_a_log_of_many_small_pushes_is_taken_in_few_messages(connect):
     """M9: over a real socket; two messages an entry before."""
-    held = HeldLogs()
+    held = PeerLogs()
     base = pb.LogBase(log="a", server=0)
     held.begin(pb.BeginLogRequest(base=base))
     pushes = [step.to_bytes(8, "little") * 128 for step in range(1, 5001)]

@@ -13,7 +13,7 @@ from shoal.ps.update_log import groups as log_groups
 from shoal.ps.update_log import peer_sink
 from shoal.ps.update_log.groups import Groups, entries_of
 from shoal.ps.update_log.peer_sink import PeerSink
-from shoal.ps.update_log.peer_store import HeldLogs
+from shoal.ps.update_log.peer_store import PeerLogs
 from shoal.ps.update_log.sinks import LogLostError, LogTakenError
 
 PATIENCE = 120.0
@@ -85,7 +85,7 @@ class Keeper:
     """A server that keeps a log, and does with each call to append what `then` does."""
 
     def __init__(self):
-        self.held = HeldLogs()
+        self.held = PeerLogs()
         self.groups = []
         self.then = lambda number, keep: keep()
         calls = {

@@ -127,7 +127,7 @@ def test_an_entry_that_no_server_takes_ends_the_log_and_not_the_server(tmp_path)
         identity=pb.PushIdentity(worker=1, sequence=1), routing_epoch=1, tables=[0], ids_of=[0]
     )
     arrays = [np.array([1.0, 2.0]), np.ones((2, 3), np.float32)]  # ids of float64
-    job.logs[0].hand_over(Ticket(4, 0), frames.encode(header, arrays))()
+    job.logs[0].append(Ticket(4, 0), frames.encode(header, arrays))()
     job.push(0, numbers(1)[0], draw)
     job.kill(0)
     job.start(0)

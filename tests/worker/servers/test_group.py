@@ -16,7 +16,7 @@ from shoal.proto import frames, parts
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.recovery import Meetings
+from shoal.ps.recovery import RegisteredWorkers
 from shoal.ps.service import ParameterServer
 from shoal.worker.servers import calls
 from shoal.worker.servers.ids import group_ids, group_tables
@@ -336,7 +336,7 @@ def test_what_a_server_answered_is_told_when_it_is_met_again_while_another_is_wa
     """L5: or the master counts one push less as lost than was acknowledged."""
     made, group = registered
     pulled = group.pull([[IDS]], training=True)
-    first, second = made.servers[0].registration.meetings, Meetings()
+    first, second = made.servers[0].registration.workers, RegisteredWorkers()
     go_on, told = threading.Event(), []
     require = first.require
 
@@ -353,7 +353,7 @@ def test_what_a_server_answered_is_told_when_it_is_met_again_while_another_is_wa
             time.sleep(0.01)
         # As if it was another one, that was started again.
         second.again, second.tell = True, told.append
-        made.servers[1].registration.meetings = second
+        made.servers[1].registration.workers = second
         group.pull([[IDS]], training=True)
     finally:
         go_on.set()
