@@ -176,7 +176,8 @@ def run_job(
             compare_files(witnesses, folder, config)
         folder.result.unlink(missing_ok=True)
         clock = job_clock(journal.last if journal.begun else None)
-        if resume and resume not in job.resumptions:
+        resumed = bool(resume) and resume not in job.resumptions
+        if resumed:
             # On Kubernetes a master has not the memory of a server, nor its log.
             logs = folder if make_launcher is None else None
             resume_job(job, config, journal, resume, clock(), logs)
@@ -216,7 +217,7 @@ def run_job(
                 )
             else:
                 launcher = make_launcher(runner, address)
-            runner.run(launcher, again=journal.begun)
+            runner.run(launcher, again=journal.begun, resumed=resumed)
             result = shared.look(result_of) | {"journal": position_json(shared.position())}
             write_json(folder.result, result)
         finally:

@@ -93,16 +93,17 @@ class Runner:
         """Stop the job soon; safe in a signal handler, since it takes no lock."""
         self._inbox.put(StopRequested(reason))
 
-    def run(self, launcher: Launcher, *, again: bool = False) -> None:
+    def run(self, launcher: Launcher, *, again: bool = False, resumed: bool = False) -> None:
         """Run the job to its end, and end every process of it.
 
-        again: an earlier master has begun it.
+        again: an earlier master has begun it. resumed: it was resumed just now, so no process of
+        an earlier master is left.
         """
         servers = ServerWork(self.job, self._ending, self._identity)
         poller = threading.Thread(target=self.guarded, args=(servers.poll,), name="poll-servers")
         try:
-            if again and self.job.apply(lambda job, _: job.has_instructions):
-                pass  # just resumed
+            if resumed and self.job.apply(lambda job, _: job.has_instructions):
+                pass  # which start its processes
             elif again:
                 # First of all: those of them that know more of the journal end the job.
                 servers.poll_once()

@@ -9,4 +9,13 @@ import os
 
 VARIABLE = "GRPC_SSL_CIPHER_SUITES"
 
+_BEFORE = os.environ.get(VARIABLE)
+
 os.environ[VARIABLE] = "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384"
+
+
+def as_before(environment: dict[str, str]) -> None:
+    """Give a child's environment the user's own value: what it calls is not ours to limit."""
+    environment.pop(VARIABLE, None)
+    if _BEFORE is not None:
+        environment[VARIABLE] = _BEFORE

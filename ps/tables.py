@@ -141,15 +141,21 @@ class ServerModel:
         with self._lock:
             if self._frozen:
                 raise ValueError("a checkpoint is being written already")
-            frozen = FrozenDense(*self.dense.copies(), self._version, self._step)
             self._frozen = True
+        try:
+            # Without the lock: pulls take it, and would wait for the copy of a large slice.
+            copies = self.dense.copies()
+        except BaseException:
+            self._frozen = False
+            raise
         try:
             for table in self.tables:
                 table.begin_snapshot()
         except MemoryError:
             self.thaw()
             raise
-        return frozen
+        with self._lock:
+            return FrozenDense(*copies, self._version, self._step)
 
     def thaw(self) -> None:
         """End what `freeze` began."""

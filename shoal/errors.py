@@ -22,7 +22,9 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 DISK_FAILS = FULL | {errno.EIO}
 """The same, and of a disk that is broken."""
 
-_USER_OF_URL = re.compile(r"""://(?:[^\s'"<>/@]*@|[^\s'"<>/@:]*:[^\s'"<>]*@)""")
+_USER_OF_URL = re.compile(r"""://(?:[^\s'"<>/@]{0,512}@|[^\s'"<>/@:]{0,512}:[^\s'"<>]{0,512}@)""")
+"""Bounded, as the time would be that of the square of a long text of URLs."""
+
 _PARTS_OF_URL = re.compile(r"""(https?)?://([^\s/@:]*)(:?)([^\s/@]*)@""")
 _SECRET_OF_QUERY = re.compile(
     r"""([?&][\w-]*(?:sig|signature|token|secret|password|passwd|pwd|credential|access[-_]?key|"""

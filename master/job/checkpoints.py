@@ -160,7 +160,13 @@ class Checkpoints:
         self._flow.newest_checkpoint = self.kept.newest
 
     def _forget(self) -> None:
-        """Other processes go on: the checkpoint under way ended with those that took it."""
+        """Other processes go on: the checkpoint under way ended with those that took it.
+
+        So did the order for one, which a server may have made before this master looked at the
+        others: it would be taken beside the next one.
+        """
+        kept = [each for each in self._instructions if not isinstance(each, TakeCheckpoint)]
+        self._instructions[:] = kept
         self._go(Taking.IDLE)
         self.hand_overs = HandOvers()  # who still waits asks again
         self._schedule.begin_anew()

@@ -25,7 +25,7 @@ from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
 from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started
 from shoal.master.work.ids import Start
-from shoal.proto import faults
+from shoal.proto import faults, tls13
 from shoal.proto.pools import NO_THREAD
 
 LAST_LINES = 20
@@ -137,6 +137,7 @@ class ProcessLauncher(Launcher):
             faults.PROCESS_VARIABLE: str(start.process),
             **temporary.environment(self._folder),
         }
+        tls13.as_before(environment)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self._command(start),

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -54,16 +55,28 @@ def path_of(folder: JobFolder) -> Path | None:
 def sockets(folder: JobFolder) -> Path | None:
     """The folder, the user's alone, of the processes' Unix sockets; made on first use.
 
-    None if the job has none, or the paths in it would be too long.
+    None if the job has none, if gRPC could not take the paths in it, or if somebody else could
+    reach them: a folder that was removed may have been made again by another user.
     """
     path = path_of(folder)
-    if path is None:
+    if path is None or not _ours(path):
         return None
     path = path / SOCKETS
-    if len(os.fsencode(path / LONGEST_SOCKET)) > SOCKET_PATH_BYTES:
+    if not takes_sockets(path):
         return None
     path.mkdir(mode=0o700, exist_ok=True)
-    return path
+    found = path.lstat()
+    alone = found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077 == 0
+    return path if alone and stat.S_ISDIR(found.st_mode) else None
+
+
+def takes_sockets(folder: Path, longest: str = LONGEST_SOCKET) -> bool:
+    """Whether gRPC can listen at Unix sockets in a folder: it reads their paths as URIs."""
+    try:
+        path = str(folder / longest).encode()
+    except UnicodeEncodeError:
+        return False
+    return len(path) <= SOCKET_PATH_BYTES and not set(b"%#?") & set(path)
 
 
 def environment(folder: JobFolder) -> dict[str, str]:

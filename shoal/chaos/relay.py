@@ -15,7 +15,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from shoal.base.temporary import PREFIX
+from shoal.base.temporary import PREFIX, takes_sockets
+from shoal.errors import UserError
 from shoal.proto.faults import relay_file, target_file
 
 CHUNK = 1 << 16
@@ -38,6 +39,12 @@ class Relay:
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._place = tempfile.TemporaryDirectory(prefix=PREFIX)
+        if not takes_sockets(Path(self._place.name), "relay"):
+            self._place.cleanup()
+            raise UserError(
+                f"--cut needs a Unix socket in the temporary folder, whose path "
+                f"({self._place.name}) is too long or has one of % # ?; set TMPDIR to another"
+            )
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"{self._place.name}/relay")
         self._listener.listen(BACKLOG)

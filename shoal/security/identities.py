@@ -53,7 +53,13 @@ def prepare(config: JobConfig, folder: JobFolder) -> None:
             authority = Authority.from_key(config.job_id, folder.authority_key.read_bytes())
         else:
             authority = Authority.made(config.job_id)
-            _write(folder.authority_key, authority.key_pem)
+            made = folder.authority_key.with_suffix(".made")
+            made.unlink(missing_ok=True)  # of a client that was killed
+            _write(made, authority.key_pem)
+            made.rename(folder.authority_key)
+        for old in folder.identities.iterdir():
+            if old.is_dir():
+                shutil.rmtree(old)
         counts = {MASTER: 1, CLIENT: 1, SERVER: config.num_ps, WORKER: config.num_workers}
         for role, count in counts.items():
             for index in range(count):
@@ -114,8 +120,8 @@ def listening_address(config: JobConfig, folder: JobFolder, process: str) -> str
     sockets = None if tcp else temporary.sockets(folder)
     if not tcp and sockets is None and folder.temporary.exists():
         raise IdentityError(
-            f"the folder of the job's sockets, which {folder.temporary} names, is gone; stop the "
-            "job and go on with: shoal train --resume"
+            f"the folder of the job's sockets, which {folder.temporary} names, is gone, or others "
+            "can enter it; stop the job and go on with: shoal train --resume"
         )
     return f"unix:{sockets / process}" if sockets else "127.0.0.1:0"
 

@@ -115,10 +115,15 @@ def call(address, role, config, method, identity):
         connection.close()
 
 
+def routing(job):
+    request = pb.GetRoutingRequest()
+    return until("the routing table", lambda: job.call_master(methods.GET_ROUTING, request))
+
+
 def test_nobody_gets_in_without_the_right_certificate_and_nothing_is_in_the_clear(tmp_path):
     with tapped_job(tmp_path, tls="always") as (job, taps, held):
         config = JobConfig.load(job.folder.config)
-        servers = job.call_master(methods.GET_ROUTING, pb.GetRoutingRequest()).servers
+        servers = routing(job).servers
         places = {MASTER: job.folder.master_address(), SERVER: servers[0]}
 
         for path in [job.folder.identities, *job.folder.identities.rglob("*")]:
@@ -180,7 +185,11 @@ def test_without_encryption_the_same_capture_holds_ids_and_rows(tmp_path):
 
 def listening(process):
     """Ports at which a process listens."""
-    mine = {os.readlink(each) for each in Path(f"/proc/{process}/fd").iterdir()}
+    mine = set()
+    with contextlib.suppress(OSError):  # a file, or the process, that was there a moment ago
+        for each in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                mine.add(os.readlink(each))
     found = []
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/{process}/net/{name}").read_text().splitlines()[1:]:
@@ -192,7 +201,7 @@ def listening(process):
 
 def test_a_job_of_one_machine_listens_where_its_user_alone_can_call(tmp_path):
     with tapped_job(tmp_path) as (job, _, held):
-        servers = job.call_master(methods.GET_ROUTING, pb.GetRoutingRequest()).servers
+        servers = routing(job).servers
         for address in (job.folder.master_address(), *servers):
             socket = Path(address.removeprefix("unix:"))
             assert socket.is_socket()

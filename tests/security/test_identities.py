@@ -27,6 +27,7 @@ CONFIG = JobConfig(
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A job folder whose temporary folder has a short path, as a user's has."""
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
     made = JobFolder(tmp_path / "job")
     made.path.mkdir()
     temporary.make(made)
@@ -73,6 +74,14 @@ def test_a_worker_that_came_later_has_one_too(folder):
     assert own_identity(CONFIG, folder, "worker", 7).key == key
 
 
+def test_a_job_that_goes_on_leaves_no_certificate_of_before(folder):
+    prepare(CONFIG, folder)
+    ensure(CONFIG, folder, "worker", 7)
+    prepare(CONFIG, folder)
+    with pytest.raises(IdentityError, match="worker-7 of job"):
+        own_identity(CONFIG, folder, "worker", 7)
+
+
 def test_on_one_machine_sockets_take_the_place_of_certificates(folder):
     config = dataclasses.replace(CONFIG, tls="auto")
     prepare(CONFIG, folder)  # of an earlier run, which had them
@@ -86,10 +95,11 @@ def test_on_one_machine_sockets_take_the_place_of_certificates(folder):
     assert stat.S_IMODE(sockets.parent.stat().st_mode) == 0o700
 
 
-def test_where_paths_are_too_long_for_sockets_there_are_certificates(tmp_path, monkeypatch):
-    long = tmp_path / ("long" * 20)
-    long.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(long))
+@pytest.mark.parametrize("name", ["long" * 20, "a#b", "a?b", "a%41b"])
+def test_where_grpc_takes_no_sockets_there_are_certificates(tmp_path, monkeypatch, name):
+    place = tmp_path / name
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
     folder = JobFolder(tmp_path)
     temporary.make(folder)
     config = dataclasses.replace(CONFIG, tls="auto")
@@ -103,6 +113,15 @@ def test_a_folder_of_sockets_that_is_gone_is_no_reason_to_let_strangers_in(folde
     config = dataclasses.replace(CONFIG, tls="auto")
     prepare(config, folder)
     shutil.rmtree(temporary.path_of(folder))
+    with pytest.raises(IdentityError, match="folder of the job's sockets"):
+        listening_address(config, folder, "ps-0.1")
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770])
+def test_a_folder_of_sockets_that_others_may_enter_is_not_used(folder, mode):
+    config = dataclasses.replace(CONFIG, tls="auto")
+    prepare(config, folder)
+    temporary.sockets(folder).chmod(mode)
     with pytest.raises(IdentityError, match="folder of the job's sockets"):
         listening_address(config, folder, "ps-0.1")
 

@@ -185,6 +185,23 @@ def test_a_new_master_takes_again_what_the_old_one_had_under_way():
             confirm(job, 4.0)
 
 
+def test_a_new_master_takes_one_where_a_server_asked_before_it_looked_at_the_others():
+    events = []
+    job = RecordedJob(config(checkpoint_steps=10), events.append)
+    job.begin(0.0)
+    job.server_registered(ServerId(0), 0, "host:0", 0.0)
+    job.worker_registered(w(0), 0, 0.0)
+    finish_next(job, w(0), TRAINING)
+    again = RecordedJob(config(checkpoint_steps=10), lambda _: None)
+    again.replay(list(events))
+    for _ in range(2):  # its question is repeated
+        assert again.server_leaving(ServerId(0), 0, 1.0) is None
+    again.master_restarted(2.0)
+    assert again.server_leaving(ServerId(0), 0, 3.0) is None
+    again.tick(3.0)
+    assert orders(again) == [TakeCheckpoint()]
+
+
 def test_none_where_none_are_wanted():
     job = begun(TRAINING, checkpoint_seconds=0.0, checkpoint_steps=0)
     assert at_version(job, 1000, 20.0) == []
