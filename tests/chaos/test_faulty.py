@@ -20,7 +20,7 @@ def job(tmp_path):
     """A job whose data and checkpoints can be disturbed."""
     write_input(tmp_path / "data")
     config = JobConfig(
-        "counts.custom_model",
+        model_def="counts.custom_model",
         command="train",
         training_data=str(tmp_path / "data"),
         job_dir=str(tmp_path / "job"),

@@ -263,7 +263,7 @@ def checkpoint() -> Path:
     """The folder of a whole checkpoint of one server."""
     root = LocalStorage(scratch() / "checkpoints")
     model = ServerModel(MODEL, 0, 1)
-    model.initialize_dense(np.zeros(4, np.float32), np.zeros(0, np.float32))
+    model.dense.initialize(np.zeros(4, np.float32), np.zeros(0, np.float32))
     model.tables[0].lookup(np.arange(40, dtype=np.int64))
     attempt = folders.begin(root, 1, "job")
     share = write_share(attempt, 0, Routing.even(1), model, cut(model, PushRegister()))

@@ -27,6 +27,8 @@ STAMPS = {
     # How long a Job has run, which Kubernetes counts from its own time of day: a failed Job is
     # given seconds more than that, and nothing of it but its end depends on them.
     ("master/cluster/job_end.py", "datetime.now"),
+    # Whether a certificate has expired, to say so after it was refused.
+    ("proto/handshakes.py", "datetime.now"),
     # In the manifest of a checkpoint, for people.
     ("shoal/checkpoints/folders.py", "time.time"),
 }

@@ -149,11 +149,11 @@ def test_a_half_open_connection_is_found_by_pings_long_before_the_deadline(
     relay, connect, monkeypatch
 ):
     """The real times are 20 seconds to the ping, and 10 for its answer."""
-    assert dict(rpc.CHANNEL_OPTIONS)["grpc.keepalive_time_ms"] == 20_000
+    assert dict(transport.CHANNEL_OPTIONS)["grpc.keepalive_time_ms"] == 20_000
     real = {"grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"}
-    options = [(name, 500 if name in real else value) for name, value in rpc.CHANNEL_OPTIONS]
+    options = [(name, 500 if name in real else value) for name, value in transport.CHANNEL_OPTIONS]
     assert len([name for name, _ in options if name in real]) == 3
-    monkeypatch.setattr(rpc, "CHANNEL_OPTIONS", options)
+    monkeypatch.setattr(transport, "CHANNEL_OPTIONS", options)
     through, address = relay()
     connection = connect(address, deadline=10 * PATIENCE, patience=0.0)
     assert connection.call(methods.PULL, b"") == b"answer"
