@@ -165,9 +165,16 @@ def main() -> None:
 def _for_resume(context: click.Context, _: click.Parameter, job_dir: str) -> str:
     """Nothing else is required with --resume: the job has its configuration."""
     if job_dir:
-        for parameter in context.command.params:
-            parameter.required = False
+        required = [each for each in context.command.params if each.required]
+        _require(required, False)
+        # The command is the process's, and may be called again in it.
+        context.call_on_close(lambda: _require(required, True))
     return job_dir
+
+
+def _require(parameters: list[click.Parameter], required: bool) -> None:
+    for each in parameters:
+        each.required = required
 
 
 @main.command(cls=DataCommand)

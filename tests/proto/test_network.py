@@ -8,7 +8,7 @@ import time
 import pytest
 
 from shoal.chaos.relay import Relay
-from shoal.proto import methods, rpc, serving, transport
+from shoal.proto import methods, serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Circuit
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError
