@@ -1,7 +1,8 @@
-"""What a job's pods may do on their node: what Pod Security `restricted` allows, and less.
+"""What a job's pods may do on their node: what Pod Security `restricted` allows.
 
-Their own file system is read-only, but for empty folders where processes write. A field that the
-user's template sets in a securityContext is as it says there.
+The files of the image belong to root, so processes write to their home and to /tmp only. These are
+no emptyDir, with which the file system itself could be read-only: `kubectl drain` refuses pods that
+have one. A field that the user's template sets in a securityContext is as it says there.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ USER = 10001
 HOME = "/home/shoal"
 """Of that user; libraries keep their settings there."""
 
-TEMPORARY = "/tmp"
-
 _POD: Manifest = {
     "runAsNonRoot": True,
     "runAsUser": USER,
@@ -32,7 +31,6 @@ _POD: Manifest = {
 _CONTAINER: Manifest = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
 }
 
 
@@ -43,10 +41,8 @@ def restrict(spec: Manifest, config: JobConfig) -> None:
     container["securityContext"] = _CONTAINER | (container.get("securityContext") or {})
     if not any(variable.get("name") == "HOME" for variable in container["env"]):
         container["env"].append({"name": "HOME", "value": HOME})
-    for name, folder in (("tmp", TEMPORARY), ("home", HOME), ("job", config.job_dir)):
-        mounted = [mount["mountPath"].rstrip("/") for mount in container["volumeMounts"]]
-        # The job's folder may be in one of the others; those may be volumes of the user's.
-        inside = name == "job" and any(f"{folder}/".startswith(f"{at}/") for at in mounted)
-        if folder not in mounted and not inside:
-            spec["volumes"].append({"name": f"shoal-{name}", "emptyDir": {}})
-            container["volumeMounts"].append({"name": f"shoal-{name}", "mountPath": folder})
+    writable = [mount["mountPath"].rstrip("/") for mount in container["volumeMounts"]]
+    writable += [HOME, "/tmp"]
+    if not any(f"{config.job_dir}/".startswith(f"{folder}/") for folder in writable):
+        spec["volumes"].append({"name": "shoal-job", "emptyDir": {}})
+        container["volumeMounts"].append({"name": "shoal-job", "mountPath": config.job_dir})
