@@ -24,6 +24,10 @@ OTHER = "Options"
 """The section of the flags that are in no group."""
 
 
+NOTHING_REQUIRED = "shoal.cli.nothing_required"
+"""In the `meta` of a context: no flag has to be given."""
+
+
 class GroupedOption(click.Option):
     """A flag in a section of the help."""
 
@@ -31,6 +35,15 @@ class GroupedOption(click.Option):
         """group: the title of the section."""
         super().__init__(*arguments, **values)
         self.group = group
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """As of any option; none is required where an earlier one has said so."""
+        required = self.required
+        self.required = required and not ctx.meta.get(NOTHING_REQUIRED)
+        try:
+            return super().process_value(ctx, value)
+        finally:
+            self.required = required
 
 
 def field_option(

@@ -21,7 +21,13 @@ from shoal.cli.analyze import analyze
 from shoal.cli.chaos import chaos_options, counting
 from shoal.cli.chaos import run as run_chaos
 from shoal.cli.checkpoints import checkpoint
-from shoal.cli.data_flags import DataCommand, GroupedCommand, GroupedOption, field_option
+from shoal.cli.data_flags import (
+    NOTHING_REQUIRED,
+    DataCommand,
+    GroupedCommand,
+    GroupedOption,
+    field_option,
+)
 from shoal.config.flags import flag
 from shoal.config.job import (
     EXPORT_FLAGS,
@@ -165,16 +171,8 @@ def main() -> None:
 def _for_resume(context: click.Context, _: click.Parameter, job_dir: str) -> str:
     """Nothing else is required with --resume: the job has its configuration."""
     if job_dir:
-        required = [each for each in context.command.params if each.required]
-        _require(required, False)
-        # The command is the process's, and may be called again in it.
-        context.call_on_close(lambda: _require(required, True))
+        context.meta[NOTHING_REQUIRED] = True
     return job_dir
-
-
-def _require(parameters: list[click.Parameter], required: bool) -> None:
-    for each in parameters:
-        each.required = required
 
 
 @main.command(cls=DataCommand)

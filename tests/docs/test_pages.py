@@ -82,6 +82,8 @@ def checked(command, given, folder):
     flags = main.commands[command].make_context(command, given).params
     config = JobConfig(command="check", **{name: flags[name] for name in CHECK_FLAGS}).resolved()
     check_inputs(config)
+    for path in folder.glob("*.py"):  # another test's module may have its name
+        sys.modules.pop(path.stem, None)
     before = set(sys.modules)
     try:
         report = check.inspect(replace(config, job_dir=str(folder / "checks")))
