@@ -5,7 +5,6 @@ import re
 
 import pytest
 from kubernetes import config
-from kubernetes.client.exceptions import ApiException
 
 from tests.docs.roles import granted
 from tests.kubernetes.conftest import kubectl
@@ -89,14 +88,10 @@ def answers_to(user, namespace):
     found = {}
 
     def call(method, path, **header):
-        done = api.call_api(
-            *(f"/{path}", method),
-            header_params=header,
-            body={} if method in ("POST", "PUT", "PATCH") else None,
-            auth_settings=["BearerToken"],
-            _preload_content=False,
-        )
-        return done[0]
+        # By its pool of connections: how it is called itself differs between versions.
+        sends = {"body": "{}"} if method in ("POST", "PUT", "PATCH") else {}
+        url = f"{api.configuration.host}/{path}"
+        return api.rest_client.pool_manager.request(method, url, headers=header, **sends)
 
     for group in GROUPS:
         resources = json.loads(call("GET", group).data)["resources"]
@@ -110,11 +105,7 @@ def answers_to(user, namespace):
                 path = f"{group}/namespaces/{namespace}/{resource}"
                 path += ("/any" if named else "") + (f"/{part}" if part else "")
                 path += "?watch=1" if verb == "watch" else ""
-                try:
-                    status = call(METHODS[verb], path, **{"Impersonate-User": user}).status
-                except ApiException as error:
-                    status = error.status
-                found[right] = status
+                found[right] = call(METHODS[verb], path, **{"Impersonate-User": user}).status
     return found
 
 
