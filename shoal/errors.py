@@ -22,8 +22,9 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 DISK_FAILS = FULL | {errno.EIO}
 """The same, and of a disk that is broken."""
 
-_USER_OF_URL = re.compile(r"""://(?:[^\s'"<>/@]{0,512}@|[^\s'"<>/@:]{0,512}:[^\s'"<>]{0,512}@)""")
-"""Bounded, as the time would be that of the square of a long text of URLs."""
+_WORD = re.compile(r"""[^\s'"<>]+""")
+_USER_OF_URL = re.compile(r"""://(?:[^/@]*@|[^/@:]*:.*@)""")
+"""Within a _WORD, up to its last @: without one, the time would be that of the square of a text."""
 
 _PARTS_OF_URL = re.compile(r"""(https?)?://([^\s/@:]*)(:?)([^\s/@]*)@""")
 _SECRET_OF_QUERY = re.compile(
@@ -70,7 +71,13 @@ def without_credentials(text: str) -> str:
     """
     if "://" not in text:
         return text
-    return _SECRET_OF_QUERY.sub(r"\1***", _USER_OF_URL.sub(_without_user, text))
+    return _SECRET_OF_QUERY.sub(r"\1***", _WORD.sub(_without_users, text))
+
+
+def _without_users(word: re.Match[str]) -> str:
+    """A word with stars for all users and passwords of its URLs."""
+    before, at, after = word[0].rpartition("@")
+    return _USER_OF_URL.sub(_without_user, before + at) + after
 
 
 def _without_user(found: re.Match[str]) -> str:
