@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
+from shoal.base.wholefile import replacing
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto.identity import (
@@ -53,10 +54,8 @@ def prepare(config: JobConfig, folder: JobFolder) -> None:
             authority = Authority.from_key(config.job_id, folder.authority_key.read_bytes())
         else:
             authority = Authority.made(config.job_id)
-            made = folder.authority_key.with_suffix(".made")
-            made.unlink(missing_ok=True)  # of a client that was killed
-            _write(made, authority.key_pem)
-            made.rename(folder.authority_key)
+            with replacing(folder.authority_key) as made:
+                _write(made, authority.key_pem)
         for old in folder.identities.iterdir():
             if old.is_dir():
                 shutil.rmtree(old)
