@@ -8,7 +8,6 @@ weights and knows no servers. How ids become bags is bags.py's.
 from __future__ import annotations
 
 import contextvars
-import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 import keras
 
 from shoal.bags import COMBINERS, integers, look_up
+from shoal.base.words import near
 from shoal.errors import UserError
 
 
@@ -80,8 +80,7 @@ def _refuse_unsupported(arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if name in _OF_LAYER or (name in _INSTEAD and value is None):
             continue
-        near = difflib.get_close_matches(name, own, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        hint = near(name, own, most=1)
         instead = _INSTEAD.get(name) or f"it takes {', '.join(own)}{hint}"
         raise UserError(f"{layer or 'shoal.layers.Embedding'} takes no {name}: {instead}")
 

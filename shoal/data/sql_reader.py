@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import difflib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from urllib.parse import parse_qs
 
 import pyarrow as pa
 
+from shoal.base.words import near
 from shoal.config.url_variables import fill
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import Source, check_not_empty, check_range
@@ -121,8 +121,7 @@ class SqlReader(IndexedReader):
             )
         except sqlalchemy.exc.NoSuchTableError as error:
             known = sqlalchemy.inspect(self._engine).get_table_names(schema or None)
-            near = difflib.get_close_matches(table, known, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = near(table, known, most=1)
             raise UserError(
                 f"{self._flag}: {self._name}: there is no table {name}{hint}"
             ) from error
