@@ -1,11 +1,11 @@
-"""One server's share of a checkpoint: speed against a plain write, and pulls beside it.
+"""One server's shard of a checkpoint: speed against a plain write, and pulls beside it.
 
     python -m benchmarks.checkpoint [--folder FOLDER] [--turns N]
         [--malloc-defaults] [--piece BYTES] [--nice N]
 
 Three million rows of dim 16 with Adagrad; the checkpoint goes to FOLDER (default: /dev/shm, a
 tmpfs). A server process and this one, which pulls 4,096 rows a call over loopback gRPC, one
-call after the other: for some seconds, then while a share is written, in turns, since this kind
+call after the other: for some seconds, then while a shard is written, in turns, since this kind
 of machine's speed drifts.
 
 Then the same in this process with lookups of a row store, without gRPC, and where their time
@@ -37,7 +37,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
 from shoal.ps import checkpoint
-from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 
@@ -97,7 +97,7 @@ def compare(what: str, call: Call, save: Callable[[Path], None], folder: Path, t
         took = time.perf_counter() - began
         shutil.rmtree(folder / f"beside-{turn}")
         print(f"{what}: {alone}; beside calls it took {took:.2f} s", flush=True)
-    print(f"{what} of {LOOKUP} rows: {len(calm)}, and {len(beside)} while a share is written")
+    print(f"{what} of {LOOKUP} rows: {len(calm)}, and {len(beside)} while a shard is written")
     both = [parts(each) for each in (calm, beside)]
     for name in ("all", *(PARTS if what == "lookup" else ())):
         for quantile in (50, 99):
@@ -117,7 +117,7 @@ def parts(times: Times) -> dict[str, np.ndarray]:
 
 
 def speed(save: Callable[[Path], None], folder: Path) -> str:
-    """Of a share, with nothing beside it, and of a plain write of the same bytes."""
+    """Of a shard, with nothing beside it, and of a plain write of the same bytes."""
     before = time.perf_counter()
     save(folder)
     took = time.perf_counter() - before
@@ -143,7 +143,7 @@ def over_grpc(folder: Path, turns: int) -> None:
         number += 1
         of = {"number": number, "nonce": begin(LocalStorage(root), number, "bench").nonce}
         connection.call(methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
-        connection.call(methods.WRITE_SHARE, pb.WriteShareRequest(**of, root=str(root)))
+        connection.call(methods.WRITE_SHARD, pb.WriteShardRequest(**of, root=str(root)))
 
     try:
         compare("pull", server.pull, save, folder, turns)
@@ -162,7 +162,7 @@ def in_process(folder: Path, turns: int, niceness: int) -> None:
             # Of this thread alone, on Linux.
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
         at = cut(model, PushRegister())
-        write_share(attempt, 0, Routing.even(1), model, at)
+        write_shard(attempt, 0, Routing.even(1), model, at)
 
     compare("lookup", lambda ids: model.tables[0].lookup(ids), save, folder, turns)
 

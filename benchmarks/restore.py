@@ -2,7 +2,7 @@
 
     python -m benchmarks.restore [--gigabytes N] [--folder FOLDER] [--turns N] [--cached]
 
-Two servers' shares of a table of dim 16 with Adagrad are written to FOLDER (default: the system's
+Two servers' shards of a table of dim 16 with Adagrad are written to FOLDER (default: the system's
 for temporary files) and restored onto 1, 2 and 4 servers: that many processes at once, each with
 the threads that a server takes, timed from a common start, without the interpreter's own, until
 the last is through. In turns with that, since this kind of machine's speed drifts, the same
@@ -38,7 +38,7 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
@@ -60,7 +60,7 @@ def specification() -> pb.ModelSpec:
 def write(root: LocalStorage, rows: int) -> Checkpoint:
     """A checkpoint of so many rows, by one server after the other."""
     attempt, routing = begin(root, 1, "benchmark"), Routing.even(WRITERS)
-    shares = []
+    shards = []
     for server in range(WRITERS):
         model = ServerModel(specification(), server, WRITERS)
         model.dense.initialize(np.zeros(0, np.float32), np.zeros(0, np.float32))
@@ -70,9 +70,9 @@ def write(root: LocalStorage, rows: int) -> Checkpoint:
             ids = ids[routing.owners[native_ids.slot_of(ids)] == server]
             model.tables[0].update(ids, ones[: ids.size], learning_rate=0.1, step=1)
         at = cut(model, PushRegister())
-        shares.append(write_share(attempt, server, routing, model, at))
+        shards.append(write_shard(attempt, server, routing, model, at))
         del model
-    complete(attempt, shares, {})
+    complete(attempt, shards, {})
     return Checkpoint(root, 1)
 
 
@@ -90,8 +90,8 @@ def read(checkpoint: Checkpoint, *, checked: bool) -> None:
 def places(checkpoint: Checkpoint) -> list[tuple[str, int, int]]:
     """File, first byte and size of each page."""
     found = []
-    for share in checkpoint.shares:
-        for file in share["files"]:
+    for shard in checkpoint.shards:
+        for file in shard["files"]:
             start = 0
             for each in file["pages"]:
                 found.append((file["name"], start, each["bytes"]))
@@ -139,8 +139,8 @@ def restored(
 
 def put_out(checkpoint: Checkpoint) -> None:
     """Have the system forget what it keeps of the files."""
-    for share in checkpoint.shares:
-        for file in share["files"]:
+    for shard in checkpoint.shards:
+        for file in shard["files"]:
             descriptor = os.open(checkpoint.folder.path(file["name"]), os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)

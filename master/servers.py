@@ -34,7 +34,7 @@ BEGIN_DEADLINE = 60.0
 """Seconds; a server fixes its rows between two pushes, and ends an older writing first."""
 
 WRITE_DEADLINE = 3600.0
-"""Seconds for a server's share of a checkpoint; a server that dies ends the call at once."""
+"""Seconds for a server's shard of a checkpoint; a server that dies ends the call at once."""
 
 COMPLETE_DEADLINE = 10.0
 """Seconds; a server has another one let go of its log."""
@@ -153,16 +153,16 @@ class ServerConnections:
         request = pb.BeginCheckpointRequest(number=number, nonce=nonce)
         self._call_once(server, place, methods.BEGIN_CHECKPOINT, request, BEGIN_DEADLINE)
 
-    def write_share(
+    def write_shard(
         self, server: ServerId, place: Place, number: int, nonce: str, root: str
     ) -> str:
         """Have a server write what it fixed; returns JSON for the manifest.
 
         Raises WireError, PeerUnavailableError.
         """
-        request = pb.WriteShareRequest(number=number, nonce=nonce, root=root)
-        reply = self._call_once(server, place, methods.WRITE_SHARE, request, WRITE_DEADLINE)
-        return reply.share
+        request = pb.WriteShardRequest(number=number, nonce=nonce, root=root)
+        reply = self._call_once(server, place, methods.WRITE_SHARD, request, WRITE_DEADLINE)
+        return reply.shard
 
     def complete_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Tell a server that a checkpoint is complete; the next one's word will do as well."""

@@ -15,7 +15,7 @@ from typing import Any
 from shoal.checkpoints import folders, manifests
 from shoal.checkpoints.folders import Attempt, folder_name
 from shoal.checkpoints.manifests import CheckpointError
-from shoal.checkpoints.schema import Manifest, SchemaError, share_entry
+from shoal.checkpoints.schema import Manifest, SchemaError, shard_entry
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import Error
@@ -110,11 +110,11 @@ class CheckpointTaker:
 
             position = undisturbed(fix)
             faults.point("checkpoint-begun")
-            shares = of_all(
-                lambda server, at: self._servers.write_share(server, at, number, nonce, self._root)
+            shards = of_all(
+                lambda server, at: self._servers.write_shard(server, at, number, nonce, self._root)
             )
         faults.point("checkpoint-written")
-        return folders.complete(attempt, [share_entry(share) for share in shares], position)
+        return folders.complete(attempt, [shard_entry(shard) for shard in shards], position)
 
     def _remove_abandoned(self, root: Storage) -> None:
         """Now that every server has let go of what an earlier master began."""

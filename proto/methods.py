@@ -93,8 +93,8 @@ BEGIN_CHECKPOINT = Method(
     pb.BeginCheckpointReply,
     threads=Threads.CONTROL,
 )
-WRITE_SHARE = Method(
-    SERVER, "WriteShare", pb.WriteShareRequest, pb.WriteShareReply, threads=Threads.CONTROL
+WRITE_SHARD = Method(
+    SERVER, "WriteShard", pb.WriteShardRequest, pb.WriteShardReply, threads=Threads.CONTROL
 )
 DROP_CHECKPOINT = Method(
     SERVER,

@@ -36,7 +36,7 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
         (MASTER,): (
             methods.FENCE,
             methods.BEGIN_CHECKPOINT,
-            methods.WRITE_SHARE,
+            methods.WRITE_SHARD,
             methods.DROP_CHECKPOINT,
             methods.COMPLETE_CHECKPOINT,
             methods.APPLY_UPDATE,

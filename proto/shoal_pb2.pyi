@@ -490,7 +490,7 @@ class BeginCheckpointReply(_message.Message):
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
-class WriteShareRequest(_message.Message):
+class WriteShardRequest(_message.Message):
     __slots__ = ("number", "root", "nonce")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
@@ -500,11 +500,11 @@ class WriteShareRequest(_message.Message):
     nonce: str
     def __init__(self, number: _Optional[int] = ..., root: _Optional[str] = ..., nonce: _Optional[str] = ...) -> None: ...
 
-class WriteShareReply(_message.Message):
-    __slots__ = ("share",)
-    SHARE_FIELD_NUMBER: _ClassVar[int]
-    share: str
-    def __init__(self, share: _Optional[str] = ...) -> None: ...
+class WriteShardReply(_message.Message):
+    __slots__ = ("shard",)
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    shard: str
+    def __init__(self, shard: _Optional[str] = ...) -> None: ...
 
 class DropCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")

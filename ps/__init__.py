@@ -1,12 +1,12 @@
-"""The parameter server: one process that holds a share of a model.
+"""The parameter server: one process that holds a shard of a model.
 
-    tables.py       the share of the model: row stores, dense slice, version
+    tables.py       the shard of the model: row stores, dense slice, version
     gradients.py    one push, unpacked
     pushes.py       which push was applied last, worker by worker; fencing
     update_log/     the write-ahead log of pushes, and its replay
-    checkpoint.py   a share of the model to files; restoring.py: back
+    checkpoint.py   a shard of the model to files; restoring.py: back
     recovery.py     what a server that is started again restores, and which workers have met it
-    shares.py       the calls that take a checkpoint
+    shards.py       the calls that take a checkpoint
     service.py      all calls: messages and frames in, messages and frames out
     __main__.py     the process
 

@@ -1,6 +1,6 @@
-"""One server's share of a checkpoint, to files; back is restoring.py's.
+"""One server's shard of a checkpoint, to files; back is restoring.py's.
 
-Owns what is in a share: the server after exactly the pushes that it names. They are noted
+Owns what is in a shard: the server after exactly the pushes that it names. They are noted
 and the rows fixed in one pause between pushes (`cut`), and the rows are written while later
 pushes go on. The files' form is shoal.checkpoints'; when to take a checkpoint is the
 master's to say.
@@ -24,13 +24,13 @@ from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import AT_ONCE, FrozenDense, ServerModel, rows_of
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import AppliedPush, JournalPosition, PagedFile, Share, ShareEntry
+    from shoal.checkpoints.schema import AppliedPush, JournalPosition, PagedFile, Shard, ShardEntry
 
 PIECE_BYTES = 4 << 20
 """Of rows in a page, about: what is written, and later read, checked and restored, at once."""
 
 PARTS = 16
-"""Of a share's routing slots, whose rows are gathered apart until they fill a page. More of them
+"""Of a shard's routing slots, whose rows are gathered apart until they fill a page. More of them
 make another number of servers read less of what is not theirs, and cost a page's memory each."""
 
 Array = npt.NDArray[Any]
@@ -64,7 +64,7 @@ def cut(
         return made
 
 
-def write_share(
+def write_shard(
     attempt: Attempt,
     server: int,
     routing: Routing,
@@ -72,8 +72,8 @@ def write_share(
     at: Cut,
     between_pieces: Callable[[], None] = lambda: None,
     journal: dict[str, Any] | None = None,
-) -> ShareEntry:
-    """Write the share of a cut into an attempt's folder, and thaw the model.
+) -> ShardEntry:
+    """Write the shard of a cut into an attempt's folder, and thaw the model.
 
     between_pieces: called between two pieces of rows; what it raises ends the writing.
     journal: how far the master's journal was, as the server has been told.
@@ -85,8 +85,8 @@ def write_share(
 
     files: list[PagedFile] = []
     rows: list[int] = []
-    prefix = schema.share_prefix(server, attempt.nonce)
-    *names, dense, state = schema.share_files(prefix, len(model.tables))
+    prefix = schema.shard_prefix(server, attempt.nonce)
+    *names, dense, state = schema.shard_files(prefix, len(model.tables))
 
     def pieces(table: Any) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
         for piece, slots in _by_slots(table, np.flatnonzero(routing.owners == server)):
@@ -102,7 +102,7 @@ def write_share(
         model.thaw()
     for name, vectors in ((dense, at.dense.trainable), (state, {"values": at.dense.state})):
         files.append(arrow.write_vectors(attempt.folder, name, vectors))
-    content: Share = {
+    content: Shard = {
         "format": FORMAT,
         "number": attempt.number,
         "nonce": attempt.nonce,

@@ -1,7 +1,7 @@
 """A server that is started again: what it restores, and which workers have met it since.
 
 Owns the choice of the checkpoint, and that the master hears what each worker had been told
-by earlier incarnations: what of it is lost is the master's to say. Reading a share is
+by earlier incarnations: what of it is lost is the master's to say. Reading a shard is
 checkpoint.py's.
 """
 
@@ -35,7 +35,7 @@ class RefusedError(Error):
         self.number = number
 
 
-def newest_share(
+def newest_shard(
     plan: pb.RestoreReply,
     server: int,
     routing: Routing,

@@ -16,7 +16,7 @@ from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
-from shoal.ps.recovery import RegisteredWorkers, newest_share
+from shoal.ps.recovery import RegisteredWorkers, newest_shard
 from shoal.ps.saved_rows import SavedRows
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly
@@ -150,7 +150,7 @@ class Registration:
     def restore(self, plan: pb.RestoreReply) -> str:
         """Go on where an earlier incarnation was; returns in words what was restored.
 
-        Before calls are taken. Raises as `newest_share`.
+        Before calls are taken. Raises as `newest_shard`.
         """
         try:
             return self._restore(plan)
@@ -166,7 +166,7 @@ class Registration:
         def restored() -> ServerModel | None:
             nonlocal found, done
             routing = self._ownership.routing
-            model, self.checkpoint, done = newest_share(
+            model, self.checkpoint, done = newest_shard(
                 plan, self._server, routing, self._pushes, self._progress, self._opened
             )
             found = model is not None

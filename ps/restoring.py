@@ -1,6 +1,6 @@
-"""A server's share of a checkpoint, read back: by several threads, each byte once.
+"""A server's shard of a checkpoint, read back: by several threads, each byte once.
 
-Owns which pages of which shares are read, and what of them is this server's. What is in a share
+Owns which pages of which shards are read, and what of them is this server's. What is in a shard
 is checkpoint.py's, the files' form shoal.checkpoints'.
 """
 
@@ -33,7 +33,7 @@ def restore(
     pushes: PushRegister,
     progress: Progress,
 ) -> ServerModel:
-    """The share of server `server` of `routing.servers`, however many wrote it.
+    """The shard of server `server` of `routing.servers`, however many wrote it.
 
     progress: is told what is read. With another number of servers no push is known as applied:
     the workers that sent them are gone. Raises CheckpointError naming a file that is not as
@@ -41,22 +41,22 @@ def restore(
     """
     model = ServerModel(checkpoint.model, server, routing.servers)
     same = checkpoint.same_cut(routing)
-    # A share of the same cut holds all that is ours.
-    shares = [server] if same else range(len(checkpoint.shares))
+    # A shard of the same cut holds all that is ours.
+    shards = [server] if same else range(len(checkpoint.shards))
     owned = None if same else routing.owners == server
-    pages = list(_pages(checkpoint, shares, owned))
-    dense_shares = _dense_shares(checkpoint, shares, server, routing)
+    pages = list(_pages(checkpoint, shards, owned))
+    dense_shards = _dense_shards(checkpoint, shards, server, routing)
     size = sum(page.bytes for page in pages)
-    size += sum(_dense_bytes(checkpoint, share) for share in dense_shares)
+    size += sum(_dense_bytes(checkpoint, shard) for shard in dense_shards)
     progress.begin(f"restore checkpoint {checkpoint.number}", size)
     for position, table in enumerate(model.tables):
         # An index that grows step by step moves its entries again and again.
         table.reserve(sum(page.rows for page in pages if page.position == position))
     _read_rows(checkpoint, pages, model, owned, progress)
-    dense, state = _dense(checkpoint, dense_shares, server, routing, progress)
-    version = max(checkpoint.shares[share]["version"] for share in shares)
-    step = max(checkpoint.shares[share]["step"] for share in shares)
-    applied = checkpoint.shares[server]["pushes"] if same else []
+    dense, state = _dense(checkpoint, dense_shards, server, routing, progress)
+    version = max(checkpoint.shards[shard]["version"] for shard in shards)
+    step = max(checkpoint.shards[shard]["step"] for shard in shards)
+    applied = checkpoint.shards[server]["pushes"] if same else []
     senders = {push["worker"]: (push["incarnation"], push["sequence"]) for push in applied}
     model.restore(version, step, dense, state, senders)
     if same:
@@ -65,18 +65,18 @@ def restore(
 
 
 def _pages(
-    checkpoint: Checkpoint, shares: Iterable[int], owned: Flags | None
+    checkpoint: Checkpoint, shards: Iterable[int], owned: Flags | None
 ) -> Iterator[contents.Page]:
     """The pages of tables that may have rows of the slots in `owned`, bool [16384]; None: all.
 
     Those of different files side by side: rows enter the index of one table one by one.
     """
     placed = []
-    for share in shares:
+    for shard in shards:
         for position in range(len(checkpoint.model.tables)):
-            pages = contents.table_pages(checkpoint, share, position, owned)
+            pages = contents.table_pages(checkpoint, shard, position, owned)
             for number, page in enumerate(pages):
-                placed.append(((number + 0.5) / len(pages), share, position, page))
+                placed.append(((number + 0.5) / len(pages), shard, position, page))
     for *_, page in sorted(placed, key=lambda each: each[:3]):
         yield page
 
@@ -110,35 +110,35 @@ def _read_rows(
                 slots=slots,
             )
         progress.advance(page.bytes)
-        faults.point("share-restoring")
+        faults.point("shard-restoring")
 
     for_each(take, pages)
 
 
-def _dense_shares(
-    checkpoint: Checkpoint, shares: Iterable[int], server: int, routing: Routing
+def _dense_shards(
+    checkpoint: Checkpoint, shards: Iterable[int], server: int, routing: Routing
 ) -> list[int]:
-    """The shares whose slices of the dense variables have elements of this server's."""
+    """The shards whose slices of the dense variables have elements of this server's."""
     sizes = flat_size(checkpoint.model.trainable), flat_size(checkpoint.model.non_trainable)
 
-    def overlaps(share: int) -> bool:
+    def overlaps(shard: int) -> bool:
         pairs = (
-            (slice_of(size, share, len(checkpoint.shares)), slice_of(size, server, routing.servers))
+            (slice_of(size, shard, len(checkpoint.shards)), slice_of(size, server, routing.servers))
             for size in sizes
         )
         return any(max(a.start, b.start) < min(a.stop, b.stop) for a, b in pairs)
 
     # One at least, which says which optimizer slots there are.
-    return [share for share in shares if overlaps(share)] or [*shares][:1]
+    return [shard for shard in shards if overlaps(shard)] or [*shards][:1]
 
 
-def _dense_bytes(checkpoint: Checkpoint, share: int) -> int:
-    return sum(file["bytes"] for file in checkpoint.shares[share]["files"][-2:])
+def _dense_bytes(checkpoint: Checkpoint, shard: int) -> int:
+    return sum(file["bytes"] for file in checkpoint.shards[shard]["files"][-2:])
 
 
 def _dense(
     checkpoint: Checkpoint,
-    shares: Iterable[int],
+    shards: Iterable[int],
     server: int,
     routing: Routing,
     progress: Progress,
@@ -148,12 +148,12 @@ def _dense(
     trainable: dict[int, dict[str, Float32]] = {}
     state: dict[int, dict[str, Float32]] = {}
 
-    def take(share: int) -> None:
-        trainable[share] = dense_slices(checkpoint, share)
-        state[share] = {"values": state_slice(checkpoint, share)}
-        progress.advance(_dense_bytes(checkpoint, share))
+    def take(shard: int) -> None:
+        trainable[shard] = dense_slices(checkpoint, shard)
+        state[shard] = {"values": state_slice(checkpoint, shard)}
+        progress.advance(_dense_bytes(checkpoint, shard))
 
-    for_each(take, shares)
+    for_each(take, shards)
     dense = _joined(checkpoint, trainable, server, routing, flat_size(spec.trainable))
     rest = _joined(checkpoint, state, server, routing, flat_size(spec.non_trainable))
     return dense, rest["values"]
@@ -166,13 +166,13 @@ def _joined(
     routing: Routing,
     size: int,
 ) -> dict[str, Float32]:
-    """What this server is to hold of flat vectors of `size`, by the slices of shares."""
+    """What this server is to hold of flat vectors of `size`, by the slices of shards."""
     ours = slice_of(size, server, routing.servers)
     parts: dict[str, list[Float32]] = {}
-    for share in sorted(slices):
-        theirs = slice_of(size, share, len(checkpoint.shares))
+    for shard in sorted(slices):
+        theirs = slice_of(size, shard, len(checkpoint.shards))
         start = max(0, ours.start - theirs.start)
-        for name, column in slices[share].items():
+        for name, column in slices[shard].items():
             part = column[start : max(start, ours.stop - theirs.start)]
             parts.setdefault(name, []).append(part)
     return {name: np.concatenate(each) for name, each in parts.items()}

@@ -1,6 +1,6 @@
-"""What a job begins with, read by its servers: their shares of what --restore-from names.
+"""What a job begins with, read by its servers: their shards of what --restore-from names.
 
-An export or a checkpoint does not fit into a worker, so each server reads its own share, as
+An export or a checkpoint does not fit into a worker, so each server reads its own shard, as
 soon as a worker has told it what the model is: at the job's beginning, and again where it
 is started again and there is no checkpoint. Owns the thread that does this; the form of the files
 is shoal.checkpoints.saved's.
@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 
 
 class SavedRows:
-    """The share of server `server` in what is at `location`.
+    """The shard of server `server` in what is at `location`.
 
-    opened: as `newest_share` takes it. failure: why it cannot be had; then the server is of
+    opened: as `newest_shard` takes it. failure: why it cannot be had; then the server is of
     no use.
     """
 
@@ -79,7 +79,7 @@ class SavedRows:
     def _run(self, spec: pb.ModelSpec) -> None:
         try:
             self._model = self._read(spec)
-            logger.info("has its share of %s", self._location)
+            logger.info("has its shard of %s", self._location)
         except Exception as error:
             # For the process's own thread, which ends it, and says why.
             self.failure = error
@@ -126,8 +126,8 @@ class SavedRows:
             found = saved.parts(table.name, table.dim, owned, self._progress.advance)
             # An export's parts have rows of all servers, an equal number of each, about.
             rows = sum(part.rows for part in found)
-            share = rows if saved.by_slots else rows * int(owned.sum()) // owned.size
-            model.tables[position].reserve(share)
+            ours = rows if saved.by_slots else rows * int(owned.sum()) // owned.size
+            model.tables[position].reserve(ours)
             parts[position] = found
 
         def read(item: tuple[int, Part]) -> None:

@@ -33,7 +33,7 @@ from shoal.ps.pending import PendingGradients, ReadersOrWriter
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
-from shoal.ps.shares import Shares
+from shoal.ps.shards import Shards
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import check_ids, exactly, ids_of_tables, unpack
 from shoal.ps.update_log.log import UpdateLog
@@ -98,8 +98,8 @@ class ParameterServer:
         # Not set while calls are refused with NOT_READY: the port opens before anything is here.
         self.open = threading.Event()
         self.open.set()
-        self._shares = Shares(server, lambda: self.model, self.ownership, self._pushes)
-        self._shares.seen = self.seen
+        self._shards = Shards(server, lambda: self.model, self.ownership, self._pushes)
+        self._shards.seen = self.seen
         self._log: UpdateLog | None = None
         self.held_logs = PeerLogs()
 
@@ -108,7 +108,7 @@ class ParameterServer:
     ) -> UpdateLog:
         """Have pushes logged, --durability=log. As `UpdateLog`; before anything is served."""
         log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop)
-        self._log = self._shares.log = self.registration.log = log
+        self._log = self._shards.log = self.registration.log = log
         log.seen = self.seen
         return log
 
@@ -128,10 +128,10 @@ class ParameterServer:
             methods.ASSIGN_ROWS: self.assign_rows,
             methods.FENCE: self._of_master(self.fence),
             methods.APPLY_UPDATE: self._of_master(self.apply_update),
-            methods.BEGIN_CHECKPOINT: self._of_master(self._shares.begin),
-            methods.WRITE_SHARE: self._of_master(self._shares.write),
-            methods.DROP_CHECKPOINT: self._of_master(self._shares.drop),
-            methods.COMPLETE_CHECKPOINT: self._of_master(self._shares.complete),
+            methods.BEGIN_CHECKPOINT: self._of_master(self._shards.begin),
+            methods.WRITE_SHARD: self._of_master(self._shards.write),
+            methods.DROP_CHECKPOINT: self._of_master(self._shards.drop),
+            methods.COMPLETE_CHECKPOINT: self._of_master(self._shards.complete),
             methods.SET_ROUTING: self._of_master(self.ownership.set_routing),
             methods.READY: self.ready_for,
         }

@@ -1,4 +1,4 @@
-"""A server's share of the model: row stores, the dense slice, the version.
+"""A server's shard of the model: row stores, the dense slice, the version.
 
 Owns the values and how a push changes them. Knows arrays, not frames (service.py),
 and leaves the arithmetic to native/.
@@ -72,7 +72,7 @@ class FrozenDense:
 
 
 class ServerModel:
-    """The model's share of server `server` of `servers`.
+    """The shard of a model that server `server` of `servers` holds.
 
     Pulls and pushes may run in any number of threads: rows are guarded by the row
     store's own locks, the dense slice by its own. A pull that runs beside a push

@@ -204,24 +204,24 @@ class Damager:
 
     def resealed_checkpoint(self, folder: Path) -> Damage:
         """Wrong content in a checkpoint whose checksums are right, all of them."""
-        shares = sorted(folder.glob("server-*.json"))
-        path = self.chance.choice([folder / manifests.MANIFEST, *shares, *shares])
-        if path not in shares:
+        shards = sorted(folder.glob("server-*.json"))
+        path = self.chance.choice([folder / manifests.MANIFEST, *shards, *shards])
+        if path not in shards:
             reseal(path, self.content(unsealed(path)))
             return Damage("resealed manifest", (path,))
         kind = self.chance.choice(["content", "content", "message", "grafted"])
-        contents = {share: unsealed(share) for share in shares}
+        contents = {shard: unsealed(shard) for shard in shards}
         if kind == "content":
             contents[path] = self.content(contents[path])
         elif kind == "message":
             every = self.chance.random() < 0.7
             field = self.chance.choice(["model", "routing"])
             text = self._message(field, contents[path][field])
-            for share in shares if every else [path]:
-                contents[share][field] = text
+            for shard in shards if every else [path]:
+                contents[shard][field] = text
         else:
             # Files of the same kind: the rows of another server, or of another table.
-            source = self.chance.choice([share for share in shares if share != path])
+            source = self.chance.choice([shard for shard in shards if shard != path])
             count = len(contents[path]["files"])
             ours, theirs = self.chance.randrange(count), self.chance.randrange(count)
             file = contents[path]["files"][ours]
@@ -229,16 +229,16 @@ class Damager:
             shutil.copy(folder / other["name"], folder / file["name"])
             file |= {**other, "name": file["name"]}
         manifest = unsealed(folder / manifests.MANIFEST)
-        for entry in manifest["shares"]:
-            share = folder / entry["manifest"]["name"]
-            entry["manifest"] = reseal(share, contents[share])
+        for entry in manifest["shards"]:
+            shard = folder / entry["manifest"]["name"]
+            entry["manifest"] = reseal(shard, contents[shard])
             with contextlib.suppress(KeyError, TypeError):
-                sizes = [file["bytes"] for file in contents[share]["files"]]
+                sizes = [file["bytes"] for file in contents[shard]["files"]]
                 entry["bytes"] = entry["manifest"]["bytes"] + sum(sizes)
-                entry["version"] = contents[share]["version"]
+                entry["version"] = contents[shard]["version"]
         with contextlib.suppress(TypeError):
-            manifest["bytes"] = sum(entry["bytes"] for entry in manifest["shares"])
-            manifest["version"] = max(entry["version"] for entry in manifest["shares"])
+            manifest["bytes"] = sum(entry["bytes"] for entry in manifest["shards"])
+            manifest["version"] = max(entry["version"] for entry in manifest["shards"])
         reseal(folder / manifests.MANIFEST, manifest)
         return Damage(f"resealed {kind}", (path,))
 

@@ -139,15 +139,15 @@ class Job:
         in_model: Sequence[Interval],
         now: float,
         log: str = "",
-        shares: Sequence[Sequence[LastPush]] = (),
+        shards: Sequence[Sequence[LastPush]] = (),
     ) -> None:
         """A job that was stopped, failed or killed goes on, with new processes.
 
         token: of this resumption. changes: of the configuration, by field. restored: the
         checkpoint that the servers restore. given_up: others, by number, that nobody is to
         restore. in_model: the training records in the one restored. log: why the log of updates
-        was not used, or not to its end. shares: of the one restored, the last push of each worker
-        in each server's share; none with --sync.
+        was not used, or not to its end. shards: of the one restored, the last push of each worker
+        in each server's shard; none with --sync.
         """
         self.resumptions.append(token)
         before, self.config = self.config, replace(self.config, **changes)
@@ -166,7 +166,7 @@ class Job:
         if log:
             self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
         number, version = (restored.number, restored.version) if restored is not None else (0, 0)
-        self.work.copies.resumed(self.config.num_ps, number, shares, in_model, now)
+        self.work.copies.resumed(self.config.num_ps, number, shards, in_model, now)
         self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self.servers.start_all(now)
         self._workers.start_all(now)
@@ -240,7 +240,7 @@ class Job:
     def checkpoint_refused(
         self, server: ServerId, incarnation: int, number: int, why: str, now: float
     ) -> None:
-        """A server finds its share of the checkpoint that the job was resumed from damaged.
+        """A server finds its shard of the checkpoint that the job was resumed from damaged.
 
         No server has been pushed to since: all processes end, and the job is resumed once more,
         from another one (`resumed`). Raises WireError.

@@ -74,10 +74,10 @@ def checkpoint_of_log(
     made = json.loads(done.stdout)
     replayed, why = made["replayed"], made["why"]
     seen = position_of(made["journal"])
-    shares = [schema.checked(share, schema.ShareEntry) for share in made["shares"]]
-    if not shares:
+    shards = [schema.checked(shard, schema.ShardEntry) for shard in made["shards"]]
+    if not shards:
         return FromLog(None, why=why, journal=seen)
-    content = folders.complete(attempt, shares, position)
+    content = folders.complete(attempt, shards, position)
     logger.info("checkpoint %d has %d updates of the log; %s", number, replayed, why)
     taken = Taken(number, content["version"], content["bytes"], 0.0, attempt.nonce)
     return FromLog(taken, replayed, why, seen)

@@ -1,9 +1,9 @@
 """From which checkpoint a stopped job goes on, so that its ledger matches its model.
 
-A server's share is its state after exactly the pushes that it names, the last one of each
-worker, and shares are not of one moment. What of the leases that makes is known to the job
+A server's shard is its state after exactly the pushes that it names, the last one of each
+worker, and shards are not of one moment. What of the leases that makes is known to the job
 (copies.py). A checkpoint that was made of an older one and the log of updates names the pushes
-to the end of the log. With --sync all shares are of the same update, and what is in that
+to the end of the log. With --sync all shards are of the same update, and what is in that
 follows from the journal: the gradients offered, less those that were not applied by then. Owns
 that reasoning, and the choice of the checkpoint.
 """
@@ -155,16 +155,16 @@ def resume_job(
         job.checkpoint_recovered(log.taken, newest, log.replayed, now)
         restored = log.taken
         checkpoint = Checkpoint(open_storage(config.checkpoint_dir), restored.number)
-    shares: tuple[tuple[LastPush, ...], ...] = ()
+    shards: tuple[tuple[LastPush, ...], ...] = ()
     if checkpoint is not None and job.config.sync:
         journal.commit()
         in_model = _given_by(journal, checkpoint.number)
     elif checkpoint is not None:
-        shares = _shares_of(checkpoint)
-        _refuse_unknown(job, shares)
-        in_model = merged(job.work.copies.in_shares(checkpoint.number, shares))
+        shards = _shards_of(checkpoint)
+        _refuse_unknown(job, shards)
+        in_model = merged(job.work.copies.in_shards(checkpoint.number, shards))
     changes = {name: getattr(config, name) for name in RESUMABLE}
-    job.resumed(token, changes, restored, given_up, in_model, now, log.why, shares)
+    job.resumed(token, changes, restored, given_up, in_model, now, log.why, shards)
 
 
 def _check(
@@ -217,8 +217,8 @@ def _log_done_again(
         raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
 
 
-def _shares_of(checkpoint: Checkpoint) -> tuple[tuple[LastPush, ...], ...]:
-    """The last push of each worker in each server's share of a checkpoint."""
+def _shards_of(checkpoint: Checkpoint) -> tuple[tuple[LastPush, ...], ...]:
+    """The last push of each worker in each server's shard of a checkpoint."""
     return tuple(
         tuple(
             LastPush(
@@ -228,10 +228,10 @@ def _shares_of(checkpoint: Checkpoint) -> tuple[tuple[LastPush, ...], ...]:
                 push["task"],
                 push["records_done"],
             )
-            for push in share["pushes"]
+            for push in shard["pushes"]
             if push["sequence"]
         )
-        for share in checkpoint.shares
+        for shard in checkpoint.shards
     )
 
 
@@ -266,10 +266,10 @@ def given_by(job: RecordedJob, events: Iterable[Event]) -> list[Interval]:
     return merged(given.applied())
 
 
-def _refuse_unknown(job: RecordedJob, shares: Iterable[Iterable[LastPush]]) -> None:
-    """Raise UserError if a share has a push of a task that the journal never gave out."""
+def _refuse_unknown(job: RecordedJob, shards: Iterable[Iterable[LastPush]]) -> None:
+    """Raise UserError if a shard has a push of a task that the journal never gave out."""
     board = job.work.board
-    for push in (push for share in shares for push in share):
+    for push in (push for shard in shards for push in shard):
         slot = job.members.workers.get(push.worker)
         later = slot is not None and push.incarnation > slot.incarnation
         if later or (push.task and (not board.sources or board.waits(push.task))):

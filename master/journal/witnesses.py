@@ -148,7 +148,7 @@ def _of_checkpoints(config: JobConfig) -> Iterator[tuple[str, pb.JournalPosition
             except CheckpointError:
                 continue  # whoever wants to restore it says so
             told: list[Any] = [checkpoint.ledger.get("journal")]
-            told += [share.get("journal") for share in checkpoint.shares]
+            told += [shard.get("journal") for shard in checkpoint.shards]
             for each in told:
                 if (position := position_of(each)) is not None:
                     yield checkpoint.folder.location, position

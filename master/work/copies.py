@@ -27,7 +27,7 @@ from shoal.master.work.lease_copies import (
     certain_head,
     differences_of,
     heads_in,
-    in_shares,
+    in_shards,
     part_of,
     possible_head,
 )
@@ -318,18 +318,18 @@ class Copies:
 
     # ------------------------------------------------------------ resuming
 
-    def in_shares(self, number: int, shares: Sequence[Iterable[LastPush]]) -> list[Interval]:
+    def in_shards(self, number: int, shards: Sequence[Iterable[LastPush]]) -> list[Interval]:
         """What of the training records is in checkpoint `number`, as "trained" and "touched".
 
-        shares: the last push of each worker that each server's share has.
+        shards: the last push of each worker that each server's shard has.
         """
         before = self._begun_with.get(number, math.inf)
         found = self._settled.at(before).intervals()
         if number == self._foreign:
             return found  # of other servers than those that the leases since were pushed to
-        last = [{push.worker: push for push in share} for share in shares]
+        last = [{push.worker: push for push in shard} for shard in shards]
         for lease in self._all():
-            there, counted = in_shares(lease, heads_in(lease, last, self._reached), before)
+            there, counted = in_shards(lease, heads_in(lease, last, self._reached), before)
             for kind, ranges in (("trained", counted), ("touched", minus(union(*there), counted))):
                 found += [
                     Interval(kind, lease.epoch, part_of(lease.span, start, end))
@@ -341,19 +341,19 @@ class Copies:
         self,
         servers: int,
         number: int,
-        shares: Sequence[Iterable[LastPush]],
+        shards: Sequence[Iterable[LastPush]],
         in_model: Iterable[Interval],
         now: float,
     ) -> None:
-        """The job goes on with so many new servers, from the model that these shares are.
+        """The job goes on with so many new servers, from the model that these shards are.
 
-        number: of their checkpoint. in_model: what is in it. shares: none of a new model, and with
+        number: of their checkpoint. in_model: what is in it. shards: none of a new model, and with
         --sync, where in_model says all.
         """
         before = self._begun_with.get(number, math.inf)
         self._base, self._met, self._since = {}, {}, {}
         self._acknowledged, self._restored = {}, {}
-        if not shares:
+        if not shards:
             self._servers, self._foreign = servers, 0
             self._leases, self._open = {}, {}
             self._fenced, self._last_had = {}, {}
@@ -363,7 +363,7 @@ class Copies:
         if number == self._foreign:
             self._leases, self._fenced, self._last_had = {}, {}, {}
         else:
-            self._cut(shares, before, now)
+            self._cut(shards, before, now)
         self._open = {}
         if servers != self._servers or number == self._foreign:
             # No push counts as applied there: what the new servers have, these leases do not say.
@@ -374,9 +374,9 @@ class Copies:
             self._begun_with = {number: self._begun_with.get(number, self._begun)}
             self._settled.stand_on(number, servers)
 
-    def _cut(self, shares: Sequence[Iterable[LastPush]], before: float, now: float) -> None:
-        """Have of all leases what these shares of a checkpoint have; before: as in `in_shares`."""
-        last = [{push.worker: push for push in share} for share in shares]
+    def _cut(self, shards: Sequence[Iterable[LastPush]], before: float, now: float) -> None:
+        """Have of all leases what these shards of a checkpoint have; before: as in `in_shards`."""
+        last = [{push.worker: push for push in shard} for shard in shards]
         for lease in self._all():
             if lease.ended is None:
                 lease.begun = self._begun

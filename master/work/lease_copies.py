@@ -112,7 +112,7 @@ class Lease:
     def only(self, heads: Sequence[Head], before: float, now: float) -> None:
         """Each server has just so much of it; it ends now if it has not ended.
 
-        before: as in `in_shares`.
+        before: as in `in_shards`.
         """
         self.losses = tuple(each for each in self.losses if each[0] < before)
         self.takings = tuple(each for each in self.takings if each[0] < before)
@@ -144,7 +144,7 @@ def _end(ranges: Ranges) -> int:
 
 @dataclass(frozen=True)
 class Head:
-    """How many of a lease's first records a share of a checkpoint has, but for what was lost."""
+    """How many of a lease's first records a shard of a checkpoint has, but for what was lost."""
 
     certain: int
     possible: int
@@ -201,17 +201,17 @@ def possible_head(lease: Lease, push: AppliedPush | None) -> int | None:
 
 def heads_in(
     lease: Lease,
-    shares: Sequence[Mapping[WorkerId, LastPush]],
+    shards: Sequence[Mapping[WorkerId, LastPush]],
     reached: Callable[[Lease, LastPush | None, int], int],
 ) -> list[Head]:
-    """How much of a lease each share of a checkpoint has.
+    """How much of a lease each shard of a checkpoint has.
 
-    shares: the last push of each worker in it. reached: how much of the lease is for certain on a
+    shards: the last push of each worker in it. reached: how much of the lease is for certain on a
     server whose last push of the lease's worker this is.
     """
     heads = []
-    for server, share in enumerate(shares):
-        push = share.get(lease.worker)
+    for server, shard in enumerate(shards):
+        push = shard.get(lease.worker)
         certain = head = reached(lease, push, server)
         if push is not None and push.incarnation == lease.incarnation and not head:
             last = AppliedPush(push.sequence, push.task, push.records_done)
@@ -220,8 +220,8 @@ def heads_in(
     return heads
 
 
-def in_shares(lease: Lease, heads: Sequence[Head], before: float) -> tuple[list[Ranges], Ranges]:
-    """What of a lease each share of a checkpoint may have, and what counts as trained with them.
+def in_shards(lease: Lease, heads: Sequence[Head], before: float) -> tuple[list[Ranges], Ranges]:
+    """What of a lease each shard of a checkpoint may have, and what counts as trained with them.
 
     before: how many checkpoints had been begun with this one, which has what servers lost later.
     """

@@ -152,7 +152,7 @@ class UpdateLog:
     # ------------------------------------------------------------ checkpoints
 
     def cut(self, number: int, nonce: str, cut: Cut) -> None:
-        """A checkpoint's share is fixed, and no push is under way."""
+        """A checkpoint's shard is fixed, and no push is under way."""
         with self._lock:
             name = self._protection.name if self._protection.written else ""
         applied = identities(cut.applied)

@@ -1,11 +1,11 @@
 """`python -m shoal.ps.update_log.to_checkpoint`: a checkpoint of what dead servers' logs have.
 
 For a job that is to be resumed, whose servers kept their logs in files. Owns the making
-of the shares: an older checkpoint, if there is one, with the logs' pushes done again, one
+of the shards: an older checkpoint, if there is one, with the logs' pushes done again, one
 server after the other. The manifest of the whole, and whether the job goes on from it, are
 the master's, which is told on standard output, as JSON: "replayed" pushes, "why" if a log
-could not be read to its end, "journal", how far that was by the logs, and "shares" as
-`write_share` returns them; none if nothing is to be gained.
+could not be read to its end, "journal", how far that was by the logs, and "shards" as
+`write_shard` returns them; none if nothing is to be gained.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.errors import EXIT_USER_ERROR, UserError, without_secrets
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
@@ -43,7 +43,7 @@ from shoal.ps.update_log.replay import recover
 @click.option("--number", required=True, type=int, help="Of the checkpoint to be made.")
 @click.option("--nonce", required=True, help="Of the attempt to make it.")
 def main(config: Path, servers: int, base: int, number: int, nonce: str) -> None:
-    """Write the shares of checkpoint NUMBER: checkpoint BASE and the logs after it."""
+    """Write the shards of checkpoint NUMBER: checkpoint BASE and the logs after it."""
     try:
         job = JobConfig.load(config)
         log.configure("log-to-checkpoint", job.log_level, job.log_format, job=job.job_name)
@@ -59,13 +59,13 @@ def main(config: Path, servers: int, base: int, number: int, nonce: str) -> None
 def recovered(
     logs: Path, root: str, servers: int, base: int, number: int, nonce: str
 ) -> dict[str, object]:
-    """Make the shares; returns what is to be printed.
+    """Make the shards; returns what is to be printed.
 
     Raises CheckpointError if checkpoint `base` is not good, OSError if files cannot be written.
     """
     storage, routing = open_storage(root), Routing.even(servers)
     attempt = Attempt(storage.child(folder_name(number)), number, nonce)
-    shares, replayed, why, seen = [], 0, [], Seen()
+    shards, replayed, why, seen = [], 0, [], Seen()
     for server in range(servers):
         pushes = PushRegister()
         restored = partial(_restored, storage, base, server, routing, pushes)
@@ -81,18 +81,18 @@ def recovered(
         if done.model is not None:
             at = cut(done.model, pushes)
             told = done.seen.to_json()
-            shares.append(write_share(attempt, server, routing, done.model, at, journal=told))
-    if not replayed or len(shares) < servers:
+            shards.append(write_shard(attempt, server, routing, done.model, at, journal=told))
+    if not replayed or len(shards) < servers:
         attempt.folder.remove()
-        shares = []
+        shards = []
     told = seen.to_json()
-    return {"replayed": replayed, "why": "; ".join(why), "shares": shares, "journal": told}
+    return {"replayed": replayed, "why": "; ".join(why), "shards": shards, "journal": told}
 
 
 def _restored(
     storage: Storage, base: int, server: int, routing: Routing, pushes: PushRegister
 ) -> ServerModel | None:
-    """The share of checkpoint `base`; None for 0."""
+    """The shard of checkpoint `base`; None for 0."""
     return restore(Checkpoint(storage, base), server, routing, pushes, Progress()) if base else None
 
 

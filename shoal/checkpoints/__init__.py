@@ -7,6 +7,6 @@
     contents.py   what is in them, compared with the manifests
     threads.py    reading by several threads
 
-Decides nothing: when a checkpoint is taken is the master's to say, what is in a share
+Decides nothing: when a checkpoint is taken is the master's to say, what is in a shard
 the server's. Only arrow.py needs pyarrow.
 """

@@ -29,13 +29,13 @@ Flags = npt.NDArray[np.bool_]
 
 
 def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator[dict[str, Array]]:
-    """A table's rows in the share of `server`, in pieces, by column.
+    """A table's rows in the shard of `server`, in pieces, by column.
 
     `id` int64 [n], `values` float32 [n, dim], each optimizer slot float32 [n, width] under
     its name after arrow.SLOT, `version` and `uses` uint32 [n]. Raises CheckpointError naming
     a file that is not as written; after the last piece, too.
     """
-    described = checkpoint.shares[server]["files"][position]
+    described = checkpoint.shards[server]["files"][position]
     pieces = arrow.read(checkpoint.folder, described, _columns(checkpoint, position))
     for piece, page in zip(pieces, table_pages(checkpoint, server, position), strict=False):
         _check_rows(checkpoint, page, piece["id"])
@@ -44,7 +44,7 @@ def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a table's file in the share of `server`.
+    """A page of a table's file in the shard of `server`.
 
     number: of the page. start: its byte. rows: how many it has. slots: from which routing slot
     to which they are; None for the file's end, which has no rows.
@@ -62,13 +62,13 @@ class Page:
 def table_pages(
     checkpoint: Checkpoint, server: int, position: int, owned: Flags | None = None
 ) -> list[Page]:
-    """The pages of a table's file in the share of `server`, in their order.
+    """The pages of a table's file in the shard of `server`, in their order.
 
     owned: bool [16384]; only pages that may have rows of these routing slots. None: all pages,
     which are all of the file. For who reads them in any order, by several threads (`page_rows`).
     Raises CheckpointError if the file has another size.
     """
-    described = checkpoint.shares[server]["files"][position]
+    described = checkpoint.shards[server]["files"][position]
     manifests.check_size(checkpoint.folder, described)
     start = 0
     found = []
@@ -93,7 +93,7 @@ def page_rows(checkpoint: Checkpoint, page: Page) -> dict[str, Array] | None:
     Reads the page once, and compares it with its checksum before anything of it is used. Raises
     CheckpointError as `table_pieces` does.
     """
-    described = checkpoint.shares[page.server]["files"][page.position]
+    described = checkpoint.shards[page.server]["files"][page.position]
     data = manifests.page(checkpoint.folder, described, page.number, page.start)
     if page.slots is None:
         return None
@@ -110,7 +110,7 @@ def _columns(checkpoint: Checkpoint, position: int) -> dict[str, pa.DataType]:
 
 def _check_rows(checkpoint: Checkpoint, page: Page, ids: Array) -> None:
     """Raises CheckpointError unless these rows are what the manifest says of the page."""
-    path = checkpoint.folder.path(checkpoint.shares[page.server]["files"][page.position]["name"])
+    path = checkpoint.folder.path(checkpoint.shards[page.server]["files"][page.position]["name"])
     slots = native_ids.slot_of(ids)
     if ids.size != page.rows:
         raise CheckpointError(f"{path}: {ids.size} rows in page {page.number}, not {page.rows}")
@@ -122,7 +122,7 @@ def _check_rows(checkpoint: Checkpoint, page: Page, ids: Array) -> None:
 
 
 def dense_slices(checkpoint: Checkpoint, server: int) -> dict[str, Float32]:
-    """The slice of the trainable variables in a share, as "values", and of each slot of theirs.
+    """The slice of the trainable variables in a shard, as "values", and of each slot of theirs.
 
     float32 [elements of the slice]. Raises CheckpointError as `table_pieces`.
     """
@@ -133,7 +133,7 @@ def dense_slices(checkpoint: Checkpoint, server: int) -> dict[str, Float32]:
 
 
 def state_slice(checkpoint: Checkpoint, server: int) -> Float32:
-    """The slice of the non-trainable variables in a share. As `dense_slices`."""
+    """The slice of the non-trainable variables in a shard. As `dense_slices`."""
     size = flat_size(checkpoint.model.non_trainable)
     return _vectors(checkpoint, server, -1, ["values"], size)["values"]
 
@@ -141,9 +141,9 @@ def state_slice(checkpoint: Checkpoint, server: int) -> Float32:
 def _vectors(
     checkpoint: Checkpoint, server: int, file: int, names: list[str], size: int
 ) -> dict[str, Float32]:
-    described = checkpoint.shares[server]["files"][file]
+    described = checkpoint.shards[server]["files"][file]
     path = checkpoint.folder.path(described["name"])
-    ours = slice_of(size, server, len(checkpoint.shares))
+    ours = slice_of(size, server, len(checkpoint.shards))
     pieces = list(arrow.read(checkpoint.folder, described, arrow.vector_columns(names)))
     if len(pieces) != 1 or any(each.size != ours.stop - ours.start for each in pieces[0].values()):
         raise CheckpointError(f"{path}: not the {ours.stop - ours.start} elements of its slice")
@@ -161,7 +161,7 @@ def verify(checkpoint: Checkpoint) -> None:
             pass
 
     files: list[Callable[[], object]] = []
-    for server in range(len(checkpoint.shares)):
+    for server in range(len(checkpoint.shards)):
         files += [
             partial(table, server, position) for position in range(len(checkpoint.model.tables))
         ]

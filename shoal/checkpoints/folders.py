@@ -24,7 +24,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import Manifest, Share, ShareEntry
+    from shoal.checkpoints.schema import Manifest, Shard, ShardEntry
 
 logger = logging.getLogger(__name__)
 
@@ -84,10 +84,10 @@ def begin(root: Storage, number: int, job: str) -> Attempt:
     return attempt
 
 
-def complete(attempt: Attempt, shares: Sequence[ShareEntry], ledger: dict[str, Any]) -> Manifest:
-    """Make the shares in an attempt's folder a checkpoint: the last step of taking one.
+def complete(attempt: Attempt, shards: Sequence[ShardEntry], ledger: dict[str, Any]) -> Manifest:
+    """Make the shards in an attempt's folder a checkpoint: the last step of taking one.
 
-    shares: what each server said of its own, by server. ledger: the master's position.
+    shards: what each server said of its own, by server. ledger: the master's position.
     Returns the manifest. Raises OSError.
     """
     content: Manifest = {
@@ -96,9 +96,9 @@ def complete(attempt: Attempt, shares: Sequence[ShareEntry], ledger: dict[str, A
         "nonce": attempt.nonce,
         "job": attempt.job,
         "created": time.time(),
-        "bytes": sum(share["bytes"] for share in shares),
-        "version": max(share["version"] for share in shares),
-        "shares": list(shares),
+        "bytes": sum(shard["bytes"] for shard in shards),
+        "version": max(shard["version"] for shard in shards),
+        "shards": list(shards),
         "ledger": ledger,
     }
     manifests.write(attempt.folder, MANIFEST, content)
@@ -146,7 +146,7 @@ class Checkpoint:
     """A complete checkpoint, opened.
 
     job: the id of the job that took it. created: seconds since 1970. version: the highest of
-    the servers'. ledger: the master's position. shares: what each server wrote, by server.
+    the servers'. ledger: the master's position. shards: what each server wrote, by server.
     """
 
     def __init__(self, root: Storage, number: int, nonce: str = "") -> None:
@@ -171,47 +171,47 @@ class Checkpoint:
         self.bytes: int = manifest["bytes"]
         self.version: int = manifest["version"]
         self.ledger: dict[str, Any] = manifest["ledger"]
-        self.shares: list[Share] = []
-        for server, entry in enumerate(manifest["shares"]):
-            share, model, routing = self._read_share(manifest, server, entry)
+        self.shards: list[Shard] = []
+        for server, entry in enumerate(manifest["shards"]):
+            shard, model, routing = self._read_shard(manifest, server, entry)
             if not server:
                 self.model, self.routing = model, routing
-            self.shares.append(share)
+            self.shards.append(shard)
 
-    def _read_share(
-        self, manifest: Manifest, server: int, entry: ShareEntry
-    ) -> tuple[Share, pb.ModelSpec, Routing]:
+    def _read_shard(
+        self, manifest: Manifest, server: int, entry: ShardEntry
+    ) -> tuple[Shard, pb.ModelSpec, Routing]:
         from shoal.checkpoints import schema
 
         name = manifests.check(self.folder, entry["manifest"])
-        share, model, routing = manifests.read(self.folder, name, FORMAT, schema.checked_share)
-        first = self.shares[0] if server else share
-        size = entry["manifest"]["bytes"] + sum(file["bytes"] for file in share["files"])
+        shard, model, routing = manifests.read(self.folder, name, FORMAT, schema.checked_shard)
+        first = self.shards[0] if server else shard
+        size = entry["manifest"]["bytes"] + sum(file["bytes"] for file in shard["files"])
         wanted = {
             "number": manifest["number"],
             "nonce": manifest["nonce"],
             "server": server,
-            "servers": len(manifest["shares"]),
+            "servers": len(manifest["shards"]),
             "version": entry["version"],
             "model": first["model"],
             "routing": first["routing"],
         }
         for field, value in wanted.items():
-            if share[field] != value:  # type: ignore[literal-required]
+            if shard[field] != value:  # type: ignore[literal-required]
                 raise CheckpointError(f"{self.folder.path(name)}: {field}: of another checkpoint")
         if size != entry["bytes"]:
             raise CheckpointError(
-                f"{self.folder.path(MANIFEST)}: shares[{server}].bytes: not {size}"
+                f"{self.folder.path(MANIFEST)}: shards[{server}].bytes: not {size}"
             )
-        return share, model, routing
+        return shard, model, routing
 
     def check_files(self) -> None:
         """Look whether every file is there, and as long as it was written; nothing of them is read.
 
         Raises CheckpointError naming one that is not.
         """
-        for share in self.shares:
-            for file in share["files"]:
+        for shard in self.shards:
+            for file in shard["files"]:
                 manifests.check_size(self.folder, file)
 
     def verify(self) -> None:
@@ -226,7 +226,7 @@ class Checkpoint:
 
     def same_cut(self, routing: Routing) -> bool:
         """Whether the servers of `routing` hold just what those that wrote it held."""
-        return routing.servers == len(self.shares) and bool(
+        return routing.servers == len(self.shards) and bool(
             np.array_equal(routing.owners, self.routing.owners)
         )
 

@@ -3,7 +3,7 @@
 Owns what makes a file count as damaged. What is in the files is others'.
 
     manifest.json                     of the whole; written last: without it there is none
-    server-0000.NONCE.json            of one server's share
+    server-0000.NONCE.json            of one server's shard
 
 What they hold is said in schema.py.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Content = TypeVar("Content")
 
-FORMAT = 5
+FORMAT = 6
 """Of a checkpoint's manifests."""
 
 MANIFEST = "manifest.json"

@@ -106,10 +106,10 @@ class SavedCheckpoint:
 
     def dense(self) -> dict[str, Float32]:
         """Dense values by variable name. Raises UserError if they cannot be read."""
-        model, shares = self._checkpoint.model, range(len(self._checkpoint.shares))
+        model, shards = self._checkpoint.model, range(len(self._checkpoint.shards))
         with _told():
-            trainable = [dense_slices(self._checkpoint, share)["values"] for share in shares]
-            state = [state_slice(self._checkpoint, share) for share in shares]
+            trainable = [dense_slices(self._checkpoint, shard)["values"] for shard in shards]
+            state = [state_slice(self._checkpoint, shard) for shard in shards]
         values = {}
         for variables, parts in ((model.trainable, trainable), (model.non_trainable, state)):
             flat = np.concatenate(parts)
@@ -124,9 +124,9 @@ class SavedCheckpoint:
         Raises UserError if there is no such table, or it cannot be read.
         """
         position = self._position(table, dim)
-        for share in range(len(self._checkpoint.shares)):
+        for shard in range(len(self._checkpoint.shards)):
             with _told():
-                for columns in table_pieces(self._checkpoint, share, position):
+                for columns in table_pieces(self._checkpoint, shard, position):
                     yield columns["id"], columns["values"]
 
     def check_table(self, table: str, dim: int) -> None:
@@ -154,8 +154,8 @@ class SavedCheckpoint:
         with _told():
             return [
                 Part(page.bytes, page.rows, partial(self._page, page))
-                for share in range(len(self._checkpoint.shares))
-                for page in table_pages(self._checkpoint, share, position, owned)
+                for shard in range(len(self._checkpoint.shards))
+                for page in table_pages(self._checkpoint, shard, position, owned)
             ]
 
     def _page(self, page: Page) -> Iterator[tuple[Int64, Float32]]:

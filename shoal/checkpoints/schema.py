@@ -1,4 +1,4 @@
-"""What the manifests hold: of a checkpoint, of a server's share, and of an export.
+"""What the manifests hold: of a checkpoint, of a server's shard, and of an export.
 
 The one place that says it. Whoever reads a manifest has it checked here, so that wrong
 content is an error that names the file and the field, and never a traceback. What a
@@ -81,7 +81,7 @@ class PagedFile(File):
 
 @_exact
 class AppliedPush(TypedDict):
-    """The last push of a worker that a share has, as ps/pushes.py keeps it."""
+    """The last push of a worker that a shard has, as ps/pushes.py keeps it."""
 
     worker: Count
     incarnation: Count
@@ -101,8 +101,8 @@ class JournalPosition(TypedDict):
 
 
 @_exact
-class Share(TypedDict):
-    """One server's share of a checkpoint.
+class Shard(TypedDict):
+    """One server's shard of a checkpoint.
 
     routing, model: messages, base64. version: pushes applied. step: the last one taken. rows:
     of each table. files: of each table, then of the trainable and the non-trainable slice.
@@ -124,8 +124,8 @@ class Share(TypedDict):
 
 
 @_exact
-class ShareEntry(TypedDict):
-    """What a server answers of its share. bytes: of all its files."""
+class ShardEntry(TypedDict):
+    """What a server answers of its shard. bytes: of all its files."""
 
     manifest: File
     bytes: Count
@@ -143,7 +143,7 @@ class Manifest(TypedDict):
     created: Annotated[float, Field(ge=0, lt=1e11)]
     bytes: Count
     version: Count
-    shares: Annotated[list[ShareEntry], Field(min_length=1, max_length=16384)]
+    shards: Annotated[list[ShardEntry], Field(min_length=1, max_length=16384)]
     ledger: dict[str, Any]
 
 
@@ -220,38 +220,38 @@ def checked(content: object, kind: type[Kind]) -> Kind:
         raise SchemaError(f"{place.removeprefix('.') or 'the whole'}: {message}") from error
 
 
-def share_entry(text: str) -> ShareEntry:
-    """What a server said of its share, as JSON. Raises SchemaError."""
+def shard_entry(text: str) -> ShardEntry:
+    """What a server said of its shard, as JSON. Raises SchemaError."""
     try:
-        return checked(json.loads(text), ShareEntry)
+        return checked(json.loads(text), ShardEntry)
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"share: {error}") from error
+        raise SchemaError(f"shard: {error}") from error
 
 
-def checked_share(content: object) -> tuple[Share, pb.ModelSpec, Routing]:
-    """A share's manifest, and the model and routing that it has. Raises SchemaError."""
-    share = checked(content, Share)
-    model = model_spec(share["model"])
-    routing = _routing(share["routing"])
-    if routing.servers != share["servers"]:
-        raise SchemaError(f"servers: {share['servers']}, in the routing {routing.servers}")
-    if share["server"] >= share["servers"]:
-        raise SchemaError(f"server: {share['server']} of {share['servers']}")
+def checked_shard(content: object) -> tuple[Shard, pb.ModelSpec, Routing]:
+    """A shard's manifest, and the model and routing that it has. Raises SchemaError."""
+    shard = checked(content, Shard)
+    model = model_spec(shard["model"])
+    routing = _routing(shard["routing"])
+    if routing.servers != shard["servers"]:
+        raise SchemaError(f"servers: {shard['servers']}, in the routing {routing.servers}")
+    if shard["server"] >= shard["servers"]:
+        raise SchemaError(f"server: {shard['server']} of {shard['servers']}")
     tables = len(model.tables)
-    if len(share["rows"]) != tables:
-        raise SchemaError(f"rows: of {len(share['rows'])} tables, the model has {tables}")
-    if len(share["files"]) != tables + 2:
-        raise SchemaError(f"files: {len(share['files'])} of a model with {tables} tables")
-    prefix = share_prefix(share["server"], share["nonce"])
+    if len(shard["rows"]) != tables:
+        raise SchemaError(f"rows: of {len(shard['rows'])} tables, the model has {tables}")
+    if len(shard["files"]) != tables + 2:
+        raise SchemaError(f"files: {len(shard['files'])} of a model with {tables} tables")
+    prefix = shard_prefix(shard["server"], shard["nonce"])
     for position, (file, name) in enumerate(
-        zip(share["files"], share_files(prefix, tables), strict=True)
+        zip(shard["files"], shard_files(prefix, tables), strict=True)
     ):
         if file["name"] != name:
             raise SchemaError(f"files[{position}].name: {file['name']!r}, not {name}")
-        rows = share["rows"][position] if position < tables else None
+        rows = shard["rows"][position] if position < tables else None
         _check_pages(f"files[{position}].pages", file, rows)
-    _all_different("pushes", "worker", [push["worker"] for push in share["pushes"]])
-    return share, model, routing
+    _all_different("pushes", "worker", [push["worker"] for push in shard["pushes"]])
+    return shard, model, routing
 
 
 def _check_pages(field: str, file: PagedFile, rows: int | None) -> None:
@@ -269,17 +269,17 @@ def _check_pages(field: str, file: PagedFile, rows: int | None) -> None:
         raise SchemaError(f"{field}: {found} rows, not {rows}")
 
 
-def share_prefix(server: int, nonce: str) -> str:
-    """The beginning of the names of a share's files.
+def shard_prefix(server: int, nonce: str) -> str:
+    """The beginning of the names of a shard's files.
 
     The nonce is in them as an object store takes what was begun first for what is written
-    last: a share of an attempt that was given up must not replace one of the next.
+    last: a shard of an attempt that was given up must not replace one of the next.
     """
     return f"server-{server:04d}.{nonce}"
 
 
-def share_files(prefix: str, tables: int) -> list[str]:
-    """The names of a share's files, in the order of its manifest."""
+def shard_files(prefix: str, tables: int) -> list[str]:
+    """The names of a shard's files, in the order of its manifest."""
     parts = [*(f"table-{position:04d}" for position in range(tables)), "dense", "state"]
     return [f"{prefix}.{part}.arrow" for part in parts]
 
@@ -287,18 +287,18 @@ def share_files(prefix: str, tables: int) -> list[str]:
 def checked_manifest(content: object) -> Manifest:
     """A checkpoint's manifest. Raises SchemaError."""
     manifest = checked(content, Manifest)
-    for server, entry in enumerate(manifest["shares"]):
-        name = f"{share_prefix(server, manifest['nonce'])}.json"
+    for server, entry in enumerate(manifest["shards"]):
+        name = f"{shard_prefix(server, manifest['nonce'])}.json"
         if entry["manifest"]["name"] != name:
             raise SchemaError(
-                f"shares[{server}].manifest.name: {entry['manifest']['name']!r}, not {name}"
+                f"shards[{server}].manifest.name: {entry['manifest']['name']!r}, not {name}"
             )
     for field, found in (
-        ("bytes", sum(entry["bytes"] for entry in manifest["shares"])),
-        ("version", max(entry["version"] for entry in manifest["shares"])),
+        ("bytes", sum(entry["bytes"] for entry in manifest["shards"])),
+        ("version", max(entry["version"] for entry in manifest["shards"])),
     ):
         if manifest[field] != found:  # type: ignore[literal-required]
-            raise SchemaError(f"{field}: not {found}, as its shares say")
+            raise SchemaError(f"{field}: not {found}, as its shards say")
     return manifest
 
 
@@ -350,7 +350,7 @@ def _message(field: str, text: str, kind: type[Any]) -> Any:
 
 
 def model_spec(text: str) -> pb.ModelSpec:
-    """A model's specification out of a share's manifest. Raises SchemaError."""
+    """A model's specification out of a shard's manifest. Raises SchemaError."""
     model: pb.ModelSpec = _message("model", text, pb.ModelSpec)
     _parsed("model.dense_optimizer", OptimizerSpec.from_json, model.dense_optimizer)
     for position, table in enumerate(model.tables):

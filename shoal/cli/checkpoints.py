@@ -66,8 +66,8 @@ def list_(folder: str) -> None:
             str(number),
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.created)),
             f"{found.version:,}",
-            str(len(found.shares)),
-            f"{sum(sum(share['rows']) for share in found.shares):,}",
+            str(len(found.shards)),
+            f"{sum(sum(shard['rows']) for shard in found.shards):,}",
             f"{found.bytes / 1e6:,.1f}",
             "whole",
         )
@@ -167,7 +167,7 @@ def export(folder: str, table: str, output: Path, number: int | None) -> None:
     found = newest_checkpoint(*find_checkpoints(folder, number))
     rows, writer = 0, None
     with replacing(output) as temporary:
-        for server in range(len(found.shares)):
+        for server in range(len(found.shards)):
             for columns in _pieces(found, table, server):
                 batch = pa.table({_parquet_name(name): _list(c) for name, c in columns.items()})
                 if writer is None:

@@ -51,7 +51,7 @@ def test_kills():
     assert kill("ps:2@random") == Fault("kill", (Target("ps", 2),), When(random=True))
     assert kill("master@phase=evaluating").when == When(phase="evaluating")
     assert kill("master@point=before-journal").when == When(point="before-journal")
-    assert kill("ps:0@point=share-begun,step=7").when == When(step=7, point="share-begun")
+    assert kill("ps:0@point=shard-begun,step=7").when == When(step=7, point="shard-begun")
 
 
 def test_kills_of_the_whole_job():

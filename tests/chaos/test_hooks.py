@@ -40,7 +40,7 @@ def served():
 
 def test_a_process_hangs_at_a_point_once_and_for_so_long(folder):
     path = faults.arm(folder, "before-checkpoint-read", "ps-0", hang=0.3)
-    faults.point("share-begun")
+    faults.point("shard-begun")
     assert path.exists()
     before = time.monotonic()
     faults.point("before-checkpoint-read")

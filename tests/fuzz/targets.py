@@ -32,7 +32,7 @@ from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import ids_of_tables, unpack
@@ -266,8 +266,8 @@ def checkpoint() -> Path:
     model.dense.initialize(np.zeros(4, np.float32), np.zeros(0, np.float32))
     model.tables[0].lookup(np.arange(40, dtype=np.int64))
     attempt = folders.begin(root, 1, "job")
-    share = write_share(attempt, 0, Routing.even(1), model, cut(model, PushRegister()))
-    folders.complete(attempt, [share], {})
+    shard = write_shard(attempt, 0, Routing.even(1), model, cut(model, PushRegister()))
+    folders.complete(attempt, [shard], {})
     return scratch() / "checkpoints" / folders.folder_name(1)
 
 
@@ -300,7 +300,7 @@ def _read_manifests(data: bytes) -> None:
     refused = []
     checks = (
         schema.checked_manifest,
-        schema.checked_share,
+        schema.checked_shard,
         schema.checked_begun,
         schema.checked_export,
     )

@@ -197,14 +197,14 @@ class RunningJob:
         return Checkpoint(root, taken.number, taken.nonce)
 
     def pushes_apart(self):
-        """{number of a complete checkpoint: pushes that one of its shares has more than another}.
+        """{number of a complete checkpoint: pushes that one of its shards has more than another}.
 
         A checkpoint may be taken between the parts of a push, of the job's only worker here.
         """
         root = open_storage(str(self.folder.path / "checkpoints"))
         apart = {}
         for number in numbers(root):
-            pushes = [share["pushes"][0]["sequence"] for share in Checkpoint(root, number).shares]
+            pushes = [shard["pushes"][0]["sequence"] for shard in Checkpoint(root, number).shards]
             apart[number] = max(pushes) - min(pushes)
         return apart
 

@@ -38,7 +38,7 @@ KILLS = [
     # Two at once.
     "ps:0@step=380",
     "master@step=380",
-    "ps:0@point=share-half-written,step=430",
+    "ps:0@point=shard-half-written,step=430",
     "master@point=checkpoint-begun,step=470",
     "worker:0@step=500",
     # Two at once. Before, the other server keeps the log of this one's updates.

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.job
 def counted(checkpoint):
     """(records by the dense weight, {id: times}) of a checkpoint of zoo/counting.py."""
     counts, total = {}, []
-    for share in range(len(checkpoint.shares)):
-        for columns in contents.table_pieces(checkpoint, share, 0):
+    for shard in range(len(checkpoint.shards)):
+        for columns in contents.table_pieces(checkpoint, shard, 0):
             counts.update(zip(columns["id"].tolist(), columns["values"][:, 0], strict=True))
-        total += contents.dense_slices(checkpoint, share)["values"].tolist()
+        total += contents.dense_slices(checkpoint, shard)["values"].tolist()
     return total, counts
 
 
@@ -45,8 +45,8 @@ def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_p
         job.at_gate("step-10")
         early = job.wait_taken(location=root.location)
         total, counts = counted(early)
-        # Taken between the parts of a push, a share has one push more than the other.
-        pushed = [share["pushes"][0]["sequence"] for share in early.shares]
+        # Taken between the parts of a push, a shard has one push more than the other.
+        pushed = [shard["pushes"][0]["sequence"] for shard in early.shards]
         assert total == [10 * sequence for sequence in pushed]
         assert 5 <= min(pushed) <= max(pushed) == early.version <= min(pushed) + 1
         assert 10 * min(pushed) <= sum(counts.values()) <= 10 * max(pushed)

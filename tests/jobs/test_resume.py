@@ -21,7 +21,7 @@ def resumed_from(result):
 
 
 def trained_as_the_audit_says(output, records, apart):
-    """All 480 records once; twice, on some servers, only pushes by which the shares differed."""
+    """All 480 records once; twice, on some servers, only pushes by which the shards differed."""
     twice = 10 * apart
     assert records["more"] == twice
     assert records["once"] + records["more"] == records["total"] == 480
@@ -87,8 +87,8 @@ def test_what_is_in_a_log_in_files_is_not_lost_when_all_die(
         **SERIAL,
     ) as job:
         job.at_gate("step-20")
-        # The share of each server has as many pushes as it says: one may be in one share only.
-        shares = job.wait_taken().shares if steps < 20 else []
+        # The shard of each server has as many pushes as it says: one may be in one shard only.
+        shards = job.wait_taken().shards if steps < 20 else []
         job.kill_whole()
         done = resume(job.folder, num_ps=servers, num_workers=2)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -96,7 +96,7 @@ def test_what_is_in_a_log_in_files_is_not_lost_when_all_die(
     assert report["records"]["once"] == report["records"]["total"] == 480
     assert report["records"]["lost"] == report["updates"]["lost"] == 0
     # All 19 pushes that the worker was told of; none came after.
-    had = sum(share["version"] for share in shares)
+    had = sum(shard["version"] for shard in shards)
     assert report["updates"]["replayed"] == had_servers * 19 - had
     total, counts = applied(tmp_path / "out")
     assert set(total) == {480.0}

@@ -46,7 +46,7 @@ def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(co
         job.open("step-10")
         job.at_gate("step-20")
         damaged = job.wait_taken(2)
-        file = tmp_path / damaged.folder.location / damaged.shares[1]["files"][0]["name"]
+        file = tmp_path / damaged.folder.location / damaged.shards[1]["files"][0]["name"]
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
@@ -57,7 +57,7 @@ def test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted(co
         job.kill("ps", 1)
         job.open("step-21")
         ended = job.ended().degraded()
-    lost = 20 - before.shares[1]["version"]
+    lost = 20 - before.shards[1]["version"]
     assert lost >= 2
     deaths = {"starts": 4, "deaths": 2, "lost_pushes": lost, "lost_records": 10 * lost}
     assert ended.result["servers"] == deaths
@@ -183,10 +183,10 @@ def test_a_loss_after_training_is_trained_again_before_the_export(counting, numb
 @pytest.mark.parametrize(
     ("point", "fields"),
     [
-        pytest.param("share-begun", {"durability": "log"}, id="log"),
-        pytest.param("share-half-written", {"durability": "log"}, id="log, half written"),
-        pytest.param("share-half-written", {}, id="retrain"),
-        pytest.param("share-written", {"on_loss": "accept"}, id="accept"),
+        pytest.param("shard-begun", {"durability": "log"}, id="log"),
+        pytest.param("shard-half-written", {"durability": "log"}, id="log, half written"),
+        pytest.param("shard-half-written", {}, id="retrain"),
+        pytest.param("shard-written", {"on_loss": "accept"}, id="accept"),
     ],
 )
 def test_a_server_killed_in_the_last_checkpoint_costs_nothing_or_is_no_success(
@@ -240,7 +240,7 @@ def test_on_loss_fail_names_the_server_and_the_way_on(counting, tmp_path):
 def test_servers_and_master_die_while_a_checkpoint_is_taken(counting, tmp_path):
     kills = tmp_path / "kills"
     kills.mkdir()
-    points = ["share-begun", "share-half-written", "share-written", "checkpoint-written"]
+    points = ["shard-begun", "shard-half-written", "shard-written", "checkpoint-written"]
     with counting(
         "between",
         {"GATES": "step-10 step-20 step-30 step-40", faults.VARIABLE: str(kills)},

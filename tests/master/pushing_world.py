@@ -57,7 +57,7 @@ def parts_of(server: int, servers: int) -> range:
 
 
 def held_by(held: list[Held], servers: int) -> list[Held]:
-    """What so many servers hold that read the shares of others: no push counts as applied there."""
+    """What so many servers hold that read the shards of others: no push counts as applied there."""
     found = {}
     for server, each in enumerate(held):
         found |= {part: each.of(part) for part in parts_of(server, len(held))}
@@ -347,16 +347,16 @@ class PushingWorld:
         self.workers.clear()
         self.fences.clear()
         self.fixing = None
-        shares = tuple(tuple(held.last.values()) for held in self.taken[taken.number])
+        shards = tuple(tuple(held.last.values()) for held in self.taken[taken.number])
         self.job.resumed(
             f"resumed {self.times_resumed}",
             {"num_ps": servers},
             taken,
             tuple(number for number in self.taken if number > taken.number),
-            merged(self.job.work.copies.in_shares(taken.number, shares)),
+            merged(self.job.work.copies.in_shards(taken.number, shards)),
             self.now,
             "",
-            shares,
+            shards,
         )
         self.settle()
 
@@ -376,7 +376,7 @@ class PushingWorld:
             self._register(at)
 
     def checkpoint(self) -> None:
-        """The next part of a checkpoint: begun, a server's share, or all of it."""
+        """The next part of a checkpoint: begun, a server's shard, or all of it."""
         if not all(server.up for server in self.servers.values()):
             return
         if self.fixing is None:

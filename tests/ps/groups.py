@@ -11,7 +11,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.gradients import Gradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
@@ -66,11 +66,11 @@ class Group:
     def save(self, root, number):
         """Returns the checkpoint's folder."""
         attempt = begin(open_storage(str(root)), number, "job")
-        shares = [
-            write_share(attempt, server, self.routing, model, cut(model, self.pushes[server]))
+        shards = [
+            write_shard(attempt, server, self.routing, model, cut(model, self.pushes[server]))
             for server, model in enumerate(self.models)
         ]
-        complete(attempt, shares, {"position": number})
+        complete(attempt, shards, {"position": number})
         return root / folder_name(number) if isinstance(root, Path) else None
 
     def content(self):

@@ -178,18 +178,18 @@ class World:
         """Take a checkpoint; `until`: the step of it after which nothing more comes."""
         self.number += 1
         attempt = begin(self.root, self.number, "job")
-        root, shares = str(self.root.location), []
+        root, shards = str(self.root.location), []
         self.attempt = of = {"number": attempt.number, "nonce": attempt.nonce}
         for index in range(len(self.servers)):
             self.call(index, methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
         if until == "begun":
             return
         for index in range(len(self.servers)):
-            request = pb.WriteShareRequest(**of, root=root)
-            shares.append(json.loads(self.call(index, methods.WRITE_SHARE, request).share))
+            request = pb.WriteShardRequest(**of, root=root)
+            shards.append(json.loads(self.call(index, methods.WRITE_SHARD, request).shard))
         if until == "written":
             return
-        complete(attempt, shares, {})
+        complete(attempt, shards, {})
         self.kept.append(self.number)
         if until == "told":
             for index in range(len(self.servers)):

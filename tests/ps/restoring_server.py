@@ -13,7 +13,7 @@ PATIENCE = 120.0
 
 
 class Restoring:
-    """A server process that stops in the middle of its share, until `go_on`."""
+    """A server process that stops in the middle of its shard, until `go_on`."""
 
     def __init__(self, folder, patience=300.0, **plan):
         self.folder = folder
@@ -32,7 +32,7 @@ class Restoring:
         )
         fields = {"durability": "checkpoint", "storage_patience_seconds": patience}
         write_job(folder, num_ps=1, **fields)
-        self.gate = faults.hold(folder / "faults", "share-restoring")
+        self.gate = faults.hold(folder / "faults", "shard-restoring")
         self.log = log_of(folder, 0)
         self.process = start_server(folder, 0, port, incarnation=1)
         self.address = self._listens()

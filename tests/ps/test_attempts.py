@@ -28,7 +28,7 @@ from shoal.ps.ownership import Ownership
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
-from shoal.ps.shares import Shares
+from shoal.ps.shards import Shards
 from tests.ps.groups import IDS, Group, restored
 
 
@@ -64,15 +64,15 @@ def objects():
 def job(request):
     """(the servers' group, a function that makes a master's taker for a folder)."""
     group = Group(2)
-    shares = [
-        Shares(i, lambda i=i: group.models[i], Ownership(i, group.routing), group.pushes[i])
+    shards = [
+        Shards(i, lambda i=i: group.models[i], Ownership(i, group.routing), group.pushes[i])
         for i in range(2)
     ]
     servers, places, masters = [], {}, []
-    for index, each in enumerate(shares):
+    for index, each in enumerate(shards):
         handlers = {
             methods.BEGIN_CHECKPOINT: each.begin,
-            methods.WRITE_SHARE: each.write,
+            methods.WRITE_SHARD: each.write,
             methods.DROP_CHECKPOINT: each.drop,
         }
         server, port = serving.serve(handlers, "127.0.0.1:0", 4)
@@ -115,19 +115,19 @@ def test_a_master_after_a_killed_one_gets_the_cut_that_it_asked_for(store, job, 
 
 def test_a_number_that_comes_again_is_another_attempt():
     group = Group(1)
-    shares = Shares(0, lambda: group.models[0], Ownership(0, group.routing), group.pushes[0])
+    shards = Shards(0, lambda: group.models[0], Ownership(0, group.routing), group.pushes[0])
     group.push(1)
     first, second = ({"number": 7, "nonce": nonce * 16} for nonce in "ab")
-    assert shares.begin(pb.BeginCheckpointRequest(**first)).version == 1
-    assert shares.begin(pb.BeginCheckpointRequest(**first)).version == 1
+    assert shards.begin(pb.BeginCheckpointRequest(**first)).version == 1
+    assert shards.begin(pb.BeginCheckpointRequest(**first)).version == 1
     group.push(2)
-    assert shares.begin(pb.BeginCheckpointRequest(**first)).version == 1
-    assert shares.begin(pb.BeginCheckpointRequest(**second)).version == 2
-    shares.drop(pb.DropCheckpointRequest(**first))  # a late word of the first master
+    assert shards.begin(pb.BeginCheckpointRequest(**first)).version == 1
+    assert shards.begin(pb.BeginCheckpointRequest(**second)).version == 2
+    shards.drop(pb.DropCheckpointRequest(**first))  # a late word of the first master
     with pytest.raises(WireError, match="not waiting to be written"):
-        shares.write(pb.WriteShareRequest(**first, root="/nowhere"))
+        shards.write(pb.WriteShardRequest(**first, root="/nowhere"))
     with pytest.raises(WireError, match="/nowhere"):
-        shares.write(pb.WriteShareRequest(**second, root="/nowhere"))
+        shards.write(pb.WriteShardRequest(**second, root="/nowhere"))
 
 
 def test_a_checkpoint_of_the_same_number_is_not_the_one_that_is_known(tmp_path):
@@ -162,7 +162,7 @@ def test_only_what_killed_masters_of_the_same_job_left_is_removed(job, tmp_path)
     assert newest_good(root)[0].number == 9
 
 
-def test_a_share_that_is_no_share_is_a_checkpoint_that_could_not_be_taken(job, tmp_path):
+def test_a_shard_that_is_no_shard_is_a_checkpoint_that_could_not_be_taken(job, tmp_path):
     group, take = job
     group.push(1)
     (tmp_path / "root").write_text("a file")
@@ -194,7 +194,7 @@ from shoal.checkpoints.storage import LocalStorage
 found = Checkpoint(LocalStorage(sys.argv[1]), 1)
 pieces = contents.table_pieces(found, 0, 0)
 first = next(pieces)
-os.truncate(found.folder.path(found.shares[0]["files"][0]["name"]), 5000)
+os.truncate(found.folder.path(found.shards[0]["files"][0]["name"]), 5000)
 try:
     for piece in pieces:
         print(piece["values"].sum())
@@ -241,7 +241,7 @@ def many_pages(tmp_path, monkeypatch, servers):
     group.push(1, np.arange(60_000, dtype=np.int64) * 9973)
     group.save(tmp_path, 1)
     opened = Checkpoint(LocalStorage(tmp_path), 1)
-    assert all(len(share["files"][0]["pages"]) > checkpoint.PARTS for share in opened.shares)
+    assert all(len(shard["files"][0]["pages"]) > checkpoint.PARTS for shard in opened.shards)
     return group, opened
 
 
@@ -259,8 +259,8 @@ def test_each_byte_is_read_once(tmp_path, monkeypatch, before, after):
     _, opened = many_pages(tmp_path, monkeypatch, before)
     read = counted(monkeypatch)
     restored(tmp_path, 1, after)
-    for share in opened.shares:
-        for position, file in enumerate(share["files"]):
+    for shard in opened.shards:
+        for position, file in enumerate(shard["files"]):
             # The end of a table's file has no rows, and is read with the whole of it only.
             end = file["pages"][-1]["bytes"] if before != after and position < 2 else 0
             found = sorted((start, stop) for start, stop in read[file["name"]] if start < stop)
@@ -272,7 +272,7 @@ def test_each_byte_is_read_once(tmp_path, monkeypatch, before, after):
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (1, 5), (2, 4), (2, 3), (3, 2), (5, 4)])
 def test_a_server_reads_what_is_its_and_little_more(tmp_path, monkeypatch, before, after):
     group, opened = many_pages(tmp_path, monkeypatch, before)
-    pages = [page for share in opened.shares for page in share["files"][0]["pages"]]
+    pages = [page for shard in opened.shards for page in shard["files"][0]["pages"]]
     rows = sum(page["bytes"] for page in pages if "rows" in page)
     read = counted(monkeypatch)
     again, routing = Group(after), Routing.even(after)
@@ -294,11 +294,11 @@ def test_a_server_reads_what_is_its_and_little_more(tmp_path, monkeypatch, befor
 
 def test_a_damaged_page_stops_only_servers_whose_rows_it_may_have(tmp_path, monkeypatch):
     _, opened = many_pages(tmp_path, monkeypatch, 1)
-    (share,) = opened.shares
-    *pages, _ = share["files"][0]["pages"]
+    (shard,) = opened.shards
+    *pages, _ = shard["files"][0]["pages"]
     number = next(i for i, page in enumerate(pages) if page["slots"][0] >= 16384 // 2)
     at = sum(page["bytes"] for page in pages[:number]) + pages[number]["bytes"] // 2
-    with open(opened.folder.path(share["files"][0]["name"]), "r+b") as file:
+    with open(opened.folder.path(shard["files"][0]["name"]), "r+b") as file:
         file.seek(at)
         byte = file.read(1)
         file.seek(at)
@@ -312,17 +312,17 @@ def test_a_damaged_page_stops_only_servers_whose_rows_it_may_have(tmp_path, monk
 
 
 @pytest.mark.parametrize("field", ["files", "rows", "slots"])
-def test_a_share_that_does_not_fit_its_files_is_refused(tmp_path, field):
+def test_a_shard_that_does_not_fit_its_files_is_refused(tmp_path, field):
     group = Group(2)
     group.push(1)
     group.save(tmp_path, 1)
     checkpoint = Checkpoint(LocalStorage(tmp_path), 1)
     if field == "rows":
-        checkpoint.shares[1]["files"][0]["pages"][0]["rows"] += 1
+        checkpoint.shards[1]["files"][0]["pages"][0]["rows"] += 1
     elif field == "slots":
-        checkpoint.shares[1]["files"][0]["pages"][0]["slots"] = [0, 9000]
+        checkpoint.shards[1]["files"][0]["pages"][0]["slots"] = [0, 9000]
     else:
-        one, other = (share["files"][0] for share in checkpoint.shares)
+        one, other = (shard["files"][0] for shard in checkpoint.shards)
         for key in one:
             one[key], other[key] = other[key], one[key]
     with pytest.raises(CheckpointError, match=r"server-000[01]\..*\.table-0000\.arrow: "):

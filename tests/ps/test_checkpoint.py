@@ -13,7 +13,7 @@ from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.checkpoint import cut, write_share
+from shoal.ps.checkpoint import cut, write_shard
 from tests.ps.groups import IDS, Group, restored
 
 
@@ -63,7 +63,7 @@ def test_a_restored_server_knows_which_pushes_it_has(tmp_path):
         pass
 
 
-def test_a_share_is_of_one_moment_while_pushes_go_on(tmp_path):
+def test_a_shard_is_of_one_moment_while_pushes_go_on(tmp_path):
     group = Group(1)
     group.push(1)
     done = threading.Event()
@@ -89,10 +89,10 @@ def test_a_share_is_of_one_moment_while_pushes_go_on(tmp_path):
         again = restored(tmp_path, number, 1)
         # Each push updates every row once: all rows have had exactly the pushes named.
         uses = {row[-1] for row in again.content()[0].values()}
-        (share,) = Checkpoint(LocalStorage(tmp_path), number).shares
-        sequences = {each["worker"]: each["sequence"] for each in share["pushes"]}
+        (shard,) = Checkpoint(LocalStorage(tmp_path), number).shards
+        sequences = {each["worker"]: each["sequence"] for each in shard["pushes"]}
         named = sequences[0] + max(0, sequences.get(1, 1) - 1)
-        assert uses == {named} == {share["version"]}
+        assert uses == {named} == {shard["version"]}
 
 
 def mutate(chance, folder, other):
@@ -158,7 +158,7 @@ def test_a_failed_write_leaves_the_model_as_it_was(tmp_path):
     (model,), (pushes,) = group.models, group.pushes
     gone, at = Attempt(LocalStorage(tmp_path / "gone"), 1, "0" * 16), cut(model, pushes)
     with pytest.raises(OSError, match="No such file"):
-        write_share(gone, 0, group.routing, model, at)
+        write_shard(gone, 0, group.routing, model, at)
     group.push(2)
     assert newest_good(LocalStorage(tmp_path)) == (None, [])
     group.save(tmp_path, 1)
@@ -179,7 +179,7 @@ def test_a_checkpoint_behind_a_url(tmp_path, scheme):
     assert (found.number, found.ledger, refused) == (2, {"position": 2}, [])
     assert restored(root, 2, 2).content() == group.content()
     last = storage.child(folder_name(2))
-    damaged = found.shares[1]["files"][0]["name"]
+    damaged = found.shards[1]["files"][0]["name"]
     with last.write(damaged) as file:
         file.write(b"something else")
     found, (error,) = newest_good(storage)

@@ -15,7 +15,7 @@ from shoal.proto.routing import Routing
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress, StoppedError
 from shoal.ps.pushes import PushRegister
-from shoal.ps.recovery import newest_share
+from shoal.ps.recovery import newest_shard
 from shoal.ps.saved_rows import SavedRows
 from tests.ps.groups import Group, spec
 from tests.ps.restoring_server import PATIENCE
@@ -94,7 +94,7 @@ def restored(plan, fails, progress=None, seconds=PATIENCE):
     held = RestorePatience(progress, seconds)
     storage = Flaky(plan.root, fails)
     pushes = PushRegister()
-    model, number, said = newest_share(
+    model, number, said = newest_shard(
         plan, 0, Routing.even(2), pushes, progress, lambda _: PatientStorage(storage, held)
     )
     assert said.endswith(f"it has restored checkpoint {number}") == bool(number)
@@ -120,12 +120,12 @@ def test_every_third_call_may_fail(plan):
 
 def test_a_missing_or_damaged_file_is_refused_at_once(plan, tmp_path):
     newest = tmp_path / "checkpoint-00000002"
-    (share,) = newest.glob("server-0000.*.json")
-    share.rename(tmp_path / "elsewhere")
+    (shard,) = newest.glob("server-0000.*.json")
+    shard.rename(tmp_path / "elsewhere")
     _, said, _ = restored(plan, lambda *_: False)
     assert "server-0000" in said
     assert said.endswith("it has restored checkpoint 1")
-    share.write_text("no manifest")
+    shard.write_text("no manifest")
     _, said, _ = restored(plan, lambda *_: False)
     assert "damaged" in said
     assert said.endswith("it has restored checkpoint 1")

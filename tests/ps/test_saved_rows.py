@@ -1,4 +1,4 @@
-"""What --restore-from names, read by the servers: each its own share, whole or not at all."""
+"""What --restore-from names, read by the servers: each its own shard, whole or not at all."""
 
 import itertools
 from typing import ClassVar
@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 def read(location, server, servers, model=None, opened=open_storage):
-    """The share of a server after its thread has ended: its model, or why there is none."""
+    """The shard of a server after its thread has ended: its model, or why there is none."""
     rows = SavedRows(str(location), server, Routing.even(servers), Progress(), opened)
     with pytest.raises(WireError, match=r"NOT_READY.*is to read"):
         rows.model(model or spec())

@@ -171,7 +171,7 @@ class ServerCalls:
         self._spec = spec
         for values in (self.dense, self._first):
             values.set(trainable, state)
-        # All at once: each begins to read its share of --restore-from when it is asked.
+        # All at once: each begins to read its shard of --restore-from when it is asked.
         requests = [self._registration(server) for server in range(len(self))]
         begun = [
             circuit.start(methods.REGISTER, request)

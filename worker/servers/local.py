@@ -112,7 +112,7 @@ class CheckpointServers(LocalServers):
         files = {table.name: i for i, table in enumerate(self._checkpoint.model.tables)}
         return [
             self._specs[name].vocabulary
-            or sum(share["rows"][files[name]] for share in self._checkpoint.shares)
+            or sum(shard["rows"][files[name]] for shard in self._checkpoint.shards)
             for name in self._names
         ]
 

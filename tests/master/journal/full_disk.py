@@ -22,7 +22,7 @@ from shoal.master.journal.events import Event
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.ownership import Ownership
-from shoal.ps.shares import Shares
+from shoal.ps.shards import Shards
 from tests.ps.groups import Group
 
 
@@ -68,18 +68,18 @@ def journal(folder: Path) -> None:
 
 
 def checkpoint(folder: Path) -> None:
-    """A share without room is refused by name, pushes go on, the one before stays good."""
+    """A shard without room is refused by name, pushes go on, the one before stays good."""
     group = Group(1)
     (model,), (pushes,) = group.models, group.pushes
-    shares = Shares(0, lambda: model, Ownership(0, group.routing), pushes)
+    shards = Shards(0, lambda: model, Ownership(0, group.routing), pushes)
     group.push(1)
     group.save(folder, 1)
 
     def write(number: int) -> str:
         nonce = begin(LocalStorage(folder), number, "job").nonce
-        shares.begin(pb.BeginCheckpointRequest(number=number, nonce=nonce))
+        shards.begin(pb.BeginCheckpointRequest(number=number, nonce=nonce))
         try:
-            shares.write(pb.WriteShareRequest(number=number, nonce=nonce, root=str(folder)))
+            shards.write(pb.WriteShardRequest(number=number, nonce=nonce, root=str(folder)))
         except WireError as error:
             return f"{pb.ErrorKind.Name(error.kind)} {error.message}"
         return "written"

@@ -88,11 +88,11 @@ class World:
         self.servers = [Server(), Server()]
         self.workers = {}
         self.fences = []
-        self.checkpoint = None  # under way: (shares so far)
+        self.checkpoint = None  # under way: (shards so far)
         self.saved = {}
         self.logs = logs
         self.history = []  # of all servers, since the job began or was resumed
-        self.fixed = {0: [0, 0]}  # of each checkpoint: where there its shares were fixed
+        self.fixed = {0: [0, 0]}  # of each checkpoint: where there its shards were fixed
         self.numbers = 0
         self.resumptions = 0
         self.leased_ahead = 0
@@ -105,14 +105,14 @@ class World:
         if event.method == "checkpoint_begun":
             self.snapshots[len(self.events)] = state.dump(self.job)
 
-    def in_checkpoint(self, number, shares):
+    def in_checkpoint(self, number, shards):
         """What is in a checkpoint; a job from a snapshot and the events since says the same."""
-        intervals = merged(self.job.work.copies.in_shares(number, shares))
+        intervals = merged(self.job.work.copies.in_shards(number, shards))
         if self.snapshots:
             first = max(self.snapshots)
             job = state.load(self.snapshots[first], lambda _: None)
             job.replay(self.events[first:])
-            again = job.work.copies.in_shares(number, shares)
+            again = job.work.copies.in_shards(number, shards)
             assert self.records_in(again) == self.records_in(intervals)
         return intervals
 
@@ -242,23 +242,23 @@ class World:
                 self.job.heartbeat(name, worker.incarnation, beat, self.now)
 
     def save(self):
-        """One more server fixes its share, or the checkpoint becomes complete."""
+        """One more server fixes its shard, or the checkpoint becomes complete."""
         if self.checkpoint is None:
             return
-        final, shares = self.checkpoint
-        left = [i for i in range(2) if i not in shares]
+        final, shards = self.checkpoint
+        left = [i for i in range(2) if i not in shards]
         if left:
             index = self.draw.choice(left)
-            shares[index] = copy.deepcopy(self.servers[index])
+            shards[index] = copy.deepcopy(self.servers[index])
             self.at[index] = len(self.history)
             if len(left) == 1:
                 self.job.checkpoint_fixed(self.now)
             return
         self.checkpoint = None
         self.numbers += 1
-        self.saved[self.numbers] = shares
+        self.saved[self.numbers] = shards
         self.fixed[self.numbers] = self.at
-        version = max(sum(share.applied.values()) for share in shares.values())
+        version = max(sum(shard.applied.values()) for shard in shards.values())
         self.job.checkpoint_taken(Taken(self.numbers, version, 1, 0.1), final, self.now)
 
     def die(self):
@@ -291,16 +291,16 @@ class World:
         while True:
             if self.job.checkpoints.kept.all:
                 restored = self.job.checkpoints.kept.all[-1]
-                shares = self.saved[restored.number]
-                pushes = [shares[i].pushes() for i in range(2)]
+                shards = self.saved[restored.number]
+                pushes = [shards[i].pushes() for i in range(2)]
                 intervals = self.in_checkpoint(restored.number, pushes)
-                self.servers = [copy.deepcopy(shares[i]) for i in range(2)]
+                self.servers = [copy.deepcopy(shards[i]) for i in range(2)]
             token = f"r{self.resumptions}{len(given_up) * '+'}"
             of = restored, given_up, intervals, self.now
-            self.job.resumed(token, changes, *of, shares=pushes)
+            self.job.resumed(token, changes, *of, shards=pushes)
             if len(self.job.checkpoints.kept.all) < 2 or self.draw.random() < 0.5:
                 break
-            # A server finds its share damaged: all begin with the checkpoint before.
+            # A server finds its shard damaged: all begin with the checkpoint before.
             given_up.append(self.job.checkpoints.kept.all.pop().number)
             self.job.take_instructions()
         self.history = [copy.deepcopy(self.servers)]
@@ -320,7 +320,7 @@ class World:
             i: copy.deepcopy(self.history[end][i]) if end >= 0 else Server()
             for i, end in enumerate(ends)
         }
-        version = max(sum(share.applied.values()) for share in self.saved[self.numbers].values())
+        version = max(sum(shard.applied.values()) for shard in self.saved[self.numbers].values())
         taken = Taken(self.numbers, max(1, version), 1, 0.1)
         self.job.checkpoint_recovered(taken, base, 1, self.now)
 

@@ -18,7 +18,7 @@ from tests.master.strategies import config
 CASES = 100
 TORN = ("cut", "zeroed", "empty")
 """What a machine that stops may leave of the end of a file too: nobody was answered because
-of that. Whether somebody was is known elsewhere: the journal's position is in the shares."""
+of that. Whether somebody was is known elsewhere: the journal's position is in the shards."""
 
 
 def job_with_journal(folder, seed):

@@ -86,12 +86,12 @@ def test_what_a_server_lost_is_there_again_if_the_job_goes_on_from_before(settle
     trained(copies, 2, 10)
     copies.restored(1, (), 0, meets=True)
     assert copies.lacked == {1: 20}
-    shares = ((last,), (last,))
-    [there] = copies.in_shares(1, shares)
+    shards = ((last,), (last,))
+    [there] = copies.in_shards(1, shards)
     assert (there.kind, there.span) == ("trained", Span("s", 0, 10))
-    copies.resumed(2, 1, shares, [there], 2.0)
+    copies.resumed(2, 1, shards, [there], 2.0)
     assert copies.differences() == []
-    assert copies.in_shares(1, shares) == [there]
+    assert copies.in_shards(1, shards) == [there]
 
 
 def test_what_a_server_lost_before_a_checkpoint_is_lost_in_it_too():
@@ -135,7 +135,7 @@ def test_the_checkpoint_of_other_servers_has_nothing_that_was_trained_since():
     copies.checkpoint_taken(1, [1])
     copies.resumed(3, 1, ((last,), (last,)), (), 2.0)
     trained(copies, 2, 10)
-    [there] = copies.in_shares(1, ((last,), (last,)))
+    [there] = copies.in_shards(1, ((last,), (last,)))
     assert (there.kind, there.span) == ("trained", Span("s", 0, 10))
     copies.resumed(3, 1, ((last,), (last,)), (), 3.0)
     assert copies.differences() == []

@@ -1,6 +1,6 @@
 """The calls that take a checkpoint: begin, write, drop.
 
-Owns what is under way: at most one checkpoint, begun or being written. What is in a share
+Owns what is under way: at most one checkpoint, begun or being written. What is in a shard
 is checkpoint.py's.
 """
 
@@ -20,7 +20,7 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.positions import Seen
-from shoal.ps.checkpoint import Cut, cut, write_share
+from shoal.ps.checkpoint import Cut, cut, write_shard
 from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
@@ -58,13 +58,13 @@ class _UnderWay:
 
     def go_on(self) -> None:
         """Between two pieces of rows."""
-        faults.point("share-half-written")
+        faults.point("shard-half-written")
         if self.dropped.is_set():
             raise _DroppedError
 
 
-class Shares:
-    """Takes the shares of server `server`.
+class Shards:
+    """Takes the shards of server `server`.
 
     model: the present one. ownership: of its ids.
     """
@@ -108,7 +108,7 @@ class Shares:
                 self._under_way = under_way
             return pb.BeginCheckpointReply(version=under_way.at.dense.version)
 
-    def write(self, request: pb.WriteShareRequest) -> pb.WriteShareReply:
+    def write(self, request: pb.WriteShardRequest) -> pb.WriteShardReply:
         """Write what `begin` fixed. Raises WireError(CHECKPOINT_FAILED)."""
         with self._lock:
             under_way = self._under_way
@@ -123,10 +123,10 @@ class Shares:
                 )
             under_way.writing = True
             under_way.timer.cancel()
-        faults.point("share-begun")
+        faults.point("shard-begun")
         try:
             folder = open_storage(request.root).child(folder_name(request.number))
-            share = write_share(
+            shard = write_shard(
                 Attempt(folder, request.number, request.nonce),
                 self._server,
                 self._ownership.routing,
@@ -152,9 +152,9 @@ class Shares:
             with self._lock:
                 if self._under_way is under_way:
                     self._under_way = None
-        faults.point("share-written")
-        logger.info("share of checkpoint %d written: %d bytes", request.number, share["bytes"])
-        return pb.WriteShareReply(share=json.dumps(share))
+        faults.point("shard-written")
+        logger.info("shard of checkpoint %d written: %d bytes", request.number, shard["bytes"])
+        return pb.WriteShardReply(shard=json.dumps(shard))
 
     def complete(self, request: pb.CompleteCheckpointRequest) -> pb.CompleteCheckpointReply:
         """A checkpoint is whole, and found by whoever restores."""
