@@ -84,11 +84,11 @@ def locked(folder: JobFolder, job_name: str) -> Iterator[None]:
 
 def exit_code_of(job: Job) -> int:
     """The process's exit code for a job that has ended."""
-    if job.flow.phase == Phase.SUCCEEDED:
+    if job.phases.phase == Phase.SUCCEEDED:
         return EXIT_SUCCESS
-    if job.flow.phase == Phase.STOPPED:
+    if job.phases.phase == Phase.STOPPED:
         return EXIT_INTERRUPTED
-    failure = job.flow.failure
+    failure = job.phases.failure
     if failure is not None and failure.kind == pb.USER_ERROR:
         return EXIT_USER_ERROR
     return EXIT_JOB_FAILED

@@ -35,14 +35,14 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         so without starting processes, the last evaluation and the export.
     ledger: also has `pending`, what a failed or stopped job did not come to.
     """
-    flow, record = job.flow, job.record
+    phases, record = job.phases, job.record
     results = job.work.evaluation_results
     ledger = job.work.ledger
     training_seconds = record.training_seconds(now)
     return {
         "job_name": job.config.job_name,
         "command": job.config.command,
-        "state": flow.phase.state,
+        "state": phases.phase.state,
         "metrics": _numbers(results[-1].metrics) if results else None,
         "evaluations": [
             dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)} for result in results
@@ -84,7 +84,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "tensorflow": _installed(*_TENSORFLOW_DISTRIBUTIONS),
             "python": platform.python_version(),
         },
-        "failure": flow.failure and flow.failure.to_json(),
+        "failure": phases.failure and phases.failure.to_json(),
         "messages": list(record.messages),
         "output": job.config.output or None,
     }

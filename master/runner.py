@@ -230,7 +230,7 @@ class Runner:
 
     def _farewell(self, launcher: Launcher, servers: ServerWork) -> None:
         """End the processes: workers before the servers that they may be calling."""
-        phase = self.job.apply(lambda job, _: job.flow.phase)
+        phase = self.job.apply(lambda job, _: job.phases.phase)
         workers = [s for s in launcher.running() if isinstance(s.process, WorkerId)]
         if phase.complete:
             launcher.wait_gone(workers, WORKER_FAREWELL_SECONDS)

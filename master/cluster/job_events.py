@@ -61,7 +61,7 @@ class Seen:
         """What there is to be seen of a job."""
         slots = job.members.servers.values()
         return cls(
-            job.flow.phase not in (Phase.STARTING, Phase.DESCRIBING),
+            job.phases.phase not in (Phase.STARTING, Phase.DESCRIBING),
             {str(slot.id): slot.starts for slot in slots},
             frozenset(str(slot.id) for slot in slots if slot.unprotected),
         )

@@ -1,17 +1,17 @@
 """Which worker gets which task, and what its word of it leads to.
 
 Owns when a worker is given work, and that only the holder of a task speaks for it. What
-work there is, and what an outcome leads to, is flow.py's; a worker that broke at its task
+work there is, and what an outcome leads to, is phase_machine.py's; a worker that broke at its task
 is worker_lifecycle.py's. No I/O.
 """
 
 from __future__ import annotations
 
 from shoal.master.job.clocks import Clocks
-from shoal.master.job.flow import Flow
 from shoal.master.job.instructions import Finished, Wait
 from shoal.master.job.leases import Leases
 from shoal.master.job.membership import Membership, WorkerSlot
+from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.job.updates import Gradient, Updates
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work import outcomes
@@ -37,7 +37,7 @@ class Assignments:
     def __init__(
         self,
         min_workers: int,
-        flow: Flow,
+        phases: PhaseMachine,
         work: Workload,
         members: Membership,
         updates: Updates,
@@ -46,7 +46,7 @@ class Assignments:
         workers: WorkerLifecycle,
     ) -> None:
         self._min_workers = min_workers
-        self._flow = flow
+        self._phases = phases
         self._work = work
         self._members = members
         self._updates = updates
@@ -58,14 +58,14 @@ class Assignments:
     def wanted(self, slot: WorkerSlot, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
         worker = slot.id
-        if self._flow.phase.ended or slot.leaving:
+        if self._phases.phase.ended or slot.leaving:
             return Finished()
-        if self._flow.phase == Phase.TRAINING and not self._allowed:
+        if self._phases.phase == Phase.TRAINING and not self._allowed:
             return Wait(WAIT_SECONDS)
         # Asking while holding a task means that the answer before was lost.
         task = self._leases.held(worker)
-        if task is None and self._flow.gives_out:
-            phase, version = self._flow.phase, self._flow.version
+        if task is None and self._phases.gives_out:
+            phase, version = self._phases.phase, self._phases.version
             task = self._work.take(phase, version, self._requester(slot))
             self._begun_at(slot, task, now)
         # Not when a task ends: between two of them a worker goes on counting, or the
@@ -80,7 +80,7 @@ class Assignments:
     @property
     def too_many(self) -> bool:
         """Whether there are more workers than what is left to do can occupy."""
-        needed = self._flow.workers_needed
+        needed = self._phases.workers_needed
         return needed is not None and self._members.workers_staying > needed
 
     def _begun_at(self, slot: WorkerSlot, task: Task | None, now: float) -> None:
@@ -91,15 +91,15 @@ class Assignments:
         """A worker at training task `held` asks for the one after it; Finished: none yet."""
         worker = slot.id
         present = self._leases.held(worker)
-        ended = self._flow.phase.ended
+        ended = self._phases.phase.ended
         if ended or present is None or present.id != held or present.kind != pb.TRAIN:
             return Finished()
         if (ahead := self._leases.ahead(worker)) is not None:
             return ahead  # the answer before was lost
-        if self._flow.phase != Phase.TRAINING or not self._flow.gives_out:
+        if self._phases.phase != Phase.TRAINING or not self._phases.gives_out:
             return Finished()
         # Where few tasks are left, each goes to who is free first.
-        version, spare = self._flow.version, self._members.workers_alive
+        version, spare = self._phases.version, self._members.workers_alive
         task = self._work.take_ahead(version, self._requester(slot), spare)
         if task is None:
             return Finished()
@@ -114,7 +114,7 @@ class Assignments:
     @property
     def enough_workers(self) -> bool:
         """Whether training, which has waited for workers, can begin now."""
-        if self._allowed or self._flow.phase != Phase.TRAINING:
+        if self._allowed or self._phases.phase != Phase.TRAINING:
             return False
         least = min(self._min_workers, self._members.workers_wanted)
         return self._members.workers_alive >= least
@@ -167,8 +167,8 @@ class Assignments:
             raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
         self._end(slot, task)
         # First: if this is the end of training, the last round begins at this version.
-        self._flow.version_seen(version)
-        self._flow.settle(task, outcome, str(slot.id), now)
+        self._phases.version_seen(version)
+        self._phases.settle(task, outcome, str(slot.id), now)
         if task.kind == pb.TRAIN:
             self._members.reached_all()
         return True
@@ -179,12 +179,12 @@ class Assignments:
         self._work.progress(task, trained.done)
         if failure.another_tries:
             if failure.kind == pb.INTERNAL:
-                self._flow.task_broke(task, failure, now)
+                self._phases.task_broke(task, failure, now)
             self._workers.crashed(slot, failure, now)
         else:
             self._end(slot, task)
             cause = FailureCause(failure, crash=False, worker=slot.id)
-            self._flow.task_failed(task, cause, trained, now)
+            self._phases.task_failed(task, cause, trained, now)
 
     def _end(self, slot: WorkerSlot, task: Task) -> None:
         slot.last_finished_task = task.id

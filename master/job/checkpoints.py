@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from shoal.base.transitions import Transitions
 from shoal.config.job import JobConfig
-from shoal.master.job.flow import Flow
 from shoal.master.job.handover import HandOvers
 from shoal.master.job.instructions import Instruction, RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job.kept_checkpoints import KeptCheckpoints, Taken
 from shoal.master.job.last_checkpoint import LastCheckpoint
 from shoal.master.job.membership import Membership
+from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.work.ids import Start
 from shoal.master.work.phases import Phase
 from shoal.master.work.record import JobRecord
@@ -87,14 +87,14 @@ class Checkpoints:
     def __init__(
         self,
         config: JobConfig,
-        flow: Flow,
+        phases: PhaseMachine,
         work: Workload,
         record: JobRecord,
         members: Membership,
         instructions: list[Instruction],
     ) -> None:
         """instructions: what is to be done is appended."""
-        self._flow = flow
+        self._phases = phases
         self._work = work
         self._record = record
         self._members = members
@@ -134,7 +134,7 @@ class Checkpoints:
     def found(self, there: Sequence[Taken]) -> None:
         """Checkpoints that the job took before its master was started, oldest first."""
         self.kept.found(there)
-        self._flow.newest_checkpoint = self.kept.newest
+        self._phases.newest_checkpoint = self.kept.newest
 
     def master_restarted(self) -> None:
         """What was under way is not any more, and the time since the last is not known."""
@@ -157,7 +157,7 @@ class Checkpoints:
         self._last.resumed()
         newest = restored.number if restored is not None else 0
         self.kept.resumed(newest, given_up, older=same_servers)
-        self._flow.newest_checkpoint = self.kept.newest
+        self._phases.newest_checkpoint = self.kept.newest
 
     def _forget(self) -> None:
         """Other processes go on: the checkpoint under way ended with those that took it.
@@ -178,7 +178,7 @@ class Checkpoints:
         self._wanted = False
         self._work.copies.checkpoint_begun()
         # Only one that is begun after training has all that was trained.
-        self._last.begun(self._flow.returns if self._flow.saves else None)
+        self._last.begun(self._phases.returns if self._phases.saves else None)
 
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""
@@ -189,7 +189,7 @@ class Checkpoints:
         self._wanted = False
         self.hand_overs.begun()
         self._schedule.ordered(self._newest, now)
-        self._instructions.append(TakeCheckpoint(final=self._flow.saves))
+        self._instructions.append(TakeCheckpoint(final=self._phases.saves))
 
     def _follow_evaluations(self) -> None:
         """Take up what the evaluations led to.
@@ -208,12 +208,12 @@ class Checkpoints:
     @property
     def _newest(self) -> int:
         slots = self._members.servers.values()
-        return max(self._flow.version, *(slot.version for slot in slots))
+        return max(self._phases.version, *(slot.version for slot in slots))
 
     def _due(self, now: float) -> bool:
-        if self._flow.saves:
+        if self._phases.saves:
             return now >= self._last.after
-        if self._flow.phase != Phase.TRAINING or not self._enabled:
+        if self._phases.phase != Phase.TRAINING or not self._enabled:
             return False
         due = self._schedule.due(self._newest, now)
         asked = now >= self._asked_after and any(
@@ -226,9 +226,9 @@ class Checkpoints:
 
         What came of the checkpoint that it waits for, in words; None while it has to wait.
         """
-        if self._flow.phase != Phase.TRAINING and not self._flow.saves:
+        if self._phases.phase != Phase.TRAINING and not self._phases.saves:
             return "nothing is trained now"
-        if not self._enabled and not self._flow.saves:
+        if not self._enabled and not self._phases.saves:
             return "the job takes no checkpoints: what it has acknowledged is lost"
         if not self.hand_overs.known(start):
             self._record.note(now, f"{start.process} is told to end; first a checkpoint is taken")
@@ -250,13 +250,13 @@ class Checkpoints:
             self._instructions.append(RemoveCheckpoints(surplus))
         copies = self._work.copies
         copies.checkpoint_taken(taken.number, [each.number for each in self.kept.all])
-        if final and self._last.has_all(self._flow.returns):
-            self._flow.saved(now)
+        if final and self._last.has_all(self._phases.returns):
+            self._phases.saved(now)
         self.tick(now)
 
     def _keep(self, taken: Taken) -> None:
         self.kept.add(taken)
-        self._flow.newest_checkpoint = self.kept.newest
+        self._phases.newest_checkpoint = self.kept.newest
 
     def recovered(self, taken: Taken, base: int, replayed: int, now: float) -> None:
         """As `Job.checkpoint_recovered`."""
@@ -280,15 +280,15 @@ class Checkpoints:
             now, f"warning: a checkpoint could not be taken: {reason}; the newest is {newest}"
         )
         # Where nothing else will have the model, the storage gets the patience that data has.
-        only = self._flow.giving_up is not None or not self._exports
+        only = self._phases.giving_up is not None or not self._exports
         given_up = final and self._last.failed(now, only=only)
-        if given_up and self._last.has_all(self._flow.returns):
-            self._flow.saved(now, lacks=reason)
+        if given_up and self._last.has_all(self._phases.returns):
+            self._phases.saved(now, lacks=reason)
         self.tick(now)
 
     @property
     def waits_for(self) -> str:
         """What is to pass before the model that was trained is saved; empty if nothing."""
-        if not (self._flow.saves and self._last.failures):
+        if not (self._phases.saves and self._last.failures):
             return ""
         return f"a checkpoint of what was trained, which failed: {self.last_failure}"

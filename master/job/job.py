@@ -8,7 +8,7 @@ and arguments that they have here.
 
 Owns who may speak, and the order in which the parts are told. What an event leads to is
 theirs: worker_lifecycle.py, server_lifecycle.py, assignments.py (who is given which task),
-flow.py (phases, and what an outcome leads to) and checkpoints.py.
+phase_machine.py (phases, and what an outcome leads to) and checkpoints.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from shoal.config.job import JobConfig
 from shoal.master.job.assignments import Assignments
 from shoal.master.job.checkpoints import Checkpoints
 from shoal.master.job.clocks import Clocks
-from shoal.master.job.flow import Flow
 from shoal.master.job.instructions import (
     ApplyUpdate,
     Assignment,
@@ -38,6 +37,7 @@ from shoal.master.job.launcher import Exited
 from shoal.master.job.leases import Leases
 from shoal.master.job.left_out import LeftOut
 from shoal.master.job.membership import Membership
+from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.start_waits import StartWaits
 from shoal.master.job.storage_waits import StorageWaits
@@ -67,7 +67,7 @@ class Job:
         self.record = JobRecord()
         self.work = Workload(config, self.record)
         self.updates = updates_of(config)
-        self.flow = Flow(config, self.record, self.work, self.updates)
+        self.phases = PhaseMachine(config, self.record, self.work, self.updates)
         self.members = Membership(config)
         self.clocks = Clocks()
         self.leases = Leases()
@@ -76,7 +76,7 @@ class Job:
         self.start_waits = StartWaits(config)
         self.storage_waits = StorageWaits()
         self._instructions: list[Instruction] = []
-        shared = (config, self.flow, self.work, self.record, self.members)
+        shared = (config, self.phases, self.work, self.record, self.members)
         self.servers = ServerLifecycle(*shared, self._instructions)
         self._workers = WorkerLifecycle(
             *shared, self.servers, self.updates, self.clocks, self.leases, self._instructions
@@ -84,7 +84,7 @@ class Job:
         self.checkpoints = Checkpoints(*shared, self._instructions)
         self._assignments = Assignments(
             config.min_workers,
-            self.flow,
+            self.phases,
             self.work,
             self.members,
             self.updates,
@@ -96,7 +96,7 @@ class Job:
     @property
     def ended(self) -> bool:
         """Whether the job has succeeded, failed or been stopped."""
-        return self.flow.phase.ended
+        return self.phases.phase.ended
 
     @property
     def halted(self) -> bool:
@@ -167,7 +167,7 @@ class Job:
             self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
         number, version = (restored.number, restored.version) if restored is not None else (0, 0)
         self.work.copies.resumed(self.config.num_ps, number, shards, in_model, now)
-        self.flow.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
+        self.phases.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self.servers.start_all(now)
         self._workers.start_all(now)
 
@@ -190,7 +190,7 @@ class Job:
             doing = f"it was to {server.progress.what}; " if server.progress.what else ""
             late = f"{server.id} did not get ready in time; {doing}see its log"
             self.fail(Failure.internal(late), now)
-        if self.flow.workers_needed is None and self.members.given_back:
+        if self.phases.workers_needed is None and self.members.given_back:
             self.workers_called_back(now)
         self.checkpoints.tick(now)
         self.servers.tick()
@@ -212,11 +212,11 @@ class Job:
 
     def fail(self, failure: Failure, now: float) -> None:
         """End the job as failed, unless it has ended before."""
-        self.flow.fail(failure, now)
+        self.phases.fail(failure, now)
 
     def stop(self, reason: str, now: float) -> None:
         """End the job as stopped, unless it has ended before."""
-        self.flow.stop(reason, now)
+        self.phases.stop(reason, now)
 
     def checkpoint_begun(self, now: float) -> None:
         """The servers are about to be asked to fix what they hold."""
@@ -398,7 +398,7 @@ class Job:
         self.members.worker_calls(worker, incarnation, now)
         addresses = self.servers.addresses()
         self.start_waits.came(worker)
-        return WorkerWelcome(addresses, self.flow.data_known)
+        return WorkerWelcome(addresses, self.phases.data_known)
 
     def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
         """A worker has been silent for too long."""
@@ -497,7 +497,7 @@ class Job:
     def version_seen(self, version: int, now: float) -> None:
         """A worker has seen this model version."""
         del now  # a round of evaluation begins at a version
-        self.flow.version_seen(version)
+        self.phases.version_seen(version)
 
     def clock_reported(
         self, worker: WorkerId, incarnation: int, clock: int, now: float
@@ -522,8 +522,8 @@ class Job:
     def update_applied(self, number: int, version: int, now: float) -> None:
         """All servers have applied an update, and are at this version."""
         self.updates.applied(number)
-        self.flow.version_seen(version)
-        self.flow.advance(now)
+        self.phases.version_seen(version)
+        self.phases.advance(now)
 
     def gradients_left_out(
         self,

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from shoal.config.job import JobConfig
 from shoal.master.job import supervisor
-from shoal.master.job.flow import Flow
 from shoal.master.job.instructions import (
     AdoptProcess,
     ConfirmServers,
@@ -21,6 +20,7 @@ from shoal.master.job.instructions import (
 )
 from shoal.master.job.launcher import Exited
 from shoal.master.job.membership import Membership, ProcessState, ServerSlot
+from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.work.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
@@ -41,14 +41,14 @@ class ServerLifecycle:
     def __init__(
         self,
         config: JobConfig,
-        flow: Flow,
+        phases: PhaseMachine,
         work: Workload,
         record: JobRecord,
         members: Membership,
         instructions: list[Instruction],
     ) -> None:
         self._config = config
-        self._flow = flow
+        self._phases = phases
         self._work = work
         self._record = record
         self._members = members
@@ -93,7 +93,7 @@ class ServerLifecycle:
         found = self._work.copies.restored(slot.id.index, has, checkpoint, meets=meets)
         self._found(slot.id, *found, now)
         if self._members.servers_ready:
-            self._flow.servers_ready(now)
+            self._phases.servers_ready(now)
 
     def addresses(self) -> list[str]:
         """The servers' addresses by index.
@@ -141,22 +141,26 @@ class ServerLifecycle:
 
     def tick(self) -> None:
         """Have the servers asked what they have, where the job waits for that."""
-        if self._flow.phase == Phase.CONFIRMING and self._members.servers_ready and not self._asked:
+        if (
+            self._phases.phase == Phase.CONFIRMING
+            and self._members.servers_ready
+            and not self._asked
+        ):
             self._asked = True
             self._instructions.append(ConfirmServers())
 
     def confirmed(self, has: Sequence[Sequence[LastPush] | None], now: float) -> None:
         """As `Job.servers_confirmed`."""
         self._asked = False
-        if self._flow.phase != Phase.CONFIRMING or not self._members.servers_ready:
+        if self._phases.phase != Phase.CONFIRMING or not self._members.servers_ready:
             return
         if any(each is None for each in has):
             return  # those that did not answer are asked again
         for server, pushes in enumerate(has):
             found = self._work.copies.compared(server, pushes or ())
             self._found(ServerId(server), *found, now)
-        if self._flow.phase == Phase.CONFIRMING:
-            self._flow.confirmed(now)
+        if self._phases.phase == Phase.CONFIRMING:
+            self._phases.confirmed(now)
 
     def met(self, server: ServerId, told: LastPush, now: float) -> None:
         """As `Job.worker_met`."""
@@ -167,8 +171,8 @@ class ServerLifecycle:
         if lost:
             self._record.note(now, f"{server} has lost {lost} acknowledged updates")
             if self._config.on_loss == "fail":
-                self._flow.fail(Failure.internal(self._loss(server, lost)), now)
-        self._flow.records_lost(pieces, now)
+                self._phases.fail(Failure.internal(self._loss(server, lost)), now)
+        self._phases.records_lost(pieces, now)
 
     def _loss(self, server: ServerId, lost: int) -> str:
         return (
@@ -195,7 +199,7 @@ class ServerLifecycle:
     def failed(self, server: ServerId, failure: Failure, now: float) -> None:
         """A server said that it cannot go on."""
         message = f"parameter server {server}: {failure.message}"
-        self._flow.fail(replace(failure, message=message), now)
+        self._phases.fail(replace(failure, message=message), now)
 
     def exited(self, server: ServerId, exited: Exited, now: float) -> None:
         """A server's process is gone."""
@@ -204,11 +208,13 @@ class ServerLifecycle:
             return
         slot.state = ProcessState.DEAD
         slot.deaths += 1
-        if self._flow.phase.ended:
+        if self._phases.phase.ended:
             return
         self._record.note(now, f"{slot.id} died ({exited.cause})")
-        decision = supervisor.after_server_death(slot, exited, self._config, self._flow.phase, now)
+        decision = supervisor.after_server_death(
+            slot, exited, self._config, self._phases.phase, now
+        )
         if isinstance(decision, supervisor.GiveUp):
-            self._flow.fail(decision.failure, now)
+            self._phases.fail(decision.failure, now)
             return
         self._instructions.append(StartProcess(Start(slot.id, slot.start(now)), decision.pause))

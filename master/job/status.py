@@ -26,9 +26,9 @@ def position(job: Job, now: float) -> dict[str, Any]:
             acknowledged = job.work.done(task)
             held[str(worker)] = asdict(span) | {"task": task.id, "acknowledged": acknowledged}
     return {
-        "phase": job.flow.phase.state,
+        "phase": job.phases.phase.state,
         "epoch": job.work.epoch,
-        "version": job.flow.version,
+        "version": job.phases.version,
         "records": asdict(job.work.ledger),
         "held": held,
     }
@@ -50,7 +50,7 @@ TROUBLE_SECONDS = 5.0
 
 def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, "")) -> pb.JobStatus:
     """The job's state at the time `now`. trouble: as `Journal.trouble`."""
-    flow, members, record = job.flow, job.members, job.record
+    phases, members, record = job.phases, job.members, job.record
     ledger = job.work.ledger
     tasks_done, tasks_total = job.work.tasks
     records_done, records_total = job.work.records
@@ -58,7 +58,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
     status = pb.JobStatus(
         protocol=own_protocol(),
         job_name=job.config.job_name,
-        state=flow.phase.state,
+        state=phases.phase.state,
         epoch=job.work.epoch,
         num_epochs=job.config.num_epochs,
         tasks_done=tasks_done,
@@ -99,6 +99,6 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
                 version=last.version, epoch=last.epoch, metrics=last.metrics, records=last.records
             )
         )
-    if flow.failure is not None:
-        status.failure.CopyFrom(flow.failure.to_message())
+    if phases.failure is not None:
+        status.failure.CopyFrom(phases.failure.to_message())
     return status

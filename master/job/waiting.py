@@ -15,7 +15,7 @@ SHOWN = 3
 
 def waits_for(job: Job) -> str:
     """`TensorFlow to start in worker-0` and the like; empty while the job gets on."""
-    phase, members = job.flow.phase, job.members
+    phase, members = job.phases.phase, job.members
     if phase.ended:
         return ""
     busy = _busy(job)
@@ -51,7 +51,7 @@ def waits_for(job: Job) -> str:
 
 def waits_progress(job: Job) -> str:
     """How far that is: `3.1 of 9.8 GB`; empty where nobody knows."""
-    progress = [each.progress for each in _busy(job)] if not job.flow.phase.ended else []
+    progress = [each.progress for each in _busy(job)] if not job.phases.phase.ended else []
     done = sum(each.done for each in progress)
     if progress and all(each.total for each in progress):
         return part_of(done, sum(each.total for each in progress))

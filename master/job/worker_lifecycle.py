@@ -3,7 +3,7 @@
 A worker taken for dead is fenced: no server takes its pushes any more. Only then is it
 known what of its task is trained, the rest goes to others, and a successor may start.
 Owns that order. Who is a member is membership.py's, whether a dead worker is started
-again supervisor.py's, what becomes of its task flow.py's. No I/O.
+again supervisor.py's, what becomes of its task phase_machine.py's. No I/O.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import replace
 from shoal.config.job import JobConfig
 from shoal.master.job import supervisor
 from shoal.master.job.clocks import Clocks
-from shoal.master.job.flow import Flow
 from shoal.master.job.instructions import (
     AdoptProcess,
     FenceWorker,
@@ -26,6 +25,7 @@ from shoal.master.job.instructions import (
 from shoal.master.job.launcher import Exited
 from shoal.master.job.leases import Leases
 from shoal.master.job.membership import Membership, ProcessState, WorkerSlot
+from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.job.restarts import RelaunchLimit
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.updates import Updates
@@ -44,7 +44,7 @@ class WorkerLifecycle:
     def __init__(
         self,
         config: JobConfig,
-        flow: Flow,
+        phases: PhaseMachine,
         work: Workload,
         record: JobRecord,
         members: Membership,
@@ -55,7 +55,7 @@ class WorkerLifecycle:
         instructions: list[Instruction],
     ) -> None:
         self._relaunch_limit = RelaunchLimit.of(config)
-        self._flow = flow
+        self._phases = phases
         self._work = work
         self._record = record
         self._members = members
@@ -91,7 +91,7 @@ class WorkerLifecycle:
             start = Start(slot.id, slot.incarnation)
             if slot.exited is None and slot.incarnation >= FIRST_INCARNATION:
                 self._instructions.append(AdoptProcess(start))
-            if slot.state == ProcessState.DEAD and not self._flow.phase.ended:
+            if slot.state == ProcessState.DEAD and not self._phases.phase.ended:
                 if slot.exited is None:
                     self._instructions.append(KillProcess(start))
                 if not slot.fenced:
@@ -125,7 +125,7 @@ class WorkerLifecycle:
         slot = self._members.workers[worker]
         if slot.incarnation != exited.start.incarnation:
             return
-        if self._flow.phase.ended:
+        if self._phases.phase.ended:
             self._rest(slot)
             return
         died_of = None
@@ -145,20 +145,20 @@ class WorkerLifecycle:
     def failed(self, slot: WorkerSlot, failure: Failure, now: float) -> None:
         """A worker said that it cannot go on."""
         storage = failure.kind == pb.STORAGE
-        if failure.another_tries or (storage and self._flow.data_known):
+        if failure.another_tries or (storage and self._phases.data_known):
             self.crashed(slot, failure, now)
         elif storage:
             # Nothing of the data was ever read: it is more likely not as the user means it.
-            self._flow.fail(replace(failure, kind=pb.USER_ERROR), now)
+            self._phases.fail(replace(failure, kind=pb.USER_ERROR), now)
         else:
-            self._flow.give_up(failure, now)
+            self._phases.give_up(failure, now)
 
     def crashed(self, slot: WorkerSlot, failure: Failure, now: float) -> None:
         """A worker met an error of ours, or did not reach a server."""
         # Its process is in an unknown state, so it is replaced like one that died.
         slot.failure = failure
         slot.excused |= failure.kind in (pb.SERVER_AWAY, pb.STORAGE)
-        if not self._flow.phase.ended:
+        if not self._phases.phase.ended:
             # Only what is about records is held against them.
             died_of = failure if failure.span is not None else None
             self._mark_dead(slot, failure.message, now, died_of, kill=True)
@@ -205,7 +205,7 @@ class WorkerLifecycle:
         task = self._leases.held(slot.id)
         if task is not None and task.kind != pb.TRAIN:
             self._leases.end(slot.id)
-            slot.excused |= self._flow.give_back(task, _failure_cause(slot), now)
+            slot.excused |= self._phases.give_back(task, _failure_cause(slot), now)
 
     def _fence(self, slot: WorkerSlot) -> None:
         kept = self._updates.kept(slot.id, slot.incarnation)
@@ -224,25 +224,25 @@ class WorkerLifecycle:
             return
         slot.fenced = True
         pushes = self._updates.counted(worker, pushes)
-        self._flow.fenced(worker, incarnation, pushes, now)
+        self._phases.fenced(worker, incarnation, pushes, now)
         self._updates.forget(worker)
         task, ahead = self._leases.take_back(worker)
         if task is not None:
-            repeated = self._flow.give_back_training(task, pushes, _failure_cause(slot), now)
+            repeated = self._phases.give_back_training(task, pushes, _failure_cause(slot), now)
             slot.excused |= repeated
         if ahead is not None:
-            self._flow.give_back_training(ahead, (), None, now)
+            self._phases.give_back_training(ahead, (), None, now)
         self._relaunch(slot, now)
 
     def _relaunch(self, slot: WorkerSlot, now: float) -> None:
         # Not before the fence has answered: a server tells what the dead incarnation
         # did only as long as no later one has pushed.
-        ended = self._flow.phase.ended
+        ended = self._phases.phase.ended
         if ended or slot.exited is None or not slot.fenced or not self._members.wanted(slot):
             return
         decision = supervisor.after_worker_death(slot, slot.exited, self._relaunch_limit, now)
         if isinstance(decision, supervisor.GiveUp):
-            self._flow.give_up(decision.failure, now)
+            self._phases.give_up(decision.failure, now)
             return
         incarnation = slot.start(now)
         pause = f", after a pause of {decision.pause:g} s" if decision.pause else ""

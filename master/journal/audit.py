@@ -218,7 +218,7 @@ class Auditor:
     def report(self) -> Report:
         """The sums, and what does not add up."""
         job = self._job
-        phase = job.flow.phase
+        phase = job.phases.phase
         self._close()
         counts = self._counts()
         ledger = job.work.ledger

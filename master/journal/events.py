@@ -133,7 +133,7 @@ EVENTS: Mapping[str, Callable[..., bool] | None] = {
     "worker_waits": None,
     "gradient_offered": None,
     "update_applied": None,
-    "version_seen": lambda job, version: job.flow.starts_round(version),
+    "version_seen": lambda job, version: job.phases.starts_round(version),
     "worker_met": None,
     "servers_confirmed": None,
     "protection_changed": None,
@@ -204,8 +204,8 @@ class RecordedJob(Job):
 
     def _heard(self) -> dict[str, Any]:
         heard: dict[str, Any] = {}
-        if self.flow.version != self._told_version:
-            heard["version"] = self.flow.version
+        if self.phases.version != self._told_version:
+            heard["version"] = self.phases.version
         held = (self.leases.held(worker) for worker in self._progressed)
         records = {str(task.id): self.work.done(task) for task in held if task is not None}
         if any(records.values()):
@@ -249,7 +249,7 @@ class RecordedJob(Job):
         self._progressed.clear()
         self._stepped.clear()
         self._waiting.clear()
-        self._told_version = self.flow.version
+        self._told_version = self.phases.version
         # Last: whoever is told may look at the job as the event has left it.
         self._note(Event(method.__name__, bound["now"], encoded, heard, leased))
         return result
@@ -276,12 +276,12 @@ class RecordedJob(Job):
             ) from error
         finally:
             self._replaying = False
-            self._told_version = self.flow.version
+            self._told_version = self.phases.version
         return time
 
     def hear(self, event: Event) -> None:
         """Take what was heard before an event that is to be done again."""
-        self.flow.version = event.heard.get("version", self.flow.version)
+        self.phases.version = event.heard.get("version", self.phases.version)
         for task, done in event.heard.get("records", {}).items():
             self.work.progress_of(int(task), done)
         for index, number in event.heard.get("pushes", {}).items():
@@ -323,7 +323,7 @@ for _name, _worth in EVENTS.items():
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Log nothing below a warning: what is done again was logged the first time."""
-    names = ("shoal.master.work.record", "shoal.master.job.flow")
+    names = ("shoal.master.work.record", "shoal.master.job.phase_machine")
     loggers = [logging.getLogger(name) for name in names]
     levels = [each.level for each in loggers]
     for each in loggers:

@@ -116,7 +116,7 @@ def resume_job(
     as they restore it. If one says that it is not (`Job.checkpoint_refused`), this is called again,
     with another token, and takes one before it.
     """
-    if job.flow.phase == Phase.SUCCEEDED:
+    if job.phases.phase == Phase.SUCCEEDED:
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
     restored: Taken | None = None
     checkpoint: Checkpoint | None = None

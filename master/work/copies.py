@@ -9,7 +9,7 @@ A server that was started again says so when it registers; all servers are asked
 Owns the comparison, for all incarnations of all workers since the oldest checkpoint that a
 server could still restore, and what follows from it as ranges: what a server lacks ("lost") and
 what it has once more than counts ("repeated"). One lease is lease_copies.py's, leases that every
-checkpoint has are settled.py's; what becomes of lost records is flow.py's.
+checkpoint has are settled.py's; what becomes of lost records is phase_machine.py's.
 No I/O, no clock.
 """
 

@@ -8,7 +8,7 @@
 
 From a phase after training a job goes back to training where a server has lost what is to be
 trained again. From every phase before the end it may go to failed or stopped. What happens on
-entering a phase is flow.py's.
+entering a phase is phase_machine.py's.
 """
 
 from __future__ import annotations

@@ -321,7 +321,7 @@ class PushingWorld:
             for each in self.job.checkpoints.kept.all
             if all(each.number in server.saved for server in self.servers.values())
         ]
-        if not whole or self.job.flow.phase == Phase.SUCCEEDED:
+        if not whole or self.job.phases.phase == Phase.SUCCEEDED:
             return
         servers = servers or len(self.servers)
         # A server may find out that the newest is damaged, as it restores it; of one with another
@@ -415,7 +415,7 @@ class PushingWorld:
                 self.settle()
             self.job.servers.tick()
             self.settle()
-        raise AssertionError(f"the job does not end: {self.job.flow.phase}")
+        raise AssertionError(f"the job does not end: {self.job.phases.phase}")
 
     def account(self) -> list[str]:
         """Where the job's account of a record is not what a server has."""

@@ -267,7 +267,7 @@ class RandomJob:
         self.job.protection_changed(server, absences, seconds, why, self.now)
 
     def _confirm(self) -> None:
-        if self.job.flow.phase == Phase.CONFIRMING:
+        if self.job.phases.phase == Phase.CONFIRMING:
             if self.draw.random() < 0.2:
                 self.job.servers_confirmed([None for _ in self.job.members.servers], self.now)
             else:

@@ -106,7 +106,7 @@ def finish_next(
 
 def confirm(job: Job, now: float) -> None:
     """Where the job asks its servers what they have: each has everything."""
-    if job.flow.phase == Phase.CONFIRMING:
+    if job.phases.phase == Phase.CONFIRMING:
         # Of a later incarnation of every worker: so nothing of an earlier one is missing.
         has = [LastPush(w(index), 1_000_000, 1, 0, 0) for index in range(20)]
         job.servers_confirmed([has for _ in job.members.servers], now)

@@ -185,7 +185,7 @@ def test_stopping_leaves_no_process_behind(run, stalled, monkeypatch, then):
     job.master.call(methods.STOP_JOB, pb.StopJobRequest(reason="enough"))
     result = job.finish()
     assert result["state"] == "stopped"
-    assert job.job.flow.phase == Phase.STOPPED
+    assert job.job.phases.phase == Phase.STOPPED
 
 
 def test_a_worker_that_always_leaves_exhausts_its_limit(run):

@@ -53,7 +53,7 @@ def test_a_dead_workers_two_tasks_go_back_each_as_far_as_it_was_not_done():
     assert job.work.ledger == Ledger(total=40, trained_once=5, pending=35)
     job.worker_registered(w(0), 1, 4.0)
     again = []
-    while job.flow.phase == Phase.TRAINING:
+    while job.phases.phase == Phase.TRAINING:
         task = take(job, w(0), incarnation=1)
         again.append(task.span)
         job.task_reported(w(0), 1, task.id, Done(), 0, 5.0)
@@ -98,5 +98,5 @@ def test_an_error_at_the_task_at_work_leaves_the_one_ahead_to_the_same_worker():
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     report(job, w(0), first, Failure(pb.USER_CODE, "oops", "", first.span))
-    assert job.flow.phase == Phase.TRAINING
+    assert job.phases.phase == Phase.TRAINING
     assert job.leases.held(w(0)) == take(job, w(0)) == second

@@ -76,7 +76,7 @@ def test_the_values_of_restore_from_are_saved_first():
     assert orders(job) == []
     # Who describes the data has registered with all servers, which have read the values by then.
     finish_next(job, w(0), TRAINING)
-    assert job.flow.phase == Phase.TRAINING
+    assert job.phases.phase == Phase.TRAINING
     assert orders(job) == [TakeCheckpoint()]
 
 
@@ -85,15 +85,15 @@ def test_the_last_checkpoint_is_of_all_that_was_trained():
     assert at_version(job, 10, 1.0) == [TakeCheckpoint()]
     for _ in range(4):
         finish_next(job, w(0), Done())
-    assert job.flow.phase == Phase.SAVING
+    assert job.phases.phase == Phase.SAVING
     # The one under way was begun before the end.
     job.checkpoint_taken(taken(1), False, 2.0)
-    assert job.flow.phase == Phase.SAVING
+    assert job.phases.phase == Phase.SAVING
     assert orders(job) == [TakeCheckpoint(final=True)]
     assert position(job, 2.0)["records"]["trained_once"] == 40
     job.checkpoint_taken(taken(2), True, 3.0)
     confirm(job, 3.0)
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
 
 
 def test_a_job_ends_well_without_its_last_checkpoint():
@@ -104,10 +104,10 @@ def test_a_job_ends_well_without_its_last_checkpoint():
         job.tick(now)
         assert orders(job) == [TakeCheckpoint(final=True)]
         job.checkpoint_failed("the disk is full", True, now)
-    assert job.flow.phase == Phase.EXPORTING
+    assert job.phases.phase == Phase.EXPORTING
     finish_next(job, w(0), Done())
     confirm(job, 3.0)
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert orders(job) == []
 
 
@@ -117,7 +117,7 @@ def failing(job, reason, begun, patience):
     while orders(job) == [TakeCheckpoint(final=True)]:
         times.append(now)
         job.checkpoint_failed(reason, True, now)
-        while job.flow.saves and now < begun + 2 * patience:
+        while job.phases.saves and now < begun + 2 * patience:
             now += 0.5
             job.tick(now)
             if job.checkpoints.under_way:
@@ -144,7 +144,7 @@ def test_the_only_copy_of_a_model_is_tried_for_as_long_as_data_is(gives_up):
     assert pauses == sorted(pauses)
     assert max(pauses) == 30.0
     assert 102.0 <= times[-1] < 132.0
-    assert not job.flow.saves
+    assert not job.phases.saves
     assert job.ended == gives_up
 
 
@@ -158,8 +158,8 @@ def test_a_model_is_saved_as_soon_as_the_storage_is_back():
     assert orders(job) == [TakeCheckpoint(final=True)]
     job.checkpoint_begun(12.0)
     job.checkpoint_taken(taken(1), True, 13.0)
-    assert job.flow.phase == Phase.FAILED
-    assert WAY_OUT.format(1) in job.flow.failure.message
+    assert job.phases.phase == Phase.FAILED
+    assert WAY_OUT.format(1) in job.phases.failure.message
 
 
 def test_a_new_master_takes_again_what_the_old_one_had_under_way():
@@ -176,7 +176,7 @@ def test_a_new_master_takes_again_what_the_old_one_had_under_way():
     for phase in (Phase.SAVING, Phase.SUCCEEDED):
         again = RecordedJob(config(checkpoint_steps=10), lambda _: None)
         again.replay(list(events))
-        assert again.flow.phase == job.flow.phase == phase
+        assert again.phases.phase == job.phases.phase == phase
         again.master_restarted(3.0)
         again.tick(3.0)
         assert orders(again) == [TakeCheckpoint(final=True)] * (phase == Phase.SAVING)
@@ -207,7 +207,7 @@ def test_none_where_none_are_wanted():
     assert at_version(job, 1000, 20.0) == []
     for _ in range(4):
         finish_next(job, w(0), Done())
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
 
 
 def test_the_position_names_what_is_under_way():
@@ -293,7 +293,7 @@ def export_fails(**changes):
         finish_next(job, w(0), Done())
     if changes.get("checkpoint_seconds"):
         job.checkpoint_taken(taken(4), True, 1.0)
-    assert job.flow.phase == Phase.EXPORTING
+    assert job.phases.phase == Phase.EXPORTING
     orders(job)
     finish_next(job, w(0), FULL)
     return job
@@ -310,15 +310,15 @@ def test_a_model_that_is_in_no_checkpoint_is_saved_before_its_export_is_given_up
     assert not job.ended
     job.checkpoint_begun(2.0)
     job.checkpoint_taken(taken(1), True, 3.0)
-    assert job.flow.phase == Phase.FAILED
-    assert job.flow.failure.kind == pb.ENVIRONMENT
-    assert job.flow.failure.message.startswith(f"{FULL.message}\n{WAY_OUT.format(1)}")
+    assert job.phases.phase == Phase.FAILED
+    assert job.phases.failure.kind == pb.ENVIRONMENT
+    assert job.phases.failure.message.startswith(f"{FULL.message}\n{WAY_OUT.format(1)}")
 
 
 def test_a_model_that_is_in_a_checkpoint_is_not_saved_again():
     job = export_fails(checkpoint_seconds=30.0)
-    assert job.flow.phase == Phase.FAILED
-    assert WAY_OUT.format(4) in job.flow.failure.message
+    assert job.phases.phase == Phase.FAILED
+    assert WAY_OUT.format(4) in job.phases.failure.message
     assert orders(job) == []
 
 
@@ -335,9 +335,9 @@ def test_where_no_checkpoint_can_be_had_the_job_fails_for_the_first_reason_and_s
     else:
         assert failing(job, "no room either", 3.0, 300.0)
         reason = "no room either"
-    assert job.flow.phase == Phase.FAILED
-    assert job.flow.failure.kind == pb.ENVIRONMENT
-    lines = job.flow.failure.message.splitlines()
+    assert job.phases.phase == Phase.FAILED
+    assert job.phases.failure.kind == pb.ENVIRONMENT
+    lines = job.phases.failure.message.splitlines()
     assert lines == [
         FULL.message,
         f"A checkpoint of what was trained could not be taken: {reason}",
@@ -359,7 +359,7 @@ def test_a_checkpoint_that_is_older_is_not_said_to_have_everything():
     job.tick(5.0)
     assert failing(job, "no room", 5.0, 300.0)
     assert "The job's newest checkpoint, number 1, is older: shoal export jobs/j" in (
-        job.flow.failure.message
+        job.phases.failure.message
     )
 
 

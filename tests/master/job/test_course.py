@@ -42,7 +42,7 @@ def test_the_last_pushes_of_training_start_no_round_beside_the_last():
     job.task_reported(w(0), 0, first.id, Done(), 11, 1.0)
     job.task_reported(w(1), 0, last.id, Done(), 16, 1.0)
     evaluate(job)
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert [result.version for result in job.work.evaluation_results] == [16]
 
 
@@ -99,8 +99,8 @@ def test_an_error_that_repeats_where_all_wait_ends_the_job(kind, what):
         assert not job.ended
         job.checkpoint_failed("no room", True, 1.0)
         job.checkpoint_failed("no room", True, 1.0 + job.config.storage_patience_seconds)
-    assert job.flow.phase == Phase.FAILED
-    failure = job.flow.failure
+    assert job.phases.phase == Phase.FAILED
+    failure = job.phases.failure
     assert failure is not None
     first, *_ = failure.message.splitlines()
     assert first == f"{what} failed 2 times, the last time with no luck again"
@@ -126,4 +126,4 @@ def test_one_error_where_all_wait_is_forgiven():
     reach(job, pb.EXPORT)
     fail(job, 0, "a moment's weakness")
     assert finish_next(job, w(0), Done(), incarnation=1).kind == pb.EXPORT
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED

@@ -110,7 +110,7 @@ def evaluating(phase=Phase.EVALUATING, **changes):
         job, replace(TRAINED, validation=TRAINED.validation * bool(job.config.validation_data))
     )
     finish_next(job, w(0), Done())
-    assert job.flow.phase == phase
+    assert job.phases.phase == phase
     return events, job
 
 
@@ -133,7 +133,7 @@ def test_workers_for_whom_there_is_nothing_left_are_given_back_and_one_stays():
     job.task_reported(w(0), 0, first.id, STATES, 5, 4.0)
     finish_next(job, w(0), MetricsComputed({"m": 1.0}))
     assert finish_next(job, w(0), Done()).kind == pb.EXPORT
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert not [i for i in job.take_instructions() if isinstance(i, StartProcess | KillProcess)]
     assert result_of(job, 5.0)["workers"] == {"starts": 3, "deaths": 0}
     told = [text for text in job.record.messages if "worker" in text]
@@ -155,7 +155,7 @@ def test_nobody_is_given_back_while_there_may_be_work_for_all():
     take(job, w(1))
     saving = begun(TRAINED, **(LAST_PHASES | {"checkpoint_steps": 5}))
     finish_next(saving, w(0), Done())
-    assert saving.flow.phase == Phase.SAVING
+    assert saving.phases.phase == Phase.SAVING
     assert isinstance(saving.task_wanted(w(1), 0, 2.0), Wait)
     training = begun(TRAINED, **LAST_PHASES)
     take(training, w(0))
@@ -197,8 +197,8 @@ def test_those_that_were_given_back_come_again_when_records_are_trained_again():
     job.task_wanted(w(2), 0, 2.0)
     ends(job, 2)
     job.take_instructions()
-    job.flow.records_lost([Piece(0, Span("t", 0, 10), 0, elsewhere=False)], 3.0)
-    assert job.flow.phase == Phase.TRAINING
+    job.phases.records_lost([Piece(0, Span("t", 0, 10), 0, elsewhere=False)], 3.0)
+    assert job.phases.phase == Phase.TRAINING
     job.tick(3.1)
     assert started(job) == [Start(w(2), 1)]
     job.tick(3.2)
@@ -211,7 +211,7 @@ def test_one_that_has_not_ended_yet_comes_again_when_it_has():
     take(job, w(0))
     take(job, w(1))
     job.task_wanted(w(2), 0, 2.0)
-    job.flow.records_lost([Piece(0, Span("t", 0, 10), 0, elsewhere=False)], 3.0)
+    job.phases.records_lost([Piece(0, Span("t", 0, 10), 0, elsewhere=False)], 3.0)
     job.tick(3.1)
     assert started(job) == []
     assert isinstance(job.task_wanted(w(2), 0, 3.2), Finished)
@@ -225,7 +225,7 @@ def test_predictions_give_back_all_but_those_at_the_last_tasks():
     described = DataDescribed(prediction=(Source("p", 20),))
     values = {"command": "predict", "prediction_data": "p", "restore_from": "m", "output": "o"}
     job = begun(described, num_workers=3, training_data="", **values)
-    assert job.flow.phase == Phase.PREDICTING
+    assert job.phases.phase == Phase.PREDICTING
     last = take(job, w(0))
     finish_next(job, w(1), Done())
     assert isinstance(job.task_wanted(w(2), 0, 2.0), Finished)
@@ -233,4 +233,4 @@ def test_predictions_give_back_all_but_those_at_the_last_tasks():
     job.task_reported(w(0), 0, last.id, Done(), 0, 3.0)
     assert finish_next(job, w(0), Done()).kind == pb.FINISH_PREDICTION
     confirm(job, 4.0)
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED

@@ -68,7 +68,7 @@ EVALUATION = ["EVALUATE", "EVALUATE", "FINISH_EVALUATION"]
 def test_the_phases_of_each_command(changes, expected):
     job = begun(**changes)
     assert kinds_until_end(job) == expected
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert status_message(job, 2.0).records_done == status_message(job, 2.0).records_total == 15
 
 
@@ -109,8 +109,8 @@ def test_while_one_worker_describes_the_data_others_wait():
 )
 def test_empty_data_is_a_users_error_that_names_the_flag(changes, data, named):
     job = begun(data, **changes)
-    assert job.flow.phase == Phase.FAILED
-    assert job.flow.failure == Failure.of_user(f"{named} holds no records")
+    assert job.phases.phase == Phase.FAILED
+    assert job.phases.failure == Failure.of_user(f"{named} holds no records")
 
 
 def test_answers_that_were_lost_are_repeated():
@@ -143,7 +143,7 @@ def test_heartbeats_carry_progress_loss_and_version():
     assert status.ledger.trained_once == 5
     assert status.loss == pytest.approx(0.3)
     assert status.stage_seconds == {"pull": 2.0}
-    assert job.flow.version == 4
+    assert job.phases.version == 4
 
 
 def test_a_late_heartbeat_does_not_make_a_worker_drop_its_next_task():
@@ -171,10 +171,10 @@ def test_a_process_that_never_gets_ready_is_noticed():
     job.begin(0.0)
     # One that waits for room is not late, however long it takes.
     job.tick(START_TIMEOUT_SECONDS + 1)
-    assert job.flow.failure is None
+    assert job.phases.failure is None
     job.process_started(Start(ServerId(0), 0), START_TIMEOUT_SECONDS)
     job.tick(2 * START_TIMEOUT_SECONDS + 1)
-    assert "ps-0 did not get ready" in job.flow.failure.message
+    assert "ps-0 did not get ready" in job.phases.failure.message
 
 
 def test_a_server_that_restores_is_late_only_once_it_does_not_get_on():
@@ -190,9 +190,9 @@ def test_a_server_that_restores_is_late_only_once_it_does_not_get_on():
     # Saying the same again is no progress.
     job.server_progressed(ServerId(0), 0, what, now + START_TIMEOUT_SECONDS)
     job.tick(now + START_TIMEOUT_SECONDS)
-    assert job.flow.failure is None
+    assert job.phases.failure is None
     job.tick(now + START_TIMEOUT_SECONDS + 1)
-    assert job.flow.failure.message == (
+    assert job.phases.failure.message == (
         "ps-0 did not get ready in time; it was to restore checkpoint 3; see its log"
     )
 
@@ -231,9 +231,9 @@ def test_metric_states_that_do_not_match_fail_the_job():
     other = StatesComputed(pb.MetricStates(metrics=[pb.MetricState(name="auc")]))
     finish_next(job, w(1), other)
     job.stop("no checkpoint is waited for", 1.0)
-    assert job.flow.failure.kind == pb.INTERNAL
-    assert "worker-0" in job.flow.failure.message
-    assert "worker-1" in job.flow.failure.message
+    assert job.phases.failure.kind == pb.INTERNAL
+    assert "worker-0" in job.phases.failure.message
+    assert "worker-1" in job.phases.failure.message
 
 
 @pytest.mark.parametrize("kind", [pb.USER_ERROR, pb.USER_CODE])
@@ -243,7 +243,7 @@ def test_a_failure_of_the_users_ends_the_job_at_once(kind):
     # Of tracing, say: no record is at fault, so no other worker could do better.
     failure = Failure(kind, "feed failed", "Traceback ...")
     finish_next(job, w(0), failure)
-    assert job.flow.phase == Phase.FAILED
+    assert job.phases.phase == Phase.FAILED
     assert isinstance(job.task_wanted(w(1), 0, 1.0), Finished)
     assert job.heartbeat(w(1), 0, Heartbeat(), 1.0).stop
     result = result_of(job, 2.0)
@@ -263,7 +263,7 @@ def test_only_the_first_end_counts():
     job.stop("Ctrl-C", 1.0)
     job.fail(Failure.internal("later"), 2.0)
     job.process_exited(exited(ServerId(0)), 2.0)
-    assert (job.flow.phase, job.flow.failure) == (Phase.STOPPED, None)
+    assert (job.phases.phase, job.phases.failure) == (Phase.STOPPED, None)
 
 
 @pytest.mark.parametrize(("incarnation", "kind"), [(0, "FENCED"), (2, "BAD_REQUEST")])

@@ -35,7 +35,7 @@ def test_failures_before_the_window_do_not_count():
         die(job, 0, incarnation, (incarnation + 1) * HOUR)
         assert starts(job) == [(Start(w(0), incarnation + 1), 0.0)]
     die(job, 0, 5, 5 * HOUR + 60.0)
-    message = job.flow.failure.message
+    message = job.phases.failure.message
     assert "worker-0 failed 2 times within 3600 s (--relaunch-window-seconds)" in message
     assert "--relaunch-limit 1 allows no further start" in message
 
@@ -47,7 +47,7 @@ def test_failures_of_a_server_before_the_window_do_not_count():
         job.process_exited(exited(server, incarnation), (incarnation + 1) * HOUR)
         assert starts(job) == [(Start(server, incarnation + 1), 0.0)]
     job.process_exited(exited(server, 5), 5 * HOUR + 60.0)
-    assert "It failed 2 times within 3600 s" in job.flow.failure.message
+    assert "It failed 2 times within 3600 s" in job.phases.failure.message
 
 
 def test_pauses_grow_and_end_with_a_quiet_time():

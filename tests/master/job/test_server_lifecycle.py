@@ -153,7 +153,7 @@ def test_a_dead_server_is_started_again_and_calls_wait_for_it():
     job.server_registered(ServerId(1), 1, "host:9", 2.0, "it has restored checkpoint 4")
     assert job.servers.addresses() == ["host:0", "host:9"]
     assert job.record.messages[-1].endswith("ps-1 is back: it has restored checkpoint 4")
-    assert job.flow.phase == Phase.TRAINING
+    assert job.phases.phase == Phase.TRAINING
     job.worker_met(ServerId(1), 1, LastPush(w(0), 0, 3, 0, 0), 2.5)
     assert job.record.messages[-1].endswith("ps-1 has lost 3 acknowledged updates")
     job.process_exited(exited(ServerId(1), 1), 3.0)
@@ -284,7 +284,7 @@ def test_a_server_that_dies_too_often_ends_the_job():
     job = begun(TRAINING, relaunch_limit=1)
     job.process_exited(exited(ServerId(0)), 1.0)
     job.process_exited(exited(ServerId(0), 1, last_lines="out of memory"), 2.0)
-    message = job.flow.failure.message
+    message = job.phases.failure.message
     for part in ("ps-0", "signal 9", "--relaunch-limit 1", "some.log", "out of memory"):
         assert part in message
 
@@ -305,10 +305,10 @@ def test_a_server_that_dies_before_anything_is_trained_is_started_again(sync):
         job = begun(**fields)
         job.process_exited(exited(ServerId(0)), 1.0)
         assert job.take_instructions() == [StartProcess(Start(ServerId(0), 1))]
-        assert job.flow.failure is None
+        assert job.phases.failure is None
 
 
 def test_a_servers_report_names_it():
     job = begun(TRAINING)
     job.process_failed(Start(ServerId(0), 0), Failure.internal("disk full"), 1.0)
-    assert job.flow.failure.message == "parameter server ps-0: disk full"
+    assert job.phases.failure.message == "parameter server ps-0: disk full"

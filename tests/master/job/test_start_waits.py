@@ -34,7 +34,7 @@ def test_room_is_waited_for_without_end_unless_somebody_says_otherwise():
     job.tick(61.0)
     assert not job.ended
     job.tick(62.0)
-    assert job.flow.failure.message == (
+    assert job.phases.failure.message == (
         f"ps-1 could not start within 60 s (--start-timeout): {ROOM}"
     )
 
@@ -48,7 +48,7 @@ def test_an_image_that_cannot_be_had_ends_the_job_after_a_while(patience, limit)
     assert not job.ended
     job.tick(limit + 6)
     assert job.ended
-    assert IMAGE in job.flow.failure.message
+    assert IMAGE in job.phases.failure.message
 
 
 def test_only_the_time_counts_for_which_an_image_could_not_be_had():
@@ -67,7 +67,7 @@ def test_only_the_time_counts_for_which_an_image_could_not_be_had():
     job.tick(2000.0 + START_ERROR_SECONDS)
     assert not job.ended
     job.tick(2000.0 + LATE)
-    assert job.flow.failure.message == (
+    assert job.phases.failure.message == (
         "ps-0 could not start, as for 300 s its image or configuration could not be had: "
         "ImagePullBackOff: not found"
     )
@@ -94,7 +94,7 @@ def test_workers_are_done_without_if_there_are_enough():
     servers_come(job)
     job.process_waits(Start(w(0), 0), IMAGE, 0.0, error=True)
     job.tick(LATE)
-    assert "worker-0 could not start" in job.flow.failure.message
+    assert "worker-0 could not start" in job.phases.failure.message
 
 
 def test_a_process_that_runs_waits_no_more():
@@ -118,7 +118,7 @@ def test_a_job_ends_at_its_deadline_and_has_another_after_its_resumption():
     job.tick(600.0)
     assert not job.ended
     job.tick(601.0)
-    assert "--active-deadline-seconds" in job.flow.failure.message
+    assert "--active-deadline-seconds" in job.phases.failure.message
     job.resumed("token", {}, None, [], [], 1000.0)
     job.tick(1600.0)
     assert not job.ended

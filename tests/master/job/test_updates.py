@@ -176,12 +176,12 @@ def test_a_job_applies_the_short_last_update_before_it_goes_on():
             for each in updates_of(job):
                 job.update_applied(each.number, each.number, 1.0)
         job.task_reported(w(index), 0, task.id, Done(), 0, 1.0)
-    assert job.flow.phase == Phase.TRAINING
+    assert job.phases.phase == Phase.TRAINING
     (last,) = updates_of(job)
     assert len(last.gradients) == 1
     job.update_applied(last.number, 2, 1.0)
-    assert job.flow.phase == Phase.SUCCEEDED
-    assert job.flow.version == 2
+    assert job.phases.phase == Phase.SUCCEEDED
+    assert job.phases.version == 2
     assert job.work.ledger.trained_once == 20
     assert result_of(job, 2.0)["sync"] == {
         "updates": 2,

@@ -49,7 +49,7 @@ def test_a_dead_workers_rest_is_requeued_after_the_fence_and_it_is_started_again
     rest = finish_next(job, w(1), Done())
     assert rest.span == Span("t", task.span.start + 4, task.span.end)
     assert job.work.ledger == Ledger(total=20, trained_once=18, repeated=2)
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     result = result_of(job, 5.0)
     assert result["workers"] == {"starts": 3, "deaths": 1}
     assert any("worker-0 died (signal 9, SIGKILL)" in text for text in result["messages"])
@@ -94,7 +94,7 @@ def test_the_relaunch_limit_ends_the_job_with_the_log():
             exited(w(0), incarnation, code=3, signal_number=None, last_lines="Boom!"), 1.0
         )
         job.fenced(w(0), incarnation, [AppliedPush(0, 0, 0)], 1.0)
-    message = job.flow.failure.message
+    message = job.phases.failure.message
     assert "worker-0 failed 2 times" in message
     assert "--relaunch-limit 1" in message
     assert "exit code 3" in message
@@ -107,14 +107,14 @@ def test_the_relaunch_limit_ends_the_job_with_what_the_worker_reported():
     job.process_failed(Start(w(0), 0), Failure.internal("no memory", "Traceback y"), 1.0)
     job.process_exited(exited(w(0)), 1.0)
     job.fenced(w(0), 0, [None], 1.0)
-    assert "no memory" in job.flow.failure.message
-    assert job.flow.failure.traceback == "Traceback y"
+    assert "no memory" in job.phases.failure.message
+    assert job.phases.failure.traceback == "Traceback y"
 
 
 def test_a_users_error_at_a_workers_start_ends_the_job_with_its_message():
     job = begun()
     job.process_failed(Start(w(0), 0), Failure.of_user("model.py has no loss"), 1.0)
-    assert job.flow.failure == Failure.of_user("model.py has no loss")
+    assert job.phases.failure == Failure.of_user("model.py has no loss")
 
 
 def test_workers_that_do_not_reach_a_server_are_replaced_without_limit():
@@ -133,5 +133,5 @@ def test_workers_that_do_not_reach_a_server_are_replaced_without_limit():
     job.fenced(w(0), 5, [None], 62.0)
     job.process_exited(exited(w(0), 5), 63.0)
     assert StartProcess(Start(w(0), 6)) in job.take_instructions()
-    assert job.flow.failure is None
+    assert job.phases.failure is None
     assert any("has been out of reach" in text for text in job.record.messages)

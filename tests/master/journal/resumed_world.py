@@ -338,7 +338,7 @@ class World:
             if self.job.ended:
                 break
             self.step()
-        assert self.job.flow.phase.state in ("succeeded", "failed")
+        assert self.job.phases.phase.state in ("succeeded", "failed")
         auditor = Auditor(RecordedJob(self.config, lambda _: None))
         for number, event in enumerate(self.events):
             auditor.follow(Entry(float(number), event))

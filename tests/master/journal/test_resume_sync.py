@@ -134,7 +134,7 @@ class SynchronousWorld(World):
 def test_each_record_is_in_one_update_of_the_model(seed, kills):
     world = SynchronousWorld(seed)
     report = world.report_at_the_end(kills, 8000)
-    if world.job.flow.phase.state == "failed":
+    if world.job.phases.phase.state == "failed":
         return  # workers died too often
     assert set(world.model.values()) == {1}
     assert len(world.model) == 64 == report.records["once"]

@@ -16,4 +16,4 @@ def test_a_state_can_be_read_where_enums_would_be_pickled_by_name(monkeypatch):
     job = RecordedJob(config(), lambda _: None)
     job.begin(0.0)
     again = state.load(state.dump(job), lambda _: None)
-    assert again.flow.phase is job.flow.phase
+    assert again.phases.phase is job.phases.phase

@@ -99,8 +99,8 @@ def test_a_journal_that_has_gone_back_ends_the_job(tmp_path, told, changes, why)
     master = Master(tmp_path)
     with pytest.raises(WireError):
         master.beat(1, other(told, **changes))
-    assert master.job.flow.phase.state == "failed"
-    assert master.job.flow.failure.kind == pb.USER_ERROR
+    assert master.job.phases.phase.state == "failed"
+    assert master.job.phases.failure.kind == pb.USER_ERROR
     assert not master.ask(0).HasField("task")
     with pytest.raises(UserError, match=why):
         master.witnesses.compare("worker-1", other(told, **changes))
@@ -185,7 +185,7 @@ def test_an_error_of_the_disk_ends_the_job_with_its_reason(tmp_path, monkeypatch
 
     monkeypatch.setattr(journals.os, "fsync", fail)
     Runner(master.shared).guarded(lambda: master.shared.apply(lambda job, now: job.begin(now)))
-    assert master.job.flow.phase.state == "failed"
-    assert "cannot be written any more" in master.job.flow.failure.message
+    assert master.job.phases.phase.state == "failed"
+    assert "cannot be written any more" in master.job.phases.failure.message
     with pytest.raises(WireError, match="cannot be written any more"):
         master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=5))

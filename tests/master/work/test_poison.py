@@ -69,7 +69,7 @@ class World:
                 if isinstance(task, Task):
                     self.work(worker, task)
                 self._obey()
-        raise AssertionError(f"still {self.job.flow.phase} after {steps} rounds")
+        raise AssertionError(f"still {self.job.phases.phase} after {steps} rounds")
 
     def work(self, worker, task):
         outcome, trained = self._outcome(task)
@@ -172,7 +172,7 @@ def test_only_bad_records_fail_and_all_others_are_trained_once(data, alone, alig
         configuration, training(*lengths), bad, alone=alone, aligned=aligned, crash=crash
     ).run()
     job = world.job
-    assert job.flow.phase == Phase.SUCCEEDED, job.flow.failure
+    assert job.phases.phase == Phase.SUCCEEDED, job.phases.failure
     assert world.given_up == all_bad
     wanted = {
         (epoch, f"t{i}", record)
@@ -214,7 +214,7 @@ def test_one_bad_record_too_many_fails_the_job_with_its_place():
 
 def test_by_default_the_first_bad_record_fails_the_job_and_names_it():
     world = World(config(), training(30), {"t0": {17}}, alone=False).run()
-    failure = world.job.flow.failure
+    failure = world.job.phases.failure
     assert failure.kind == pb.USER_CODE
     assert failure.span == Span("t0", 17, 18)
     assert failure.message == f"t0, row 7 (training data): feed() raised {CURSED}"
@@ -244,7 +244,7 @@ def test_a_passing_trouble_costs_no_record():
     span = Span("t0", 0, 10)
     finish_next(job, w(0), Failure(pb.USER_CODE, "no network", "Traceback", span))
     finish_next(job, w(0), Done())
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert job.work.ledger.trained_once == 10
     assert job.work.failures.bad.given_up == []
 
@@ -265,7 +265,7 @@ def test_an_internal_error_that_repeats_at_one_range_leaves_restarts_for_others(
 
 def test_three_crashes_at_one_range_fail_a_job_that_may_give_up_none():
     world = World(config(), training(10), {"t0": {7}}, crash={("t0", 7)}).run()
-    failure = world.job.flow.failure
+    failure = world.job.phases.failure
     assert world.starts == 2
     assert failure.span == Span("t0", 5, 10)
     assert "records 5 to 9 of t0 ended the process of a worker 3 times" in failure.message
@@ -292,7 +292,7 @@ def test_bad_validation_records_are_left_out_of_every_round():
     )
     data = DataDescribed(validation=(Source("v", 25),))
     world = World(configuration, data, {"v": {3, 11}}).run()
-    assert world.job.flow.phase == Phase.SUCCEEDED
+    assert world.job.phases.phase == Phase.SUCCEEDED
     (result,) = world.job.work.evaluation_results
     assert (result.records, result.metrics) == (23, {"n": 23.0})
     # In a training job, a later round does not meet them again.
@@ -311,7 +311,7 @@ def test_nothing_left_to_evaluate_fails_the_job():
         command="evaluate", validation_data="v", restore_from="r", max_bad_records=9
     )
     world = World(configuration, DataDescribed(validation=(Source("v", 3),)), {"v": {0, 1, 2}})
-    assert "no record of --validation-data" in world.run().job.flow.failure.message
+    assert "no record of --validation-data" in world.run().job.phases.failure.message
 
 
 def test_bad_prediction_records_are_named_to_whoever_completes_the_output():
@@ -324,7 +324,7 @@ def test_bad_prediction_records_are_named_to_whoever_completes_the_output():
     work = world.work
     world.work = lambda worker, task: (finished.append(task), work(worker, task))
     world.run()
-    assert world.job.flow.phase == Phase.SUCCEEDED
+    assert world.job.phases.phase == Phase.SUCCEEDED
     assert finished[-1].kind == pb.FINISH_PREDICTION
     assert finished[-1].skipped == (11, 12)
     assert finished[-1].position == 21
@@ -364,7 +364,7 @@ def test_storage_that_fails_is_held_against_no_record_and_goes_back_whole():
     while not job.ended:
         finish_next(job, w(0), Done())
         confirm(job, 5.0)
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert not job.work.failures.bad.given_up
     assert job.work.ledger.trained_once == 20
 
@@ -376,9 +376,9 @@ def test_storage_that_never_gives_a_range_ends_the_job_with_its_name():
         assert not job.ended
         task = take(job, w(0))
         job.task_reported(w(0), 0, task.id, storage_failure(task), 0, 2.0)
-    assert job.flow.phase == Phase.FAILED
-    assert job.flow.failure.kind == pb.USER_ERROR
-    assert "could not be read, 3 times: s3://bucket/part-3" in job.flow.failure.message
+    assert job.phases.phase == Phase.FAILED
+    assert job.phases.failure.kind == pb.USER_ERROR
+    assert "could not be read, 3 times: s3://bucket/part-3" in job.phases.failure.message
     assert job.members.workers[w(0)].deaths == 0
 
 
@@ -387,7 +387,7 @@ def test_storage_that_fails_before_the_data_is_known_ends_the_job_and_later_cost
     early = RecordedJob(config(), lambda event: None)
     register(early)
     early.process_failed(Start(w(0), 0), failure, 1.0)
-    assert early.flow.failure.kind == pb.USER_ERROR
+    assert early.phases.failure.kind == pb.USER_ERROR
     late = RecordedJob(config(relaunch_limit=0), lambda event: None)
     register(late, DataDescribed(training=(Source("t", 20),)))
     late.process_failed(Start(w(0), 0), failure, 1.0)
@@ -395,7 +395,7 @@ def test_storage_that_fails_before_the_data_is_known_ends_the_job_and_later_cost
     late.process_exited(exited(w(0)), 2.0)
     late.fenced(w(0), 0, [None], 3.0)
     assert StartProcess(Start(w(0), 1)) in late.take_instructions()
-    assert late.flow.failure is None
+    assert late.phases.failure is None
 
 
 def test_a_worker_that_waits_for_storage_is_named_once_and_when_it_goes_on():
@@ -469,9 +469,9 @@ def test_a_range_at_which_workers_stand_still_is_at_fault():
         assert KillProcess(Start(w(0), incarnation)) in job.take_instructions()
         job.process_exited(exited(w(0), incarnation), now + 2.0)
         job.fenced(w(0), incarnation, [None], now + 3.0)
-    assert job.flow.phase == Phase.FAILED
-    assert "ended the process of a worker 3 times" in job.flow.failure.message
-    assert "stuck for 700 s" in job.flow.failure.message
+    assert job.phases.phase == Phase.FAILED
+    assert "ended the process of a worker 3 times" in job.phases.failure.message
+    assert "stuck for 700 s" in job.phases.failure.message
     assert any("worker-0 died (it is stuck for 700 s" in text for text in job.record.messages)
 
 
@@ -496,7 +496,7 @@ def test_storage_that_takes_no_predictions_is_not_said_to_be_unreadable():
         lambda event: None,
     )
     register(job, DataDescribed(prediction=(Source("p", 20),)))
-    assert job.flow.phase == Phase.PREDICTING
+    assert job.phases.phase == Phase.PREDICTING
     for _ in range(3 * 20):
         if job.ended:
             break
@@ -504,4 +504,4 @@ def test_storage_that_takes_no_predictions_is_not_said_to_be_unreadable():
         job.task_reported(
             w(0), 0, task.id, Failure(pb.STORAGE, "o: no room", span=task.span), 0, 2.0
         )
-    assert "could not be predicted, 3 times: o: no room" in job.flow.failure.message
+    assert "could not be predicted, 3 times: o: no room" in job.phases.failure.message

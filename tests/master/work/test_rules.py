@@ -104,7 +104,7 @@ def test_a_job_stops_early_evaluates_and_succeeds():
     data = described(early_stopping=[RULE])
     job = begun(data, validation_data="v", num_epochs=5)
     kinds = run(job, [0.7, 0.6])
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     # One evaluation an epoch, as none were asked for; the second has not improved.
     assert [result.epoch for result in job.work.evaluation_results[:2]] == [0, 1]
     assert len(job.work.evaluation_results) == 3
@@ -119,14 +119,14 @@ def test_a_rule_on_an_unknown_metric_fails_the_job_at_the_first_evaluation():
     rule = pb.EarlyStoppingRule(monitor="acu", maximize=True)
     job = begun(described(early_stopping=[rule]), validation_data="v", num_epochs=5)
     run(job, [0.7])
-    assert job.flow.phase == Phase.FAILED
-    assert "monitors 'acu', but the evaluation gives auc" in job.flow.failure.message
+    assert job.phases.phase == Phase.FAILED
+    assert "monitors 'acu', but the evaluation gives auc" in job.phases.failure.message
 
 
 def test_max_steps_limits_the_records_of_the_job():
     job = begun(described(max_steps=7), minibatch_size=5, num_epochs=5)
     run(job, [0.5])
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert job.work.ledger.total == job.work.ledger.trained_once == 35
 
 
@@ -135,7 +135,7 @@ def test_a_worker_may_ask_for_the_end_of_training():
     task = take(job, w(0))
     job.task_reported(w(0), 0, task.id, Done("a callback set model.stop_training"), 0, 1.0)
     confirm(job, 1.0)
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert job.work.ledger.trained_once == task.records
 
 
@@ -231,7 +231,7 @@ def exports(kinds):
 def test_the_model_of_the_best_evaluation_is_what_output_holds(aucs, expected):
     job = begun(described(export=BEST), validation_data="v", num_epochs=3, output="o")
     kinds = run(job, aucs)
-    assert job.flow.phase == Phase.SUCCEEDED
+    assert job.phases.phase == Phase.SUCCEEDED
     assert kinds.count(pb.FINISH_EVALUATION) == 3
     assert exports(kinds) == expected
     assert any("auc 0.5 is the best so far" in text for text in job.record.messages)
@@ -256,12 +256,12 @@ def test_training_ends_only_when_its_exports_have_and_another_worker_takes_them_
     while isinstance(other := job.task_wanted(w(1), 0, 1.0), Task) and other.kind == pb.TRAIN:
         job.task_reported(w(1), 0, other.id, Done(), 0, 1.0)
     assert isinstance(other, Wait)  # all else is done
-    assert job.flow.phase == Phase.TRAINING
+    assert job.phases.phase == Phase.TRAINING
     job.taken_for_dead(w(0), 0, "silence", 2.0)
     again = take(job, w(1))
     assert (again.kind, again.id != task.id) == (pb.EXPORT, True)
     job.task_reported(w(1), 0, again.id, Done(), 0, 2.0)
-    assert job.flow.phase == Phase.EVALUATING
+    assert job.phases.phase == Phase.EVALUATING
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -273,7 +273,7 @@ def test_an_export_under_way_as_the_job_is_stopped_troubles_nobody(reports):
         job.task_reported(w(0), 0, task.id, Done(), 0, 3.0)
     else:
         job.taken_for_dead(w(0), 0, "silence", 3.0)
-    assert job.flow.phase == Phase.STOPPED
+    assert job.phases.phase == Phase.STOPPED
     assert job.work.follow_ups.exported == (0 if reports else None)
 
 

@@ -42,7 +42,7 @@ ATTEMPTS = 2
 failing, and trying costs the start of a worker each time."""
 
 
-class Flow:
+class PhaseMachine:
     """The course of the job that `config` describes; what happens is kept in `record`.
 
     work: its tasks. updates: those of --sync. version: the highest seen of the model.
