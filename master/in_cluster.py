@@ -209,7 +209,7 @@ def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str)
 
     def linger() -> None:
         time.sleep(LINGER_SECONDS)
-        while shared.apply(lambda job, _: job.checkpoints.hand_overs.pending):
+        while shared.apply(lambda job, _: job.checkpoints.drains.pending):
             time.sleep(POLL_SECONDS)
         time.sleep(POLL_SECONDS)  # for the servers to hear of it
         leave(name)

@@ -57,7 +57,7 @@ class MasterService:
             methods.REGISTER_SERVER: self._register_server,
             methods.REPORT_PROGRESS: self._report_progress,
             methods.WORKER_MET: self._worker_met,
-            methods.LEAVE: self._leave,
+            methods.DRAIN: self._drain,
             methods.REGISTER_WORKER: self._register_worker,
             methods.GET_ROUTING: self._get_routing,
             methods.GET_TASK: self._get_task,
@@ -133,12 +133,12 @@ class MasterService:
         self._job.answer(lambda job, now: job.worker_met(server, request.incarnation, told, now))
         return pb.WorkerMetReply()
 
-    def _leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:
+    def _drain(self, request: pb.DrainRequest) -> pb.DrainReply:
         server = ServerId(request.server)
         outcome = self._job.answer(
-            lambda job, now: job.server_leaving(server, request.incarnation, now)
+            lambda job, now: job.server_draining(server, request.incarnation, now)
         )
-        return pb.LeaveReply(wait=outcome is None, outcome=outcome or "")
+        return pb.DrainReply(wait=outcome is None, outcome=outcome or "")
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         worker = WorkerId(request.worker)

@@ -148,7 +148,7 @@ REGISTER_SERVER = Method(
 WORKER_MET = Method(
     MASTER, "WorkerMet", pb.WorkerMetRequest, pb.WorkerMetReply, threads=Threads.CONTROL
 )
-LEAVE = Method(MASTER, "Leave", pb.LeaveRequest, pb.LeaveReply, threads=Threads.CONTROL)
+DRAIN = Method(MASTER, "Drain", pb.DrainRequest, pb.DrainReply, threads=Threads.CONTROL)
 REGISTER_WORKER = Method(MASTER, "RegisterWorker", pb.RegisterWorkerRequest, pb.RegisterWorkerReply)
 GET_ROUTING = Method(
     MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply, threads=Threads.CONTROL

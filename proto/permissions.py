@@ -52,7 +52,7 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
             methods.REPORT_PROGRESS,
             methods.REGISTER_SERVER,
             methods.WORKER_MET,
-            methods.LEAVE,
+            methods.DRAIN,
         ),
         (CLIENT,): (
             methods.GET_JOB_STATUS,

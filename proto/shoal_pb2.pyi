@@ -433,7 +433,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "held", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -445,7 +445,7 @@ class ServerStatus(_message.Message):
     DENSE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
     UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
     ABSENCES_FIELD_NUMBER: _ClassVar[int]
     ABSENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -465,7 +465,7 @@ class ServerStatus(_message.Message):
     dense_elements: int
     staleness: Distribution
     age: Distribution
-    held: int
+    pending: int
     unprotected: str
     absences: int
     absent_seconds: float
@@ -474,7 +474,7 @@ class ServerStatus(_message.Message):
     held_log_bytes: int
     has: _containers.RepeatedCompositeFieldContainer[LastPush]
     journal: JournalPosition
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., held: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -738,7 +738,7 @@ class ReportProgressReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class LeaveRequest(_message.Message):
+class DrainRequest(_message.Message):
     __slots__ = ("server", "incarnation")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -746,7 +746,7 @@ class LeaveRequest(_message.Message):
     incarnation: int
     def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
-class LeaveReply(_message.Message):
+class DrainReply(_message.Message):
     __slots__ = ("wait", "outcome")
     WAIT_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]

@@ -173,11 +173,11 @@ def main(
             if job.durability == "log":
                 server.look_after_log()
             _serve_until_orphaned(server, job.master_timeout_seconds)
-            if server.leaving.is_set():
-                request_to_leave = pb.LeaveRequest(server=index, incarnation=incarnation)
+            if server.draining.is_set():
+                drain_request = pb.DrainRequest(server=index, incarnation=incarnation)
                 # A master that is not ready for long must not use up the time to end.
-                to_leave = connect(MASTER_SECONDS, until_ready=False)
-                drain(server, request_to_leave, to_leave, grace)
+                to_master = connect(MASTER_SECONDS, until_ready=False)
+                drain(server, drain_request, to_master, grace)
         else:
             click.echo(here)
             server.stopped.wait()
@@ -221,7 +221,7 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
     while not server.stopped.wait(LOOK_SECONDS):
         silent = 0.0 if server.asked.is_set() else silent + LOOK_SECONDS
         server.asked.clear()
-        if server.leaving.is_set():
+        if server.draining.is_set():
             return
         if (failure := server.registration.failure) is not None:
             raise failure

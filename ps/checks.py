@@ -23,13 +23,13 @@ LARGEST_NUMBER = 2**63 - 1
 def check_push(push: UnpackedPush, model: ServerModel, *, synchronous: bool) -> None:
     """Check a push that is new. A row that comes twice in it is updated twice, in order.
 
-    synchronous: whether the job is one of --sync, where gradients may be held.
+    synchronous: whether the job is one of --sync, where gradients may be pending.
 
     Raises WireError: BAD_REQUEST for what no worker sends, NOT_FINITE for the learning rate,
     DENSE_NOT_INITIALIZED before the model has its first dense values.
     """
     if push.request.hold and not synchronous:
-        raise _refused(push, "it is to be held for an update, and the job is not one of --sync")
+        raise _refused(push, "it is to wait for an update, and the job is not one of --sync")
     check_logged(push, model)
 
 

@@ -1,4 +1,4 @@
-"""A server that is told to end (SIGTERM: an eviction, a drained node) hands over.
+"""A server that is told to end (SIGTERM: an eviction, a drained node) drains.
 
 It takes no more pushes, and has the master take a checkpoint: its next incarnation then goes
 on with all that this one has acknowledged. Owns the waiting for it.
@@ -27,7 +27,7 @@ SPARE_SECONDS = 2.0
 
 
 def drain(
-    server: ParameterServer, request: pb.LeaveRequest, connection: rpc.Connection, grace: float
+    server: ParameterServer, request: pb.DrainRequest, connection: rpc.Connection, grace: float
 ) -> None:
     """Return when nothing acknowledged is left to be lost, or nobody can help that.
 
@@ -51,11 +51,11 @@ def drain(
         connection.close()
 
 
-def _answer(connection: rpc.Connection, request: pb.LeaveRequest) -> pb.LeaveReply:
+def _answer(connection: rpc.Connection, request: pb.DrainRequest) -> pb.DrainReply:
     """The master's answer; that it cannot answer yet, as its journal is full, is to wait."""
     try:
-        return connection.call(methods.LEAVE, request)
+        return connection.call(methods.DRAIN, request)
     except WireError as error:
         if error.kind != pb.NOT_READY:
             raise
-        return pb.LeaveReply(wait=True)
+        return pb.DrainReply(wait=True)

@@ -1,6 +1,6 @@
 """Gradients that wait for the update they are to be part of, with --sync.
 
-Owns which gradients are held and which update was applied last. Which ones make an
+Owns which gradients are pending and which update was applied last. Which ones make an
 update is the master's to say, the same to every server; how they change the values is
 tables.py's.
 """
@@ -23,7 +23,7 @@ def _key(gradient: pb.GradientId) -> _Key:
 
 
 class PendingGradients:
-    """The gradients held by one server.
+    """The pending gradients of one server.
 
     A gradient is a list of pushes: of one, unless its push had to be sent once more
     because slots had moved meanwhile.
@@ -31,25 +31,25 @@ class PendingGradients:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[_Key, list[Gradients]] = {}
+        self._gradients: dict[_Key, list[Gradients]] = {}
         self.update = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._gradients)
 
     def hold(self, push: pb.PushRequest, gradients: Gradients) -> None:
         """Keep what a push brought, as part of the gradient that it names."""
         key = push.identity.worker, push.identity.incarnation, push.hold
         with self._lock:
-            self._held.setdefault(key, []).append(gradients)
+            self._gradients.setdefault(key, []).append(gradients)
 
     def keep_only(self, worker: int, incarnation: int, kept: Iterable[int]) -> None:
         """Drop the gradients of a worker's incarnation, but for those kept."""
         numbers = set(kept)
         with self._lock:
-            for key in list(self._held):
+            for key in list(self._gradients):
                 if key[:2] == (worker, incarnation) and key[2] not in numbers:
-                    del self._held[key]
+                    del self._gradients[key]
 
     def named(self, request: pb.ApplyUpdateRequest) -> list[list[Gradients]] | None:
         """The gradients of the next update, in the request's order; None if it was applied.
@@ -72,20 +72,20 @@ class PendingGradients:
                     f"{len(set(keys))} of them different",
                 )
             for worker, incarnation, number in keys:
-                if (worker, incarnation, number) not in self._held:
+                if (worker, incarnation, number) not in self._gradients:
                     raise WireError(
                         pb.BAD_REQUEST,
                         f"update {request.update} is made of gradient {number} of "
                         f"worker {worker}, which this server does not hold",
                     )
-            return [self._held[key] for key in keys]
+            return [self._gradients[key] for key in keys]
 
     def applied(self, request: pb.ApplyUpdateRequest) -> None:
-        """An update is in the model: its gradients are held no longer."""
+        """An update is in the model: its gradients are pending no longer."""
         with self._lock:
             self.update = request.update
             for each in (*request.gradients, *request.dropped):
-                self._held.pop(_key(each), None)
+                self._gradients.pop(_key(each), None)
 
 
 class ReadersOrWriter:

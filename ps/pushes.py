@@ -25,7 +25,7 @@ class _Worker:
     task: int = 0
     records_done: int = 0
     fenced: int = -1  # the highest incarnation that is refused
-    held: int = 0  # the last sequence of this incarnation that is held, not yet applied
+    pending: int = 0  # the last sequence of this incarnation, not yet applied
 
 
 _KEPT = ("incarnation", "sequence", "task", "records_done", "fenced")
@@ -82,19 +82,19 @@ class PushRegister:
             if identity.incarnation != worker.incarnation:
                 seen = 0
             else:
-                seen = max(worker.sequence, worker.held)
+                seen = max(worker.sequence, worker.pending)
             if identity.sequence <= seen:
                 self.duplicates += 1
                 yield False
                 return
             yield True
             if identity.incarnation != worker.incarnation:
-                worker.sequence = worker.task = worker.records_done = worker.held = 0
+                worker.sequence = worker.task = worker.records_done = worker.pending = 0
                 worker.incarnation = identity.incarnation
             if push.hold:
                 # Known, so that a retry does not bring it twice, but not applied: a
                 # checkpoint must not say that it has it.
-                worker.held = identity.sequence
+                worker.pending = identity.sequence
                 return
             worker.sequence = identity.sequence
             worker.task = push.task
@@ -102,7 +102,7 @@ class PushRegister:
 
     @contextmanager
     def updating(self) -> Iterator[None]:
-        """Enter to apply gradients that were held: one at a time, and none while paused."""
+        """Enter to apply pending gradients: one at a time, and none while paused."""
         with self._updating:
             yield
 

@@ -81,7 +81,7 @@ class ParameterServer:
         self.ownership = Ownership(server, routing)
         self.stopped = threading.Event()
         # Set when it is told to end while it serves a job.
-        self.leaving = threading.Event()
+        self.draining = threading.Event()
         # Set by every call of the master, which asks for the status all the time.
         self.asked = threading.Event()
         self.seen = Seen()
@@ -90,7 +90,7 @@ class ParameterServer:
         self.registration = Registration(
             server, self.ownership, self._pushes, self.progress, storage_patience
         )
-        self._held = PendingGradients()
+        self._pending = PendingGradients()
         self._whole = ReadersOrWriter()
         self._pulls = 0
         # Set once the master knows of this server.
@@ -175,7 +175,7 @@ class ParameterServer:
                 applied=moment.applied,
                 has_dense=dense is not None,
                 time=model.time(),
-                update=self._held.update,
+                update=self._pending.update,
             ),
             [
                 (dtype, (each.size, model.dim(position)))
@@ -217,7 +217,7 @@ class ParameterServer:
             self._pushes.admit(request) as fresh,
         ):
             if fresh and request.hold:
-                self._held.hold(request, gradients)
+                self._pending.hold(request, gradients)
             elif fresh:
                 staleness = self._apply(model, gradients, frame)
         faults.point("push-applied")
@@ -275,18 +275,18 @@ class ParameterServer:
     def fence(self, request: pb.FenceRequest) -> pb.FenceReply:
         """Refuse a worker's further pushes and tell what was applied last."""
         reply = self._pushes.fence(request.worker, request.incarnation)
-        self._held.keep_only(request.worker, request.incarnation, request.kept)
+        self._pending.keep_only(request.worker, request.incarnation, request.kept)
         return reply
 
     def apply_update(self, request: pb.ApplyUpdateRequest) -> pb.ApplyUpdateReply:
-        """Apply the average of gradients that are held, as one update, once."""
+        """Apply the average of pending gradients, as one update, once."""
         with self._pushes.updating(), self._whole.writing():
-            gradients = self._held.named(request)
+            gradients = self._pending.named(request)
             if gradients is not None:
                 update = averaged(gradients)
                 with self._whole_or_end():
                     self.model.apply_update(update)
-                self._held.applied(request)
+                self._pending.applied(request)
         return pb.ApplyUpdateReply(version=self.model.version)
 
     def status(self, request: pb.ServerStatusRequest) -> pb.ServerStatus:
@@ -300,7 +300,7 @@ class ParameterServer:
             routing_epoch=self.ownership.routing.epoch,
             pulls=self._pulls,
             duplicate_pushes=self._pushes.duplicates,
-            held=len(self._held),
+            pending=len(self._pending),
             held_log_bytes=len(self.held_logs),
         )
         if request.pushes:
@@ -333,12 +333,12 @@ class ParameterServer:
         return pb.ShutdownReply()
 
     def told_to_end(self) -> None:
-        """Leave the job in order, if it serves one; told again, or before, end at once.
+        """Drain, if it serves a job; told again, or before, end at once.
 
         Safe in a signal handler.
         """
-        serves = self.ready.is_set() and not self.leaving.is_set()
-        (self.leaving if serves else self.stopped).set()
+        serves = self.ready.is_set() and not self.draining.is_set()
+        (self.draining if serves else self.stopped).set()
 
     def close(self) -> None:
         """Take no more pushes; their senders wait for the next incarnation."""

@@ -89,7 +89,7 @@ class JobObjects:
     def budget(self, together: int, version: tuple[int, int]) -> None:
         """Have whoever drains nodes leave the servers running but those of one node.
 
-        Those that share a node are told to end together, and hand over with one checkpoint.
+        Those that share a node are told to end together, and drain with one checkpoint.
 
         together: how many servers share a node, at most. version: of the cluster.
         """

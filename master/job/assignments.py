@@ -58,7 +58,7 @@ class Assignments:
     def wanted(self, slot: WorkerSlot, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
         worker = slot.id
-        if self._phases.phase.ended or slot.leaving:
+        if self._phases.phase.ended or slot.draining:
             return Finished()
         if self._phases.phase == Phase.TRAINING and not self._allowed:
             return Wait(WAIT_SECONDS)

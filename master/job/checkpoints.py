@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from shoal.base.transitions import Transitions
 from shoal.config.job import JobConfig
-from shoal.master.job.handover import HandOvers
+from shoal.master.job.drains import Drains
 from shoal.master.job.instructions import Instruction, RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job.kept_checkpoints import KeptCheckpoints, Taken
 from shoal.master.job.last_checkpoint import LastCheckpoint
@@ -79,7 +79,7 @@ class Checkpoints:
     """The checkpoints of one job.
 
     kept: those that are there. count: how many were taken. failures: how many could not be.
-    last_failure: why, of the last of them. hand_overs: servers that wait for one before they end.
+    last_failure: why, of the last of them. drains: servers that wait for one before they end.
     refused: the number of the one that the job was resumed from, and why it is not good; None: no
     server has said so.
     """
@@ -109,7 +109,7 @@ class Checkpoints:
         self._asked_after = 0.0
         self._mark = False  # the next one, or the one under way, is of the best evaluation
         self._last = LastCheckpoint(config.storage_patience_seconds)
-        self.hand_overs = HandOvers()
+        self.drains = Drains()
         self.kept = KeptCheckpoints(config.keep_checkpoint_max)
         self.count = 0
         self.failures = 0
@@ -168,7 +168,7 @@ class Checkpoints:
         kept = [each for each in self._instructions if not isinstance(each, TakeCheckpoint)]
         self._instructions[:] = kept
         self._go(Taking.IDLE)
-        self.hand_overs = HandOvers()  # who still waits asks again
+        self.drains = Drains()  # who still waits asks again
         self._schedule.begin_anew()
 
     def begun(self) -> None:
@@ -187,7 +187,7 @@ class Checkpoints:
             return
         self._go(Taking.ORDERED)
         self._wanted = False
-        self.hand_overs.begun()
+        self.drains.begun()
         self._schedule.ordered(self._newest, now)
         self._instructions.append(TakeCheckpoint(final=self._phases.saves))
 
@@ -219,9 +219,9 @@ class Checkpoints:
         asked = now >= self._asked_after and any(
             slot.wants_checkpoint for slot in self._members.servers.values()
         )
-        return due or asked or self._wanted or self.hand_overs.wanted
+        return due or asked or self._wanted or self.drains.wanted
 
-    def leaving(self, start: Start, now: float) -> str | None:
+    def draining(self, start: Start, now: float) -> str | None:
         """A server was told to end, and takes no more pushes.
 
         What came of the checkpoint that it waits for, in words; None while it has to wait.
@@ -230,9 +230,9 @@ class Checkpoints:
             return "nothing is trained now"
         if not self._enabled and not self._phases.saves:
             return "the job takes no checkpoints: what it has acknowledged is lost"
-        if not self.hand_overs.known(start):
+        if not self.drains.known(start):
             self._record.note(now, f"{start.process} is told to end; first a checkpoint is taken")
-        outcome = self.hand_overs.ask(start)
+        outcome = self.drains.ask(start)
         self.tick(now)
         return outcome
 
@@ -243,7 +243,7 @@ class Checkpoints:
             slot.wants_checkpoint = False  # until it says so again
         self.count += 1
         self._keep(taken)
-        self.hand_overs.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
+        self.drains.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
         if self._mark:
             self.kept.best, self._mark = taken.number, False
         if surplus := self.kept.surplus():
@@ -274,7 +274,7 @@ class Checkpoints:
         self._asked_after = now + RETRY_SECONDS
         self.failures += 1
         self.last_failure = reason
-        self.hand_overs.ended(f"the checkpoint could not be taken: {reason}")
+        self.drains.ended(f"the checkpoint could not be taken: {reason}")
         newest = f"number {self.kept.newest}" if self.kept.all else "none"
         self._record.note(
             now, f"warning: a checkpoint could not be taken: {reason}; the newest is {newest}"

@@ -358,10 +358,10 @@ class Job:
         """How far a server is with what it does before it can serve. It will say so again."""
         self.members.server_calls(server, incarnation).told_progress(progress, now)
 
-    def server_leaving(self, server: ServerId, incarnation: int, now: float) -> str | None:
-        """A server was told to end; as `Checkpoints.leaving`. Raises WireError."""
+    def server_draining(self, server: ServerId, incarnation: int, now: float) -> str | None:
+        """A server was told to end; as `Checkpoints.draining`. Raises WireError."""
         self.members.server_calls(server, incarnation)
-        return self.checkpoints.leaving(Start(server, incarnation), now)
+        return self.checkpoints.draining(Start(server, incarnation), now)
 
     def server_hung(self, server: ServerId, incarnation: int, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""

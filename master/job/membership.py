@@ -54,7 +54,7 @@ class WorkerSlot:
     excused: the end of the current incarnation does not count against the limit of restarts.
     running: whether the current incarnation's process has begun to run: a pod may wait
         long for room.
-    leaving: the current incarnation was asked to end, as it is not wanted.
+    draining: the current incarnation was asked to end, as it is not wanted.
     given_back: as there is nothing left for it to do.
     waits_for: what the current incarnation waits for, out of its hands, in words.
     slow_at: what one of its threads has been at for far longer than usual, in words; "" for
@@ -70,7 +70,7 @@ class WorkerSlot:
     restarts: Restarts = field(default_factory=Restarts)
     excused: bool = False
     running: bool = False
-    leaving: bool = False
+    draining: bool = False
     given_back: bool = False
     exited: Exited | None = None
     fenced: bool = False
@@ -89,7 +89,7 @@ class WorkerSlot:
         self.starts += 1
         self.last_seen = now
         self.running = False
-        self.leaving = self.given_back = False
+        self.draining = self.given_back = False
         self.excused = False
         self.exited = None
         self.fenced = False
@@ -240,10 +240,10 @@ class Membership:
         new = [WorkerSlot(WorkerId(i), incarnation=self._before) for i in range(len(known), count)]
         self.workers |= {slot.id: slot for slot in new}
         again = [slot for slot in known if self.wanted(slot) and slot.exited is not None]
-        leaving = [slot for slot in known if slot.id.index >= count and slot.exited is None]
-        for slot in leaving:
-            slot.leaving = True
-        return new, again, leaving
+        draining = [slot for slot in known if slot.id.index >= count and slot.exited is None]
+        for slot in draining:
+            slot.draining = True
+        return new, again, draining
 
     def process_started(self, start: Start, now: float) -> None:
         """A process has begun to run."""
@@ -382,7 +382,7 @@ class Membership:
     def workers_staying(self) -> int:
         """Those of `workers_alive` that were not asked to end."""
         slots = self.workers.values()
-        return sum(slot.state == ProcessState.ALIVE and not slot.leaving for slot in slots)
+        return sum(slot.state == ProcessState.ALIVE and not slot.draining for slot in slots)
 
     @property
     def servers_alive(self) -> int:

@@ -100,17 +100,17 @@ class WorkerLifecycle:
     def scale(self, workers: int, now: float) -> None:
         """From now on so many workers are wanted; those beyond are asked to end."""
         self._record.note(now, f"{self._members.workers_wanted} workers become {workers}")
-        new, again, leaving = self._members.want_workers(workers)
+        new, again, draining = self._members.want_workers(workers)
         for slot in new:
             self._start(slot, now)
         for slot in again:
             self._relaunch(slot, now)
-        for slot in leaving:
+        for slot in draining:
             self._instructions.append(TerminateProcess(Start(slot.id, slot.incarnation)))
 
     def give_back(self, slot: WorkerSlot, now: float) -> None:
         """There is nothing left for a worker to do, which will end when it hears so."""
-        slot.leaving = slot.given_back = True
+        slot.draining = slot.given_back = True
         self._record.note(now, f"{slot.id} is given back: there is nothing left for it to do")
 
     def call_back(self, now: float) -> None:
@@ -129,11 +129,11 @@ class WorkerLifecycle:
             self._rest(slot)
             return
         died_of = None
-        if exited.crashed and not slot.leaving:
+        if exited.crashed and not slot.draining:
             died_of = supervisor.death_at_records(slot, exited)
         self._mark_dead(slot, exited.cause, now, died_of, kill=False)
         slot.exited = exited
-        slot.excused |= slot.leaving or not exited.counted
+        slot.excused |= slot.draining or not exited.counted
         self._relaunch(slot, now)
 
     def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
@@ -189,7 +189,7 @@ class WorkerLifecycle:
         self._rest(slot)
         slot.died_of = died_of
         self._clocks.forget(slot.id)
-        if slot.leaving:
+        if slot.draining:
             if not slot.given_back:
                 self._record.note(now, f"{slot.id} left")
         else:

@@ -90,7 +90,7 @@ class Auditor:
                 died = slot.state == ProcessState.DEAD and was != ProcessState.DEAD
                 # A server is started again as soon as it is dead.
                 died |= slot.incarnation > incarnation and was in _RUNNING
-                if died and not (isinstance(slot, WorkerSlot) and slot.leaving):
+                if died and not (isinstance(slot, WorkerSlot) and slot.draining):
                     death = Death(str(slot.id), entry.wall, _cause(arguments))
                     # A start that came to nothing is a death as well; the one before it is
                     # over when there is a successor at last.

@@ -38,7 +38,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.positions import position_json, position_of
 
 MAGIC = b"SHOALJNL"
-FORMAT = 3
+FORMAT = 4
 
 SUFFIX = ".journal"
 PACKED = ".gz"

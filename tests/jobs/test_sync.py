@@ -38,7 +38,7 @@ def test_a_worker_killed_between_servers_leaves_them_alike(numbered, tmp_path):
     with two_workers(numbered, tmp_path) as job:
         pid = job.at_gate("record-100")
         # The other one gives its gradient and then waits: no update is made without us.
-        until("a gradient held", lambda: job.server_status(1).held == 1)
+        until("a gradient held", lambda: job.server_status(1).pending == 1)
         version = job.server_status(0).version
         since = job.wait_status("waiting", lambda s: WAITING in s.stage_seconds)
         job.wait_status(
@@ -49,7 +49,7 @@ def test_a_worker_killed_between_servers_leaves_them_alike(numbered, tmp_path):
         # One server gets the gradient and the other one does not.
         job.kill("ps", 1, signal.SIGSTOP)
         job.open("record-100")
-        until("the gradient on ps-0", lambda: job.server_status(0).held == 2)
+        until("the gradient on ps-0", lambda: job.server_status(0).pending == 2)
         os.kill(pid, signal.SIGKILL)
         job.kill("ps", 1, signal.SIGCONT)
         ended = job.ended().succeeded()

@@ -41,7 +41,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
         assert len(others) == 4
         assert not any(pod.spec.automount_service_account_token for pod in others)
 
-        # 1. Servers and master are told to end at once, as by a drained node: they hand over.
+        # 1. Servers and master are told to end at once, as by a drained node: they drain.
         deaths = 2
         drained = [f"{NAME}-ps-0", f"{NAME}-ps-1", job.handle.master_pod().metadata.name]
         before = {job.uid(pod) for pod in drained}

@@ -82,7 +82,7 @@ class Server:
             register,
             # It is only ever written at its end.
             [each.stat().st_size for each in self.sink._segments()],
-            len(self.server._held),
+            len(self.server._pending),
         )
 
     def original(self):

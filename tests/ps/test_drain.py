@@ -14,15 +14,15 @@ def test_a_master_that_is_not_ready_is_asked_again_until_the_time_is_up(
 ):
     asked = []
 
-    def leave(request):
+    def answer(request):
         asked.append(request.server)
         if len(asked) < 3 or not ready:
             raise WireError(pb.NOT_READY, "the journal cannot be written")
-        return pb.LeaveReply(outcome="all is in checkpoint 3")
+        return pb.DrainReply(outcome="all is in checkpoint 3")
 
     [server] = cluster(1).servers
-    master, port = serving.serve({methods.LEAVE: leave}, "127.0.0.1:0", threads=2)
+    master, port = serving.serve({methods.DRAIN: answer}, "127.0.0.1:0", threads=2)
     connection = connect(f"127.0.0.1:{port}", patience=0.0)
-    drain(server, pb.LeaveRequest(server=0, incarnation=1), connection, grace)
+    drain(server, pb.DrainRequest(server=0, incarnation=1), connection, grace)
     assert asked == [0] * (3 if ready else 1)
     master.stop(None).wait()

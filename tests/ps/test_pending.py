@@ -51,8 +51,8 @@ class Server(Caller):
         request = pb.FenceRequest(worker=worker, incarnation=incarnation, kept=kept)
         return self.connection.call(methods.FENCE, request)
 
-    def held(self):
-        return self.connection.call(methods.STATUS, pb.ServerStatusRequest()).held
+    def pending(self):
+        return self.connection.call(methods.STATUS, pb.ServerStatusRequest()).pending
 
     def values(self, *ids):
         header, (rows, trainable, state) = self.pull(list(ids))
@@ -75,11 +75,11 @@ def test_what_is_held_changes_nothing_until_an_update_averages_it(server):
     server.hold(1, [7], ones(1.0), dense=1.0, worker=0)
     server.hold(1, [7], ones(2.0), dense=3.0, worker=1)
     assert server.values(7) == (0, [1.0], [0, 1, 2, 3, 4], [0, 0])
-    assert server.held() == 2
+    assert server.pending() == 2
     assert server.update(1, (0, 1), (1, 1)) == 1
     # Values minus the mean gradient; statistics plus the mean change.
     assert server.values(7) == (1, [-0.5], [-2, -1, 0, 1, 2], [2, 2])
-    assert server.held() == 0
+    assert server.pending() == 0
 
 
 def test_a_row_that_one_gradient_lacks_is_divided_by_their_number_too(server):
@@ -95,7 +95,7 @@ def test_an_update_is_applied_once(server):
     assert server.update(1, (0, 1)) == 1
     assert server.update(1, (0, 1)) == 1
     assert server.values(7)[1] == [0.0]
-    assert server.held() == 1
+    assert server.pending() == 1
 
 
 def test_a_retried_push_is_held_once(server):
@@ -129,23 +129,23 @@ def test_dropped_gradients_and_those_of_the_dead_are_held_no_longer(server):
     server.hold(1, [7], ones(1.0), worker=0)
     server.hold(1, [7], ones(1.0), worker=1)
     server.update(1, (1, 1), dropped=[(0, 1)])
-    assert server.held() == 0
+    assert server.pending() == 0
     for number in (2, 3):
         server.hold(number, [7], ones(1.0), worker=0)
     server.fence(0, 0, 2)
-    assert server.held() == 1
+    assert server.pending() == 1
     with pytest.raises(WireError, match="FENCED"):
         server.hold(4, [7], ones(1.0), worker=0)
     # A successor counts from 1 anew.
     assert server.hold(1, [7], ones(1.0), worker=0, incarnation=1)
     server.update(2, (0, 2))
-    assert server.held() == 1
+    assert server.pending() == 1
 
 
-def test_wrong_shapes_are_refused_before_they_are_held(server):
+def test_wrong_shapes_are_refused_before_they_are_pending(server):
     with pytest.raises(WireError, match="gradients of shape"):
         server.hold(1, [7, 8], ones(1.0))
-    assert server.held() == 0
+    assert server.pending() == 0
 
 
 def test_a_checkpoint_does_not_take_what_is_held_for_applied():
@@ -216,6 +216,6 @@ def test_an_update_that_failed_fails_again_until_it_can_be_applied(server):
             server.update(1)
         with pytest.raises(WireError, match="BAD_REQUEST: update 1 is made of 2 gradients"):
             server.update(1, (0, 1), (0, 1))
-    assert server.held() == 1
+    assert server.pending() == 1
     assert server.update(1, (0, 1)) == 1
     assert server.values(7)[1] == [0.0]

@@ -30,7 +30,7 @@ from tests.master.strategies import begun, config, confirm, exited, finish_next,
 DATA = DataDescribed(training=(Source("t", 60),))
 
 
-def leaving(job):
+def draining(job):
     """Starts that were asked to end."""
     return [i.start for i in job.take_instructions() if isinstance(i, TerminateProcess)]
 
@@ -39,7 +39,7 @@ def test_fewer_workers_are_asked_to_end_and_do_not_come_back():
     job = begun(num_workers=3)
     job.take_instructions()
     job.scale(1, 1.0)
-    assert leaving(job) == [Start(w(1), 0), Start(w(2), 0)]
+    assert draining(job) == [Start(w(1), 0), Start(w(2), 0)]
     for worker in (1, 2):
         job.process_exited(exited(w(worker)), 2.0)
         job.fenced(w(worker), 0, [AppliedPush(0, 0, 0)] * job.config.num_ps, 2.0)

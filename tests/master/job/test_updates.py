@@ -18,7 +18,7 @@ from tests.master.strategies import begun, config, exited, register, take, w
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["enter", "leave", "join", "offer", "offer again", "bury", "applied"]),
+        st.sampled_from(["enter", "leave", "join", "offer", "offer again", "die", "applied"]),
         st.integers(0, 3),
     ),
     max_size=60,
@@ -44,7 +44,7 @@ class Course:
         if what == "enter":
             self.training.add(index)
             self.updates.enter(w(index))
-        elif what in ("leave", "bury"):
+        elif what in ("leave", "die"):
             self.training.discard(index)
             self.joined.pop(index, None)
             if what == "leave":

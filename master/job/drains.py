@@ -10,8 +10,8 @@ from __future__ import annotations
 from shoal.master.work.ids import Start
 
 
-class HandOvers:
-    """The servers of one job that are about to leave."""
+class Drains:
+    """The servers of one job that drain."""
 
     def __init__(self) -> None:
         self._asked: set[Start] = set()
