@@ -54,7 +54,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "seconds": record.seconds(now),
         "training_seconds": training_seconds,
         "samples_per_second": ledger.trained / training_seconds if training_seconds else 0.0,
-        "versions": {str(slot.id): slot.version for slot in job.members.servers.values()},
+        "versions": {str(member.id): member.version for member in job.members.servers.values()},
         "checkpoints": {
             "folder": job.config.checkpoint_dir,
             "taken": job.checkpoints.count,
@@ -67,15 +67,15 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "log": _log_of(job, now) if job.config.durability == "log" else None,
         "sync": job.updates.to_json(),
         "stage_seconds": record.stage_seconds(
-            [slot.stage_seconds for slot in job.members.workers.values()]
+            [member.stage_seconds for member in job.members.workers.values()]
         ),
         "workers": {
-            "starts": sum(slot.starts for slot in job.members.workers.values()),
-            "deaths": sum(slot.deaths for slot in job.members.workers.values()),
+            "starts": sum(member.starts for member in job.members.workers.values()),
+            "deaths": sum(member.deaths for member in job.members.workers.values()),
         },
         "servers": {
-            "starts": sum(slot.starts for slot in job.members.servers.values()),
-            "deaths": sum(slot.deaths for slot in job.members.servers.values()),
+            "starts": sum(member.starts for member in job.members.servers.values()),
+            "deaths": sum(member.deaths for member in job.members.servers.values()),
             "lost_records": sum(job.work.copies.lacked.values()),
             "lost_pushes": sum(lost.count for lost in job.work.copies.lost.values()),
         },
@@ -92,11 +92,11 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
 
 def _log_of(job: Job, now: float) -> dict[str, Any]:
     """What came of --durability=log."""
-    slots = job.members.servers.values()
+    members = job.members.servers.values()
     return {
-        "replayed_pushes": sum(slot.replayed for slot in slots),
+        "replayed_pushes": sum(member.replayed for member in members),
         "unprotected": {
-            "times": sum(slot.absences for slot in slots),
-            "seconds": sum(slot.seconds_unprotected(now) for slot in slots),
+            "times": sum(member.absences for member in members),
+            "seconds": sum(member.seconds_unprotected(now) for member in members),
         },
     }

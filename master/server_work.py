@@ -24,7 +24,7 @@ from shoal.master.job.instructions import (
     TakeCheckpoint,
 )
 from shoal.master.job.job import Job
-from shoal.master.job.membership import ProcessState, ServerSlot
+from shoal.master.job.membership import ProcessState, ServerMember
 from shoal.master.job.status import position
 from shoal.master.job.updates import Update
 from shoal.master.servers import Place, ServerConnections
@@ -61,17 +61,17 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
     if job.members.servers[server].state != ProcessState.ALIVE:
         return
     job.servers.answered(server, status)
-    slot = job.members.servers[server]
-    slot.answered = now
-    absences = slot.absences_before + status.absences
-    if absences != slot.absences or status.unprotected != slot.unprotected:
-        seconds = slot.absent_seconds_before + status.absent_seconds
+    member = job.members.servers[server]
+    member.answered = now
+    absences = member.absences_before + status.absences
+    if absences != member.absences or status.unprotected != member.unprotected:
+        seconds = member.absent_seconds_before + status.absent_seconds
         job.protection_changed(server, absences, seconds, status.unprotected, now)
 
 
-def _place(slot: ServerSlot) -> Place:
-    here = slot.state == ProcessState.ALIVE
-    return Place(slot.address, slot.incarnation if here else None)
+def _place(member: ServerMember) -> Place:
+    here = member.state == ProcessState.ALIVE
+    return Place(member.address, member.incarnation if here else None)
 
 
 def _start_of(server: ServerId, job: Job, now: float) -> Start:

@@ -47,7 +47,7 @@ def keep_freed_memory() -> bool:
 def share_heaps() -> bool:
     """Have all threads of this process share two heaps instead of having one each.
 
-    For the main of the master: each of its threads now and then makes a snapshot of the job, and
+    For the main of the master: each of its threads now and then writes the state of the job, and
     each heap would keep the memory of the largest. Returns whether the C library took it.
     """
     mallopt = _mallopt()

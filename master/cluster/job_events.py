@@ -59,11 +59,11 @@ class Seen:
     @classmethod
     def of(cls, job: Job, _now: float) -> Seen:
         """What there is to be seen of a job."""
-        slots = job.members.servers.values()
+        members = job.members.servers.values()
         return cls(
             job.phases.phase not in (Phase.STARTING, Phase.DESCRIBING),
-            {str(slot.id): slot.starts for slot in slots},
-            frozenset(str(slot.id) for slot in slots if slot.unprotected),
+            {str(member.id): member.starts for member in members},
+            frozenset(str(member.id) for member in members if member.unprotected),
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from shoal.master.job.clocks import Clocks
 from shoal.master.job.instructions import Finished, Wait
 from shoal.master.job.leases import Leases
-from shoal.master.job.membership import Membership, WorkerSlot
+from shoal.master.job.membership import Membership, WorkerMember
 from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.job.updates import Gradient, Updates
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
@@ -55,10 +55,10 @@ class Assignments:
         self._workers = workers
         self._allowed = min_workers <= 1  # who asks is there
 
-    def wanted(self, slot: WorkerSlot, now: float) -> Task | Wait | Finished:
+    def wanted(self, member: WorkerMember, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
-        worker = slot.id
-        if self._phases.phase.ended or slot.draining:
+        worker = member.id
+        if self._phases.phase.ended or member.draining:
             return Finished()
         if self._phases.phase == Phase.TRAINING and not self._allowed:
             return Wait(WAIT_SECONDS)
@@ -66,8 +66,8 @@ class Assignments:
         task = self._leases.held(worker)
         if task is None and self._phases.gives_out:
             phase, version = self._phases.phase, self._phases.version
-            task = self._work.take(phase, version, self._requester(slot))
-            self._begun_at(slot, task, now)
+            task = self._work.take(phase, version, self._requester(member))
+            self._begun_at(member, task, now)
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
         for each in (self._clocks, self._updates):
@@ -83,13 +83,13 @@ class Assignments:
         needed = self._phases.workers_needed
         return needed is not None and self._members.workers_staying > needed
 
-    def _begun_at(self, slot: WorkerSlot, task: Task | None, now: float) -> None:
+    def _begun_at(self, member: WorkerMember, task: Task | None, now: float) -> None:
         if task is not None and task.kind == pb.TRAIN:
-            self._work.copies.begun(slot.id, slot.incarnation, task, now)
+            self._work.copies.begun(member.id, member.incarnation, task, now)
 
-    def wanted_ahead(self, slot: WorkerSlot, held: int, now: float) -> Task | Finished:
+    def wanted_ahead(self, member: WorkerMember, held: int, now: float) -> Task | Finished:
         """A worker at training task `held` asks for the one after it; Finished: none yet."""
-        worker = slot.id
+        worker = member.id
         present = self._leases.held(worker)
         ended = self._phases.phase.ended
         if ended or present is None or present.id != held or present.kind != pb.TRAIN:
@@ -100,16 +100,16 @@ class Assignments:
             return Finished()
         # Where few tasks are left, each goes to who is free first.
         version, spare = self._phases.version, self._members.workers_alive
-        task = self._work.take_ahead(version, self._requester(slot), spare)
+        task = self._work.take_ahead(version, self._requester(member), spare)
         if task is None:
             return Finished()
         self._leases.hold_ahead(worker, task)
-        self._begun_at(slot, task, now)
+        self._begun_at(member, task, now)
         return task
 
-    def _requester(self, slot: WorkerSlot) -> Requester:
+    def _requester(self, member: WorkerMember) -> Requester:
         # A task that failed on this worker is for another to try, if one will ask soon.
-        return Requester(slot.id.index, others=self._leases.others_than(slot.id))
+        return Requester(member.id.index, others=self._leases.others_than(member.id))
 
     @property
     def enough_workers(self) -> bool:
@@ -123,14 +123,14 @@ class Assignments:
         """Give out training tasks from now on, however few workers are left."""
         self._allowed = True
 
-    def progressed(self, slot: WorkerSlot, task_id: int, records_done: int) -> bool:
+    def progressed(self, member: WorkerMember, task_id: int, records_done: int) -> bool:
         """A worker says how far it is with a task (0: with none); whether it is to leave it."""
-        task = self._leases.held(slot.id)
+        task = self._leases.held(member.id)
         if task is not None and task.id == task_id:
             self._work.progress(task, records_done)
             return False
         # A heartbeat overtaken by the report of its task asks for nothing.
-        return task_id not in (0, slot.last_finished_task)
+        return task_id not in (0, member.last_finished_task)
 
     def gradient_offered(
         self, gradient: Gradient, update: int, task_id: int, records_done: int
@@ -146,7 +146,7 @@ class Assignments:
 
     def reported(
         self,
-        slot: WorkerSlot,
+        member: WorkerMember,
         task_id: int,
         outcome: outcomes.Outcome,
         version: int,
@@ -154,38 +154,43 @@ class Assignments:
         now: float,
     ) -> bool:
         """As `Job.task_reported`; whether the task is done with success now."""
-        if task_id == slot.last_finished_task:
+        if task_id == member.last_finished_task:
             return False
-        task = self._leases.held(slot.id)
+        task = self._leases.held(member.id)
         if task is None or task.id != task_id:
-            raise WireError(pb.UNKNOWN_TASK, f"{slot.id} does not hold task {task_id}")
+            raise WireError(pb.UNKNOWN_TASK, f"{member.id} does not hold task {task_id}")
         if isinstance(outcome, Failure):
-            self._failed(slot, task, outcome, trained, now)
+            self._failed(member, task, outcome, trained, now)
             return False
         if not isinstance(outcome, KINDS[task.kind].succeeds):
             kind = pb.TaskKind.Name(task.kind)
             raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
-        self._end(slot, task)
+        self._end(member, task)
         # First: if this is the end of training, the last round begins at this version.
         self._phases.version_seen(version)
-        self._phases.settle(task, outcome, str(slot.id), now)
+        self._phases.settle(task, outcome, str(member.id), now)
         if task.kind == pb.TRAIN:
             self._members.reached_all()
         return True
 
     def _failed(
-        self, slot: WorkerSlot, task: Task, failure: Failure, trained: outcomes.Trained, now: float
+        self,
+        member: WorkerMember,
+        task: Task,
+        failure: Failure,
+        trained: outcomes.Trained,
+        now: float,
     ) -> None:
         self._work.progress(task, trained.done)
         if failure.another_tries:
             if failure.kind == pb.INTERNAL:
                 self._phases.task_broke(task, failure, now)
-            self._workers.crashed(slot, failure, now)
+            self._workers.crashed(member, failure, now)
         else:
-            self._end(slot, task)
-            cause = FailureCause(failure, crash=False, worker=slot.id)
+            self._end(member, task)
+            cause = FailureCause(failure, crash=False, worker=member.id)
             self._phases.task_failed(task, cause, trained, now)
 
-    def _end(self, slot: WorkerSlot, task: Task) -> None:
-        slot.last_finished_task = task.id
-        self._leases.end(slot.id)
+    def _end(self, member: WorkerMember, task: Task) -> None:
+        member.last_finished_task = task.id
+        self._leases.end(member.id)

@@ -207,8 +207,8 @@ class Checkpoints:
 
     @property
     def _newest(self) -> int:
-        slots = self._members.servers.values()
-        return max(self._phases.version, *(slot.version for slot in slots))
+        members = self._members.servers.values()
+        return max(self._phases.version, *(member.version for member in members))
 
     def _due(self, now: float) -> bool:
         if self._phases.saves:
@@ -217,7 +217,7 @@ class Checkpoints:
             return False
         due = self._schedule.due(self._newest, now)
         asked = now >= self._asked_after and any(
-            slot.wants_checkpoint for slot in self._members.servers.values()
+            member.wants_checkpoint for member in self._members.servers.values()
         )
         return due or asked or self._wanted or self.drains.wanted
 
@@ -239,8 +239,8 @@ class Checkpoints:
     def taken(self, taken: Taken, final: bool, now: float) -> None:
         """A checkpoint is complete; the surplus of older ones goes."""
         self._go(Taking.IDLE)
-        for slot in self._members.servers.values():
-            slot.wants_checkpoint = False  # until it says so again
+        for member in self._members.servers.values():
+            member.wants_checkpoint = False  # until it says so again
         self.count += 1
         self._keep(taken)
         self.drains.ended(f"all that it has acknowledged is in checkpoint {taken.number}")

@@ -290,8 +290,8 @@ class Job:
             self.members.server_calls(process, start.incarnation)
             self.servers.failed(process, failure, now)
         else:
-            slot = self.members.worker_calls(process, start.incarnation, now)
-            self._workers.failed(slot, failure, now)
+            member = self.members.worker_calls(process, start.incarnation, now)
+            self._workers.failed(member, failure, now)
 
     # ------------------------------------------------------------ servers
 
@@ -345,11 +345,11 @@ class Job:
 
         Returns the highest incarnation that is over of each worker: no push of it is to be applied.
         """
-        slot, again = self.members.register_server(server, incarnation, address, now)
+        member, again = self.members.register_server(server, incarnation, address, now)
         if not again:
             self.start_waits.came(server)
             self.checkpoints.kept.restored(server, checkpoint)
-            self.servers.registered(slot, restored, replayed, has, checkpoint, now)
+            self.servers.registered(member, restored, replayed, has, checkpoint, now)
         return self.members.fences()
 
     def server_progressed(
@@ -436,10 +436,10 @@ class Job:
 
     def task_wanted(self, worker: WorkerId, incarnation: int, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
-        slot = self.members.worker_calls(worker, incarnation, now)
+        member = self.members.worker_calls(worker, incarnation, now)
         if self._assignments.enough_workers:
             self.training_allowed(now)
-        answer = self._assignments.wanted(slot, now)
+        answer = self._assignments.wanted(member, now)
         if isinstance(answer, Wait) and self._assignments.too_many:
             self.worker_given_back(worker, now)
             return Finished()
@@ -471,25 +471,25 @@ class Job:
 
         None either if `held` is not at work, but itself leased ahead or over.
         """
-        slot = self.members.worker_calls(worker, incarnation, now)
-        return self._assignments.wanted_ahead(slot, held, now)
+        member = self.members.worker_calls(worker, incarnation, now)
+        return self._assignments.wanted_ahead(member, held, now)
 
     def heartbeat(
         self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float
     ) -> HeartbeatAnswer:
         """A worker lives, and tells how far it is."""
-        slot = self.members.worker_calls(worker, incarnation, now)
-        slot.stage_seconds = beat.stage_seconds
-        self.members.worker_busy(slot, beat.busy_seconds, beat.busy_with, beat.longest_seconds)
+        member = self.members.worker_calls(worker, incarnation, now)
+        member.stage_seconds = beat.stage_seconds
+        self.members.worker_busy(member, beat.busy_seconds, beat.busy_with, beat.longest_seconds)
         if beat.loss_batches:
             self.record.loss.add(now, beat.loss, beat.loss_batches)
-        abandon = self._assignments.progressed(slot, beat.task, beat.records_done)
+        abandon = self._assignments.progressed(member, beat.task, beat.records_done)
         self.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
         self.version_seen(beat.version, now)
         # By the methods of this object: what they do is written down, a heartbeat is not.
-        if beat.waits_for != slot.waits_for:
+        if beat.waits_for != member.waits_for:
             self.worker_waits(worker, incarnation, beat.waits_for, now)
-        if beat.left_out > slot.left_out[0]:
+        if beat.left_out > member.left_out[0]:
             left_out = (beat.left_out, beat.left_out_records, beat.left_out_why)
             self.gradients_left_out(worker, incarnation, *left_out, now)
         return HeartbeatAnswer(self.ended, abandon, self.members.step_limit)
@@ -535,15 +535,15 @@ class Job:
         now: float,
     ) -> None:
         """A worker has left out so many minibatches in all, of so many records."""
-        slot = self.members.worker_calls(worker, incarnation, now)
+        member = self.members.worker_calls(worker, incarnation, now)
         first = not self.left_out.minibatches
-        if self.left_out.count(slot, minibatches, records, why) and first:
+        if self.left_out.count(member, minibatches, records, why) and first:
             self.record.note(now, f"warning: {worker} has left out a minibatch: {why}")
 
     def worker_waits(self, worker: WorkerId, incarnation: int, what: str, now: float) -> None:
         """A worker waits for what is out of its hands, such as storage; "" for nothing more."""
-        slot = self.members.worker_calls(worker, incarnation, now)
-        if text := self.storage_waits.says(slot, what, self.members.workers.values()):
+        member = self.members.worker_calls(worker, incarnation, now)
+        if text := self.storage_waits.says(member, what, self.members.workers.values()):
             self.record.note(now, shortened(text))
 
     def task_reported(
@@ -565,7 +565,7 @@ class Job:
         Raises WireError also with UNKNOWN_TASK if it does not hold the task, and
         with BAD_REQUEST if the outcome is not one of such a task.
         """
-        slot = self.members.worker_calls(worker, incarnation, now)
+        member = self.members.worker_calls(worker, incarnation, now)
         self.work.copies.acknowledged(worker, incarnation, acknowledged)
-        if self._assignments.reported(slot, task_id, outcome, version, trained, now):
+        if self._assignments.reported(member, task_id, outcome, version, trained, now):
             self.checkpoints.tick(now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shoal.master.job.membership import WorkerSlot
+from shoal.master.job.membership import WorkerMember
 
 
 @dataclass
@@ -19,15 +19,15 @@ class LeftOut:
     records: int = 0
     last: str = ""
 
-    def count(self, slot: WorkerSlot, minibatches: int, records: int, why: str) -> bool:
+    def count(self, member: WorkerMember, minibatches: int, records: int, why: str) -> bool:
         """A worker's incarnation has left out so many in all; whether any are new."""
-        before, of_records = slot.left_out
+        before, of_records = member.left_out
         if minibatches <= before:
             return False
         self.minibatches += minibatches - before
         self.records += records - of_records
         self.last = why
-        slot.left_out = minibatches, records
+        member.left_out = minibatches, records
         return True
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Who belongs to the job: the workers' and servers' slots, and who may speak for them.
+"""Who belongs to the job: its workers and servers, and which process may speak for each.
 
 Owns states, incarnations, addresses and when a worker was last heard of. What follows
 from a death is for worker_lifecycle.py, server_lifecycle.py and supervisor.py to decide.
@@ -31,7 +31,7 @@ SLOW_SECONDS = 4.0
 
 
 class ProcessState(enum.Enum):
-    """Where a slot stands."""
+    """Where a member stands."""
 
     PLANNED = "planned"  # wanted, not started yet
     STARTING = "starting"  # started, not registered yet
@@ -40,7 +40,7 @@ class ProcessState(enum.Enum):
 
 
 @dataclass
-class WorkerSlot:
+class WorkerMember:
     """One worker through all its incarnations.
 
     last_seen: time of the last call, or of the start.
@@ -102,7 +102,7 @@ class WorkerSlot:
 
 
 @dataclass
-class ServerSlot:
+class ServerMember:
     """One server. version; staleness and age of pushes: from its last status.
 
     running: as of a worker. answered: when it last did.
@@ -186,7 +186,7 @@ class ServerSlot:
 
 
 class Membership:
-    """The slots of the job that `config` describes.
+    """The members of the job that `config` describes.
 
     workers_wanted: those of a lower index are started again when they end.
     """
@@ -196,30 +196,33 @@ class Membership:
         self._server_timeout = config.server_timeout_seconds
         self._step_timeout = config.step_timeout_seconds
         self._longest_step = 0.0
-        self._before = FIRST_INCARNATION - 1  # of a slot that was never started
+        self._before = FIRST_INCARNATION - 1  # of a member that was never started
         self._plan(config)
 
     def _plan(self, config: JobConfig) -> None:
         self.workers_wanted = config.num_workers
         workers = [WorkerId(index) for index in range(config.num_workers)]
         servers = [ServerId(index) for index in range(config.num_ps)]
-        self.workers = {each: WorkerSlot(each, incarnation=self._before) for each in workers}
-        self.servers = {each: ServerSlot(each, incarnation=self._before) for each in servers}
+        self.workers = {each: WorkerMember(each, incarnation=self._before) for each in workers}
+        self.servers = {each: ServerMember(each, incarnation=self._before) for each in servers}
 
     def resume(self, config: JobConfig) -> None:
-        """Make slots for the job resumed, all planned; incarnations go on above any there was."""
-        slots: list[WorkerSlot | ServerSlot] = [*self.workers.values(), *self.servers.values()]
-        self._before = max(slot.incarnation for slot in slots)
+        """Make members for the job resumed, all planned; incarnations go on above any there was."""
+        members: list[WorkerMember | ServerMember] = [
+            *self.workers.values(),
+            *self.servers.values(),
+        ]
+        self._before = max(member.incarnation for member in members)
         self._plan(config)
 
-    def wanted(self, slot: WorkerSlot) -> bool:
+    def wanted(self, member: WorkerMember) -> bool:
         """Whether the worker is to work, or to end and not to come back."""
-        return slot.id.index < self.workers_wanted and not slot.given_back
+        return member.id.index < self.workers_wanted and not member.given_back
 
     @property
     def given_back(self) -> bool:
         """Whether a worker was given back."""
-        return any(slot.given_back for slot in self.workers.values())
+        return any(member.given_back for member in self.workers.values())
 
     @property
     def workers_expected(self) -> int:
@@ -228,21 +231,25 @@ class Membership:
 
     def want_workers(
         self, count: int
-    ) -> tuple[list[WorkerSlot], list[WorkerSlot], list[WorkerSlot]]:
+    ) -> tuple[list[WorkerMember], list[WorkerMember], list[WorkerMember]]:
         """Set how many workers are wanted.
 
-        Returns the slots that are new, those that have ended and are wanted again, and
+        Returns the members that are new, those that have ended and are wanted again, and
         those that are to end. Their end is then no failure, also if they are wanted
         again before it.
         """
         self.workers_wanted = count
         known = list(self.workers.values())
-        new = [WorkerSlot(WorkerId(i), incarnation=self._before) for i in range(len(known), count)]
-        self.workers |= {slot.id: slot for slot in new}
-        again = [slot for slot in known if self.wanted(slot) and slot.exited is not None]
-        draining = [slot for slot in known if slot.id.index >= count and slot.exited is None]
-        for slot in draining:
-            slot.draining = True
+        new = [
+            WorkerMember(WorkerId(i), incarnation=self._before) for i in range(len(known), count)
+        ]
+        self.workers |= {member.id: member for member in new}
+        again = [member for member in known if self.wanted(member) and member.exited is not None]
+        draining = [
+            member for member in known if member.id.index >= count and member.exited is None
+        ]
+        for member in draining:
+            member.draining = True
         return new, again, draining
 
     def process_started(self, start: Start, now: float) -> None:
@@ -258,52 +265,52 @@ class Membership:
     @property
     def servers_ready(self) -> bool:
         """Whether every server has registered."""
-        return all(slot.state == ProcessState.ALIVE for slot in self.servers.values())
+        return all(member.state == ProcessState.ALIVE for member in self.servers.values())
 
-    def worker_calls(self, worker: WorkerId, incarnation: int, now: float) -> WorkerSlot:
-        """The slot that a call of this worker speaks for, noting the sign of life.
+    def worker_calls(self, worker: WorkerId, incarnation: int, now: float) -> WorkerMember:
+        """The member that a call of this worker speaks for, noting the sign of life.
 
         Raises WireError: FENCED if the incarnation is over, BAD_REQUEST if it never was.
         """
-        slot = self.workers.get(worker)
-        if slot is None or incarnation > slot.incarnation:
+        member = self.workers.get(worker)
+        if member is None or incarnation > member.incarnation:
             raise WireError(pb.BAD_REQUEST, f"{worker}.{incarnation} was never started here")
-        if incarnation < slot.incarnation or slot.state == ProcessState.DEAD:
+        if incarnation < member.incarnation or member.state == ProcessState.DEAD:
             raise WireError(pb.FENCED, f"{worker}.{incarnation} was taken for dead")
-        slot.last_seen = now
-        slot.state = ProcessState.ALIVE
-        return slot
+        member.last_seen = now
+        member.state = ProcessState.ALIVE
+        return member
 
     def register_server(
         self, server: ServerId, incarnation: int, address: str, now: float
-    ) -> tuple[ServerSlot, bool]:
+    ) -> tuple[ServerMember, bool]:
         """Note where a server listens; also returns whether it has registered before.
 
         Raises WireError as `server_calls` does.
         """
-        slot = self.server_calls(server, incarnation)
-        again = slot.state == ProcessState.ALIVE
-        slot.state = ProcessState.ALIVE
-        slot.address, slot.answered = address, now
-        return slot, again
+        member = self.server_calls(server, incarnation)
+        again = member.state == ProcessState.ALIVE
+        member.state = ProcessState.ALIVE
+        member.address, member.answered = address, now
+        return member, again
 
-    def server_calls(self, server: ServerId, incarnation: int) -> ServerSlot:
+    def server_calls(self, server: ServerId, incarnation: int) -> ServerMember:
         """A server speaks.
 
         Raises WireError: FENCED if the incarnation is over, BAD_REQUEST if it never was.
         """
-        slot = self.servers.get(server)
-        if slot is None or incarnation > slot.incarnation:
+        member = self.servers.get(server)
+        if member is None or incarnation > member.incarnation:
             raise WireError(pb.BAD_REQUEST, f"{server}.{incarnation} was never started here")
-        if incarnation < slot.incarnation or slot.state == ProcessState.DEAD:
+        if incarnation < member.incarnation or member.state == ProcessState.DEAD:
             raise WireError(pb.FENCED, f"{server}.{incarnation} was taken for dead")
-        return slot
+        return member
 
     def fences(self) -> list[tuple[WorkerId, int]]:
         """The highest incarnation of each worker that is over, for those that have one."""
         over = (
-            (slot.id, slot.incarnation - (slot.state != ProcessState.DEAD))
-            for slot in self.workers.values()
+            (member.id, member.incarnation - (member.state != ProcessState.DEAD))
+            for member in self.workers.values()
         )
         return [(worker, incarnation) for worker, incarnation in over if incarnation >= 0]
 
@@ -312,25 +319,25 @@ class Membership:
         """Seconds that one thing may take in a worker, by what has taken longest in any."""
         return max(self._step_timeout, LIMIT_FACTOR * self._longest_step)
 
-    def worker_busy(self, slot: WorkerSlot, seconds: float, what: str, longest: float) -> None:
+    def worker_busy(self, member: WorkerMember, seconds: float, what: str, longest: float) -> None:
         """One of a worker's threads has been at `what` for so many seconds."""
         self._longest_step = max(self._longest_step, longest)
         slow = seconds > max(SLOW_SECONDS, LIMIT_FACTOR * self._longest_step)
-        slot.slow_at = what if slow else ""
+        member.slow_at = what if slow else ""
 
-    def silent_workers(self, now: float) -> list[tuple[WorkerSlot, str]]:
+    def silent_workers(self, now: float) -> list[tuple[WorkerMember, str]]:
         """Workers not heard of for too long, each with the reason in words."""
         silent = []
-        for slot in self.workers.values():
-            quiet = now - slot.last_seen
-            if slot.state == ProcessState.ALIVE and quiet > self._timeout:
-                silent.append((slot, f"no heartbeat for {quiet:.0f} s"))
+        for member in self.workers.values():
+            quiet = now - member.last_seen
+            if member.state == ProcessState.ALIVE and quiet > self._timeout:
+                silent.append((member, f"no heartbeat for {quiet:.0f} s"))
             elif (
-                slot.running
-                and slot.state == ProcessState.STARTING
+                member.running
+                and member.state == ProcessState.STARTING
                 and quiet > START_TIMEOUT_SECONDS
             ):
-                silent.append((slot, f"not ready {quiet:.0f} s after its start"))
+                silent.append((member, f"not ready {quiet:.0f} s after its start"))
         return silent
 
     def holder_of(self, server: ServerId) -> str:
@@ -338,25 +345,25 @@ class Membership:
         holder = self.servers[ServerId((server.index + 1) % len(self.servers))]
         return holder.address if holder.state == ProcessState.ALIVE else ""
 
-    def late_servers(self, now: float) -> list[ServerSlot]:
+    def late_servers(self, now: float) -> list[ServerMember]:
         """Servers that run, have not registered, and have not got on for too long.
 
         Restoring takes as long as it takes, so it is judged by its progress.
         """
         return [
-            slot
-            for slot in self.servers.values()
-            if slot.running
-            and slot.state == ProcessState.STARTING
-            and now - max(slot.started, slot.progressed) > START_TIMEOUT_SECONDS
+            member
+            for member in self.servers.values()
+            if member.running
+            and member.state == ProcessState.STARTING
+            and now - max(member.started, member.progressed) > START_TIMEOUT_SECONDS
         ]
 
-    def hung_servers(self, now: float) -> list[ServerSlot]:
+    def hung_servers(self, now: float) -> list[ServerMember]:
         """Registered servers that have answered nothing for too long."""
         return [
-            slot
-            for slot in self.servers.values()
-            if slot.state == ProcessState.ALIVE and now - slot.answered > self._server_timeout
+            member
+            for member in self.servers.values()
+            if member.state == ProcessState.ALIVE and now - member.answered > self._server_timeout
         ]
 
     def reached_all(self) -> None:
@@ -376,15 +383,15 @@ class Membership:
     @property
     def workers_alive(self) -> int:
         """Registered workers that are not taken for dead."""
-        return sum(slot.state == ProcessState.ALIVE for slot in self.workers.values())
+        return sum(member.state == ProcessState.ALIVE for member in self.workers.values())
 
     @property
     def workers_staying(self) -> int:
         """Those of `workers_alive` that were not asked to end."""
-        slots = self.workers.values()
-        return sum(slot.state == ProcessState.ALIVE and not slot.draining for slot in slots)
+        members = self.workers.values()
+        return sum(member.state == ProcessState.ALIVE and not member.draining for member in members)
 
     @property
     def servers_alive(self) -> int:
         """Registered servers."""
-        return sum(slot.state == ProcessState.ALIVE for slot in self.servers.values())
+        return sum(member.state == ProcessState.ALIVE for member in self.servers.values())

@@ -19,7 +19,7 @@ from shoal.master.job.instructions import (
     StartProcess,
 )
 from shoal.master.job.launcher import Exited
-from shoal.master.job.membership import Membership, ProcessState, ServerSlot
+from shoal.master.job.membership import Membership, ProcessState, ServerMember
 from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.work.applied import LastPush
 from shoal.master.work.failures import Failure
@@ -62,20 +62,20 @@ class ServerLifecycle:
 
     def start_all(self, now: float) -> None:
         """Start all servers."""
-        for slot in self._members.servers.values():
-            self._instructions.append(StartProcess(Start(slot.id, slot.start(now))))
+        for member in self._members.servers.values():
+            self._instructions.append(StartProcess(Start(member.id, member.start(now))))
 
     def adopt_all(self, now: float) -> None:
         """Have those that another master started be found again."""
         self._asked = False
-        for slot in self._members.servers.values():
-            if slot.state in (ProcessState.STARTING, ProcessState.ALIVE):
-                slot.started = slot.answered = now
-                self._instructions.append(AdoptProcess(Start(slot.id, slot.incarnation)))
+        for member in self._members.servers.values():
+            if member.state in (ProcessState.STARTING, ProcessState.ALIVE):
+                member.started = member.answered = now
+                self._instructions.append(AdoptProcess(Start(member.id, member.incarnation)))
 
     def registered(
         self,
-        slot: ServerSlot,
+        member: ServerMember,
         restored: str,
         replayed: int,
         has: Sequence[LastPush],
@@ -83,15 +83,15 @@ class ServerLifecycle:
         now: float,
     ) -> None:
         """As `Job.server_registered`, of an incarnation that had not registered before."""
-        slot.replayed += replayed
+        member.replayed += replayed
         # What registers first since the job began or was resumed has served no worker before.
-        meets = slot.registered
-        slot.progress = pb.ServerProgress()
-        slot.came_back(now)
+        meets = member.registered
+        member.progress = pb.ServerProgress()
+        member.came_back(now)
         if restored:
-            self._record.note(now, f"{slot.id} is back: {restored}")
-        found = self._work.copies.restored(slot.id.index, has, checkpoint, meets=meets)
-        self._found(slot.id, *found, now)
+            self._record.note(now, f"{member.id} is back: {restored}")
+        found = self._work.copies.restored(member.id.index, has, checkpoint, meets=meets)
+        self._found(member.id, *found, now)
         if self._members.servers_ready:
             self._phases.servers_ready(now)
 
@@ -102,20 +102,20 @@ class ServerLifecycle:
         """
         if not self._members.servers_ready:
             raise WireError(pb.NOT_READY, "not all parameter servers have started yet")
-        return [slot.address for slot in self._members.servers.values()]
+        return [member.address for member in self._members.servers.values()]
 
     def answered(self, server: ServerId, status: pb.ServerStatus) -> None:
         """What a server said of itself: its version, staleness and age of pushes."""
-        slot = self._members.servers[server]
-        slot.version, slot.staleness, slot.age = status.version, status.staleness, status.age
-        slot.wants_checkpoint = status.wants_checkpoint
+        member = self._members.servers[server]
+        member.version, member.staleness, member.age = status.version, status.staleness, status.age
+        member.wants_checkpoint = status.wants_checkpoint
 
     def hung(self, server: ServerId, incarnation: int, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""
-        slot = self._members.servers[server]
-        if slot.incarnation == incarnation and slot.state == ProcessState.ALIVE:
+        member = self._members.servers[server]
+        if member.incarnation == incarnation and member.state == ProcessState.ALIVE:
             seconds = self._config.server_timeout_seconds
-            self._kill(slot, f"has not answered for {seconds:g} s", now)
+            self._kill(member, f"has not answered for {seconds:g} s", now)
 
     def missed(self, server: ServerId, worker: WorkerId, now: float) -> None:
         """A worker has ended because it could not reach a server.
@@ -123,21 +123,21 @@ class ServerLifecycle:
         A server whose disk hangs, say, answers the master and no push. Two workers in a row must
         have missed it: one alone may have a network that is cut.
         """
-        slot = self._members.servers.get(server)
-        if slot is None or slot.state != ProcessState.ALIVE:
+        member = self._members.servers.get(server)
+        if member is None or member.state != ProcessState.ALIVE:
             return
-        slot.missed_by.append(worker)
+        member.missed_by.append(worker)
         alone = len(self._members.workers) == 1
-        if len(slot.missed_by if alone else set(slot.missed_by)) >= MISSED_TO_BE_KILLED:
+        if len(member.missed_by if alone else set(member.missed_by)) >= MISSED_TO_BE_KILLED:
             workers = f"{MISSED_TO_BE_KILLED} workers in a row"
-            self._kill(slot, f"answers the master, but {workers} could not reach it", now)
+            self._kill(member, f"answers the master, but {workers} could not reach it", now)
 
-    def _kill(self, slot: ServerSlot, why: str, now: float) -> None:
+    def _kill(self, member: ServerMember, why: str, now: float) -> None:
         """Have a server started again."""
-        self._record.note(now, f"{slot.id} {why}, and is killed")
-        slot.answered = now  # or it would be killed again before it is gone
-        slot.missed_by = []
-        self._instructions.append(KillProcess(Start(slot.id, slot.incarnation)))
+        self._record.note(now, f"{member.id} {why}, and is killed")
+        member.answered = now  # or it would be killed again before it is gone
+        member.missed_by = []
+        self._instructions.append(KillProcess(Start(member.id, member.incarnation)))
 
     def tick(self) -> None:
         """Have the servers asked what they have, where the job waits for that."""
@@ -185,16 +185,16 @@ class ServerLifecycle:
         self, server: ServerId, absences: int, seconds: float, why: str, now: float
     ) -> None:
         """As `Job.protection_changed`."""
-        slot = self._members.servers[server]
-        if why and (absences > slot.absences or not slot.unprotected):
+        member = self._members.servers[server]
+        if why and (absences > member.absences or not member.unprotected):
             self._record.note(now, f"warning: the updates of {server} are NOT PROTECTED: {why}")
-            slot.absent_since = now
+            member.absent_since = now
         elif not why:
-            seconds_now = seconds - slot.absent_seconds
+            seconds_now = seconds - member.absent_seconds
             self._record.note(
                 now, f"the updates of {server} are protected again, after {seconds_now:.1f} s"
             )
-        slot.absences, slot.absent_seconds, slot.unprotected = absences, seconds, why
+        member.absences, member.absent_seconds, member.unprotected = absences, seconds, why
 
     def failed(self, server: ServerId, failure: Failure, now: float) -> None:
         """A server said that it cannot go on."""
@@ -203,18 +203,18 @@ class ServerLifecycle:
 
     def exited(self, server: ServerId, exited: Exited, now: float) -> None:
         """A server's process is gone."""
-        slot = self._members.servers[server]
-        if slot.incarnation != exited.start.incarnation or slot.state == ProcessState.DEAD:
+        member = self._members.servers[server]
+        if member.incarnation != exited.start.incarnation or member.state == ProcessState.DEAD:
             return
-        slot.state = ProcessState.DEAD
-        slot.deaths += 1
+        member.state = ProcessState.DEAD
+        member.deaths += 1
         if self._phases.phase.ended:
             return
-        self._record.note(now, f"{slot.id} died ({exited.cause})")
+        self._record.note(now, f"{member.id} died ({exited.cause})")
         decision = supervisor.after_server_death(
-            slot, exited, self._config, self._phases.phase, now
+            member, exited, self._config, self._phases.phase, now
         )
         if isinstance(decision, supervisor.GiveUp):
             self._phases.fail(decision.failure, now)
             return
-        self._instructions.append(StartProcess(Start(slot.id, slot.start(now)), decision.pause))
+        self._instructions.append(StartProcess(Start(member.id, member.start(now)), decision.pause))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from shoal.config.job import JobConfig
 from shoal.config.kubernetes import START_ERROR_SECONDS
-from shoal.master.job.membership import Membership, ProcessState, ServerSlot, WorkerSlot
+from shoal.master.job.membership import Membership, ProcessState, ServerMember, WorkerMember
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ProcessId, ServerId, Start
 
@@ -71,8 +71,8 @@ class StartWaits:
             server = isinstance(process, ServerId)
             said = self._late(wait, process.role, now)
             if said and (server or not enough):
-                slot = _slot(members, process)
-                if slot is not None and _still(slot, wait.start):
+                member = _member(members, process)
+                if member is not None and _still(member, wait.start):
                     return Failure.of_user(f"{process} could not start{said}: {wait.why}")
         return None
 
@@ -85,13 +85,13 @@ class StartWaits:
         return f", as for {START_ERROR_SECONDS:g} s its image or configuration could not be had"
 
 
-def _slot(members: Membership, process: ProcessId) -> ServerSlot | WorkerSlot | None:
+def _member(members: Membership, process: ProcessId) -> ServerMember | WorkerMember | None:
     if isinstance(process, ServerId):
         return members.servers.get(process)
     return members.workers.get(process)
 
 
-def _still(slot: ServerSlot | WorkerSlot, start: Start) -> bool:
+def _still(member: ServerMember | WorkerMember, start: Start) -> bool:
     """Whether this start of the process is still to come."""
-    starting = slot.state == ProcessState.STARTING and not slot.running
-    return starting and slot.incarnation == start.incarnation
+    starting = member.state == ProcessState.STARTING and not member.running
+    return starting and member.incarnation == start.incarnation

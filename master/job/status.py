@@ -36,12 +36,12 @@ def position(job: Job, now: float) -> dict[str, Any]:
 
 def staleness(job: Job) -> Distribution:
     """Of the pushes that the servers applied, in pushes."""
-    return Distribution.merged(slot.staleness for slot in job.members.servers.values())
+    return Distribution.merged(member.staleness for member in job.members.servers.values())
 
 
 def age(job: Job) -> Distribution:
     """Seconds between pull and push, of the pushes that the servers applied."""
-    return Distribution.merged(slot.age for slot in job.members.servers.values())
+    return Distribution.merged(member.age for member in job.members.servers.values())
 
 
 TROUBLE_SECONDS = 5.0
@@ -54,7 +54,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
     ledger = job.work.ledger
     tasks_done, tasks_total = job.work.tasks
     records_done, records_total = job.work.records
-    versions = [slot.version for slot in members.servers.values()]
+    versions = [member.version for member in members.servers.values()]
     status = pb.JobStatus(
         protocol=own_protocol(),
         job_name=job.config.job_name,
@@ -89,7 +89,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         waits_for=waits_for(job),
         waits_progress=waits_progress(job),
         stage_seconds=record.stage_seconds(
-            [slot.stage_seconds for slot in members.workers.values()]
+            [member.stage_seconds for member in members.workers.values()]
         ),
     )
     if job.work.evaluation_results:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from shoal.config.job import JobConfig
 from shoal.master.job.launcher import Exited
-from shoal.master.job.membership import ServerSlot, WorkerSlot
+from shoal.master.job.membership import ServerMember, WorkerMember
 from shoal.master.job.restarts import RelaunchLimit
 from shoal.master.work.failures import Failure
 from shoal.master.work.phases import Phase
@@ -33,43 +33,43 @@ class GiveUp:
 
 
 def after_worker_death(
-    slot: WorkerSlot, exited: Exited, limit: RelaunchLimit, now: float
+    member: WorkerMember, exited: Exited, limit: RelaunchLimit, now: float
 ) -> Relaunch | GiveUp:
     """Whether a dead worker is started again. To be asked once for each death."""
     if exited.refused:
-        return Relaunch(slot.restarts.refused(now))
-    if slot.excused:
+        return Relaunch(member.restarts.refused(now))
+    if member.excused:
         return Relaunch()
-    failures = slot.restarts.failed(now, limit.window)
+    failures = member.restarts.failed(now, limit.window)
     if failures <= limit.times:
-        return Relaunch(slot.restarts.pause(now))
-    head = f"{slot.id} {limit.exceeded(failures)}"
-    if slot.failure is not None:
+        return Relaunch(member.restarts.pause(now))
+    head = f"{member.id} {limit.exceeded(failures)}"
+    if member.failure is not None:
         return GiveUp(
             Failure(
-                slot.failure.kind,
-                f"{head}. It reported: {slot.failure.message}",
-                slot.failure.traceback,
-                slot.failure.span,
+                member.failure.kind,
+                f"{head}. It reported: {member.failure.message}",
+                member.failure.traceback,
+                member.failure.span,
             )
         )
     return GiveUp(Failure.internal(f"{head}. The last time: {exited.cause}.{_log(exited)}"))
 
 
-def death_at_records(slot: WorkerSlot, exited: Exited) -> Failure:
+def death_at_records(member: WorkerMember, exited: Exited) -> Failure:
     """What may be held against the records at which a worker's process ended."""
-    error = f"{slot.id} ended with {exited.cause}"
+    error = f"{member.id} ended with {exited.cause}"
     return replace(Failure.internal(f"{error}.{_log(exited)}"), error=error)
 
 
 def after_server_death(
-    slot: ServerSlot, exited: Exited, config: JobConfig, phase: Phase, now: float
+    member: ServerMember, exited: Exited, config: JobConfig, phase: Phase, now: float
 ) -> Relaunch | GiveUp:
     """Whether a dead server is started again, to restore a checkpoint or --restore-from.
 
     To be asked once for each death.
     """
-    died = f"parameter server {slot.id} died ({exited.cause})"
+    died = f"parameter server {member.id} died ({exited.cause})"
     if config.sync and phase not in (Phase.STARTING, Phase.DESCRIBING):
         return GiveUp(
             Failure.internal(
@@ -79,14 +79,14 @@ def after_server_death(
             )
         )
     if exited.refused:
-        return Relaunch(slot.restarts.refused(now))
+        return Relaunch(member.restarts.refused(now))
     if not exited.counted:
         return Relaunch()
     limit = RelaunchLimit.of(config)
-    failures = slot.restarts.failed(now, limit.window)
+    failures = member.restarts.failed(now, limit.window)
     if failures > limit.times:
         return GiveUp(Failure.internal(f"{died}. It {limit.exceeded(failures)}.{_log(exited)}"))
-    return Relaunch(slot.restarts.pause(now))
+    return Relaunch(member.restarts.pause(now))
 
 
 def _log(exited: Exited) -> str:

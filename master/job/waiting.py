@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from shoal.base.words import part_of, size
 from shoal.master.job.job import Job
-from shoal.master.job.membership import ProcessState, ServerSlot, WorkerSlot
+from shoal.master.job.membership import ProcessState, ServerMember, WorkerMember
 from shoal.master.work.phases import Phase
 
 SHOWN = 3
@@ -58,12 +58,12 @@ def waits_progress(job: Job) -> str:
     return size(done) if done else ""
 
 
-def _busy(job: Job) -> list[ServerSlot]:
+def _busy(job: Job) -> list[ServerMember]:
     """Servers that say what they do before they can serve."""
     return [each for each in job.members.servers.values() if each.progress.what]
 
 
-def _doing(servers: Sequence[ServerSlot]) -> list[str]:
+def _doing(servers: Sequence[ServerMember]) -> list[str]:
     """`ps-0, which restores checkpoint 12`, of servers that may do different things."""
     parts = []
     for what in dict.fromkeys(each.progress.what for each in servers):
@@ -73,15 +73,15 @@ def _doing(servers: Sequence[ServerSlot]) -> list[str]:
     return parts
 
 
-def _to_start(slots: Iterable[ServerSlot | WorkerSlot]) -> str:
+def _to_start(members: Iterable[ServerMember | WorkerMember]) -> str:
     """Those that are wanted or were started, and have not registered; empty if none."""
     waiting = [
-        each for each in slots if each.state in (ProcessState.PLANNED, ProcessState.STARTING)
+        each for each in members if each.state in (ProcessState.PLANNED, ProcessState.STARTING)
     ]
     return f"{_names(waiting)} to start" if waiting else ""
 
 
-def _names(slots: Iterable[ServerSlot | WorkerSlot]) -> str:
-    names = [str(each.id) for each in slots]
+def _names(members: Iterable[ServerMember | WorkerMember]) -> str:
+    names = [str(each.id) for each in members]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

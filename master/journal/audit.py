@@ -20,7 +20,7 @@ import click
 
 from shoal.base.job_folder import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
-from shoal.master.job.membership import ProcessState, WorkerSlot
+from shoal.master.job.membership import ProcessState, WorkerMember
 from shoal.master.journal.audit_report import Report, problem_of, ranges_of, text_of, time_text
 from shoal.master.journal.deaths import Death, recoveries
 from shoal.master.journal.events import RecordedJob, decode, known_events
@@ -63,9 +63,9 @@ class Auditor:
         # What was heard before the event belongs to the state that it met.
         self._job.hear(event)
         before = {
-            slot.id: (slot.state, slot.incarnation)
-            for slots in (self._job.members.workers, self._job.members.servers)
-            for slot in slots.values()
+            member.id: (member.state, member.incarnation)
+            for members in (self._job.members.workers, self._job.members.servers)
+            for member in members.values()
         }
         was_over = self._job.ended
         if look is not None:
@@ -84,20 +84,20 @@ class Auditor:
         before: dict[ProcessId, tuple[ProcessState, int]],
         arguments: dict[str, Any],
     ) -> None:
-        for slots in (self._job.members.workers, self._job.members.servers):
-            for slot in slots.values():
-                was, incarnation = before.get(slot.id, (ProcessState.PLANNED, 0))
-                died = slot.state == ProcessState.DEAD and was != ProcessState.DEAD
+        for members in (self._job.members.workers, self._job.members.servers):
+            for member in members.values():
+                was, incarnation = before.get(member.id, (ProcessState.PLANNED, 0))
+                died = member.state == ProcessState.DEAD and was != ProcessState.DEAD
                 # A server is started again as soon as it is dead.
-                died |= slot.incarnation > incarnation and was in _RUNNING
-                if died and not (isinstance(slot, WorkerSlot) and slot.draining):
-                    death = Death(str(slot.id), entry.wall, _cause(arguments))
+                died |= member.incarnation > incarnation and was in _RUNNING
+                if died and not (isinstance(member, WorkerMember) and member.draining):
+                    death = Death(str(member.id), entry.wall, _cause(arguments))
                     # A start that came to nothing is a death as well; the one before it is
                     # over when there is a successor at last.
-                    self._open.setdefault(slot.id, []).append(death)
+                    self._open.setdefault(member.id, []).append(death)
                     self.deaths.append(death)
-                elif slot.state == ProcessState.ALIVE and slot.id in self._open:
-                    for death in self._open.pop(slot.id):
+                elif member.state == ProcessState.ALIVE and member.id in self._open:
+                    for death in self._open.pop(member.id):
                         death.recovered = entry.wall - death.at
 
     def _master_restarted(self, entry: Entry) -> None:
@@ -162,9 +162,9 @@ class Auditor:
 
     def _fenced(self, entry: Entry, worker: Any, incarnation: int, pushes: Any, **_: Any) -> None:
         del entry
-        slot = self._job.members.workers[worker]
+        member = self._job.members.workers[worker]
         task = self._job.leases.held(worker)
-        if slot.incarnation != incarnation or slot.fenced or task is None:
+        if member.incarnation != incarnation or member.fenced or task is None:
             return
         if task.kind == pb.TRAIN:
             pushes = self._job.updates.counted(worker, pushes)

@@ -210,11 +210,11 @@ class RecordedJob(Job):
         records = {str(task.id): self.work.done(task) for task in held if task is not None}
         if any(records.values()):
             heard["records"] = records
-        slots = (self.members.workers.get(worker) for worker in self._progressed)
+        members = (self.members.workers.get(worker) for worker in self._progressed)
         told = {
-            str(slot.id.index): self.work.copies.told(slot.id, slot.incarnation)
-            for slot in slots
-            if slot is not None
+            str(member.id.index): self.work.copies.told(member.id, member.incarnation)
+            for member in members
+            if member is not None
         }
         if any(told.values()):
             heard["pushes"] = told

@@ -1,6 +1,6 @@
 """The job's journal: events on disk before anybody is answered because of them.
 
-A folder of segments (segments.py), each of which begins with a snapshot of the job, so that
+A folder of segments (segments.py), each of which begins with the state of the job, so that
 a new master reads the newest one only. Older ones are compressed and kept: the audit and a
 resumption read them. Owns when an event is written and synced, when a segment begins, and
 how the job is had again; it uses nothing of a file system but names, appending and fsync.
@@ -59,7 +59,7 @@ class _Cut:
     """A segment is to begin, with this state of the job, which follows on `entry`."""
 
     entry: Entry
-    snapshot: bytes
+    state: bytes
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Journal:
         paths = segments.segments(self.path)
         start = len(paths) - 1
         while start and not usable(header := Segment(paths[start]).header):
-            logger.info("%s has no snapshot of this version: %s", paths[start], header.version)
+            logger.info("%s has no state of this version: %s", paths[start], header.version)
             start -= 1
         job = None
         for path in paths[start:]:
@@ -296,7 +296,7 @@ class Journal:
             event.time,
             event.method,
             state.version(),
-            unit.snapshot,
+            unit.state,
         )
         path = self._create(header)
         file = os.open(path, os.O_WRONLY)
@@ -353,15 +353,15 @@ class Journal:
 
 
 def usable(header: Header) -> bool:
-    """Whether this version of shoal can begin with the segment's snapshot."""
+    """Whether this version of shoal can begin with the segment's state of the job."""
     return header.version == state.version()
 
 
 def job_of(header: Header) -> RecordedJob:
-    """The job at the beginning of a segment whose snapshot is usable, or that is the first."""
+    """The job at the beginning of a segment whose state is usable, or that is the first."""
     if header.index == 1:
         return RecordedJob(header.config, lambda _: None)
-    return state.load(header.snapshot, lambda _: None)
+    return state.load(header.state, lambda _: None)
 
 
 def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:

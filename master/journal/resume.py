@@ -188,7 +188,7 @@ def _has_log(job: RecordedJob, folder: JobFolder | None) -> bool:
 
 def _pushed(job: RecordedJob) -> bool:
     """Whether a worker can have pushed anything since the job began or was resumed."""
-    return all(slot.registered for slot in job.members.servers.values())
+    return all(member.registered for member in job.members.servers.values())
 
 
 def _refuse_damaged(config: JobConfig, refused: Sequence[CheckpointError], log: FromLog) -> None:
@@ -270,8 +270,8 @@ def _refuse_unknown(job: RecordedJob, shards: Iterable[Iterable[LastPush]]) -> N
     """Raise UserError if a shard has a push of a task that the journal never gave out."""
     board = job.work.board
     for push in (push for shard in shards for push in shard):
-        slot = job.members.workers.get(push.worker)
-        later = slot is not None and push.incarnation > slot.incarnation
+        member = job.members.workers.get(push.worker)
+        later = member is not None and push.incarnation > member.incarnation
         if later or (push.task and (not board.sources or board.waits(push.task))):
             raise UserError(
                 f"the journal's end is missing: {push.worker}.{push.incarnation} has pushed what "

@@ -2,7 +2,7 @@
 
 A segment is a header and then records, in one file that only grows.
 
-    header: magic, format, length, checksum; then JSON, and the snapshot of the job
+    header: magic, format, length, checksum; then JSON, and the state of the job
     record:  kind, length, number, checksum, check of these; then the payload
 
 The header says which event came last before the segment, and its checksum. An event's checksum
@@ -44,7 +44,7 @@ SUFFIX = ".journal"
 PACKED = ".gz"
 
 _HEADER = struct.Struct("<8sIQQ")  # magic, format, length of what follows, its checksum
-_SIZES = struct.Struct("<II")  # of the JSON and of the snapshot
+_SIZES = struct.Struct("<II")  # of the JSON and of the state
 _RECORD = struct.Struct("<BIQQ")  # kind, length, number, checksum
 _CHECK = struct.Struct("<I")  # of a record's head
 _HEAD = _RECORD.size + _CHECK.size
@@ -90,7 +90,7 @@ class Header:
 
     index: of the segment, from 1. before: the event before its first one. wall, time: of that
     event, as in Entry and Event. method: of that event. version: of shoal, which made the
-    snapshot: the job after that event; empty in the first segment.
+    state: the job after that event; empty in the first segment.
     """
 
     config: JobConfig
@@ -100,7 +100,7 @@ class Header:
     time: float
     method: str
     version: str
-    snapshot: bytes = b""
+    state: bytes = b""
 
     def to_bytes(self) -> bytes:
         """The header as it stands in the file."""
@@ -114,7 +114,7 @@ class Header:
             "version": self.version,
         }
         text = json.dumps(content).encode()
-        body = _SIZES.pack(len(text), len(self.snapshot)) + text + self.snapshot
+        body = _SIZES.pack(len(text), len(self.state)) + text + self.state
         return _HEADER.pack(MAGIC, FORMAT, len(body), xxhash.xxh3_64_intdigest(body)) + body
 
 
@@ -271,7 +271,7 @@ class Segment:
             body = memoryview(data)[_HEADER.size : begin]
             if len(body) != length or xxhash.xxh3_64_intdigest(body) != checksum:
                 raise UserError(f"{self.path} is damaged: its header is not as it was written")
-            text_size, snapshot_size = _SIZES.unpack_from(body)
+            text_size, state_size = _SIZES.unpack_from(body)
             at = _SIZES.size + text_size
             content = json.loads(bytes(body[_SIZES.size : at]))
             message = position_of(content["before"])
@@ -285,7 +285,7 @@ class Segment:
                 content["time"],
                 content["method"],
                 content["version"],
-                bytes(body[at : at + snapshot_size]),
+                bytes(body[at : at + state_size]),
             )
         except (struct.error, ValueError, LookupError, TypeError, AssertionError) as error:
             raise UserError(f"{self.path} is damaged: its header cannot be read") from error

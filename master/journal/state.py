@@ -88,9 +88,9 @@ def load(content: bytes, note: Callable[[Event], object]) -> RecordedJob:
     try:
         job = _Unpickler(io.BytesIO(zlib.decompress(content))).load()
     except (pickle.UnpicklingError, zlib.error, EOFError, AttributeError, ImportError) as error:
-        raise UserError(f"the snapshot of the job cannot be read: {error}") from error
+        raise UserError(f"the state of the job cannot be read: {error}") from error
     if not isinstance(job, RecordedJob):
-        raise UserError("the snapshot is not that of a job")
+        raise UserError("the state is not that of a job")
     job.listen(note)
     # What was to be done in the world was begun, or is found again by `master_restarted`.
     job.take_instructions()

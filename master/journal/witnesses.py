@@ -99,8 +99,8 @@ class Witnesses:
 
 def told_before(job: Job) -> list[Start]:
     """The processes that the master of a job, as its journal has it, was in touch with."""
-    workers = [Start(slot.id, slot.incarnation) for slot in job.members.workers.values()]
-    servers = [Start(slot.id, slot.incarnation) for slot in job.members.servers.values()]
+    workers = [Start(member.id, member.incarnation) for member in job.members.workers.values()]
+    servers = [Start(member.id, member.incarnation) for member in job.members.servers.values()]
     return [start for start in (*workers, *servers) if _there(job, start)]
 
 

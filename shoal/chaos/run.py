@@ -140,7 +140,7 @@ class _DisturbedJob:
     def audited(self) -> tuple[dict[str, Any], str]:
         """The job's audit, as `audited` has it.
 
-        A job can go on from a snapshot without the older segments of its journal, but its audit
+        A job can go on from a later state without the older segments of its journal, but its audit
         needs them: damage there is undone once the audit has refused it by the file's name.
         """
         job_dir = Path(self._config.job_dir)

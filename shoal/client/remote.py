@@ -25,8 +25,8 @@ from shoal.client.display import Display
 from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.cluster import explain, manifests
 from shoal.cluster.api import connect_from_outside
+from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.handle import JobHandle, crash_of
-from shoal.cluster.losses import losses
 from shoal.cluster.manifests import ROLE_LABEL, Manifest
 from shoal.cluster.templates import read_templates
 from shoal.config.job import JobConfig
@@ -88,7 +88,7 @@ def follow_job(
     try:
         with display, interruptions:
             display.started(config, folder)
-            for text in losses(config):
+            for text in loss_warnings(config):
                 display.event(text)
             following.follow()
             return _result(following, folder, interrupted=interruptions.count > 0)
@@ -125,7 +125,7 @@ def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
     handle = _handle(config)
     handle.check(config, templates)
     handle.create(config, templates)
-    return handle, losses(config)
+    return handle, loss_warnings(config)
 
 
 def write_yaml(config: JobConfig, path: str) -> list[str]:
@@ -148,7 +148,7 @@ def write_yaml(config: JobConfig, path: str) -> list[str]:
         Path(path).write_text(yaml.dump_all(objects, Dumper=_Readable, sort_keys=False))
     except OSError as error:
         raise UserError(f"--yaml: {path} cannot be written: {error.strerror}") from error
-    return losses(config)
+    return loss_warnings(config)
 
 
 class _Readable(yaml.SafeDumper):

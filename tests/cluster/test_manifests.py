@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from shoal.cli.main import main
 from shoal.cluster import manifests
-from shoal.cluster.losses import losses
+from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.manifests import SAFE_TO_EVICT
 from shoal.cluster.templates import read_templates
 from shoal.config.job import JobConfig
@@ -161,7 +161,7 @@ def test_checkpoints_need_a_place_that_the_pods_share():
     ],
 )
 def test_what_a_job_would_lose_is_said(changes, said):
-    found = losses(config(**changes))
+    found = loss_warnings(config(**changes))
     assert len(found) == len(said)
     assert all(text.startswith("warning: ") for text in found)
     assert all(part in text for part, text in zip(said, found, strict=True)), found

@@ -288,9 +288,9 @@ class PushingWorld:
                 server.history = server.history[: _position(server.history, server.held)]
                 server.met, server.up = set(), True
                 self._register(at)
-                for worker, slot in self.job.members.workers.items():
+                for worker, member in self.job.members.workers.items():
                     for over, incarnation in self.job.members.fences():
-                        if over == worker and slot:
+                        if over == worker and member:
                             server.fenced[worker] = incarnation
 
     def _register(self, at: ServerId) -> None:
@@ -329,9 +329,9 @@ class PushingWorld:
         if len(whole) > 1 and servers == len(self.servers) and not self.draw(4):
             damaged = whole.pop()
             self._resume(damaged, servers)
-            at, slot = list(self.job.members.servers.items())[self.draw(servers)]
+            at, member = list(self.job.members.servers.items())[self.draw(servers)]
             number = damaged.number
-            self.job.checkpoint_refused(at, slot.incarnation, number, "damaged", self.now)
+            self.job.checkpoint_refused(at, member.incarnation, number, "damaged", self.now)
             assert self.job.halted
         self._resume(whole[-1], servers)
         self._restore(whole[-1].number)
@@ -367,11 +367,11 @@ class PushingWorld:
         if len(held) != count:
             held = held_by(held, count)
         before, self.servers = self.servers, {}
-        for at, slot in self.job.members.servers.items():
+        for at, member in self.job.members.servers.items():
             saved = {number: held[at.index]}
             if len(before) == count:
                 saved = {n: each for n, each in before[at].saved.items() if n < number} | saved
-            self.servers[at] = Server(slot.incarnation, held=held[at.index], saved=saved)
+            self.servers[at] = Server(member.incarnation, held=held[at.index], saved=saved)
             self.servers[at].history, self.servers[at].restored = [held[at.index]], number
             self._register(at)
 

@@ -260,9 +260,9 @@ class RandomJob:
 
     def _protection(self) -> None:
         server = ServerId(self.draw.randrange(len(self.job.members.servers)))
-        slot = self.job.members.servers[server]
-        absences = slot.absences + self.draw.randrange(2)
-        seconds = slot.absent_seconds + self.draw.random()
+        member = self.job.members.servers[server]
+        absences = member.absences + self.draw.randrange(2)
+        seconds = member.absent_seconds + self.draw.random()
         why = self.draw.choice(("", "its log is lost", "no log was begun"))
         self.job.protection_changed(server, absences, seconds, why, self.now)
 

@@ -176,12 +176,12 @@ def test_the_job_takes_no_answer_of_an_incarnation_that_is_over():
     job.process_exited(exited(ServerId(1)), 1.0)
     job.server_registered(ServerId(1), 1, "host:9", 2.0)
     work = ServerWork(SharedJob(job, clock=lambda: 3.0), threading.Event())
-    fence, slot = FenceWorker(w(0), 0), job.members.workers[w(0)]
+    fence, member = FenceWorker(w(0), 0), job.members.workers[w(0)]
     said = {ServerId(each): Said(0, AppliedPush(10, task.id, 10)) for each in range(2)}
     assert not work.fenced(fence, said)
-    assert not slot.fenced
+    assert not member.fenced
     assert work.fenced(fence, said | {ServerId(1): Said(1, AppliedPush(0, 0, 0))})
-    assert slot.fenced or slot.incarnation == 1
+    assert member.fenced or member.incarnation == 1
     assert job.work.ledger.trained_once == 0
     work.close()
     work.close_connections()

@@ -230,10 +230,10 @@ def test_a_worker_that_is_not_wanted_any_more_ends_in_its_pause(run, stalled, mo
     monkeypatch.setattr("shoal.master.job.restarts.FIRST_PAUSE_SECONDS", 1e6)
     monkeypatch.setattr("shoal.master.job.restarts.LONGEST_PAUSE_SECONDS", 1e6)
     job = _killed_twice(run, stalled)
-    slot = job.job.members.workers[WorkerId(1)]
-    until(lambda: job.runner.job.apply(lambda *_: slot.incarnation) == 2)
+    member = job.job.members.workers[WorkerId(1)]
+    until(lambda: job.runner.job.apply(lambda *_: member.incarnation) == 2)
     job.runner.job.apply(lambda job, now: job.scale(1, now))
-    until(lambda: job.runner.job.apply(lambda *_: slot.exited is not None))
+    until(lambda: job.runner.job.apply(lambda *_: member.exited is not None))
     assert job.runner.job.apply(lambda job, _: not job.ended)
     job.runner.request_stop("enough")
     result = job.finish()

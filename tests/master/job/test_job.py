@@ -200,13 +200,13 @@ def test_a_server_that_restores_is_late_only_once_it_does_not_get_on():
 def test_what_a_server_says_while_it_restores_is_not_taken_for_its_state():
     job = begun(TRAINING, durability="log")
     job.process_exited(exited(ServerId(0)), 1.0)
-    slot = job.members.servers[ServerId(0)]
-    slot.version, slot.answered = 7, 0.5
+    member = job.members.servers[ServerId(0)]
+    member.version, member.answered = 7, 0.5
     note_status(ServerId(0), pb.ServerStatus(unprotected="no log was begun"), job, 2.0)
-    assert (slot.version, slot.answered, slot.unprotected) == (7, 0.5, "")
+    assert (member.version, member.answered, member.unprotected) == (7, 0.5, "")
     job.server_registered(ServerId(0), 1, "ps-0", 3.0)
     note_status(ServerId(0), pb.ServerStatus(version=9), job, 4.0)
-    assert (slot.version, slot.answered) == (9, 4.0)
+    assert (member.version, member.answered) == (9, 4.0)
 
 
 def test_evaluation_goes_before_training_and_once_per_task():

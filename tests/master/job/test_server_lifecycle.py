@@ -206,9 +206,9 @@ def test_a_server_that_registers_again_is_counted_once(restarted, late):
     job.task_reported(w(0), 0, task.id, Done(), 0, 6.0, acknowledged=5)
     assert sum("ps-0 is back" in text for text in job.record.messages) == 1
     assert not any("lost" in text for text in job.record.messages)
-    slot, work = job.members.servers[server], job.work
-    assert (slot.replayed, slot.address) == (17, "host:9")
-    assert slot.answered == (5.5 if late else 3.5)
+    member, work = job.members.servers[server], job.work
+    assert (member.replayed, member.address) == (17, "host:9")
+    assert member.answered == (5.5 if late else 3.5)
     assert work.copies.differences() == []
     assert work.ledger.trained_once == (20 if restarted else 10)
 

@@ -82,7 +82,7 @@ class World:
         self.bad = frozenset(bad)
         self.config = self.configured()
         self.events = []
-        self.snapshots = {}  # by the number of events before: the state when one was begun
+        self.states = {}  # by the number of events before: the state when one was begun
         self.job = RecordedJob(self.config, self.note)
         self.now = 0.0
         self.servers = [Server(), Server()]
@@ -103,14 +103,14 @@ class World:
         """Keep an event, and what the journal keeps of the job with it."""
         self.events.append(event)
         if event.method == "checkpoint_begun":
-            self.snapshots[len(self.events)] = state.dump(self.job)
+            self.states[len(self.events)] = state.dump(self.job)
 
     def in_checkpoint(self, number, shards):
-        """What is in a checkpoint; a job from a snapshot and the events since says the same."""
+        """What is in a checkpoint; a job read from the journal says the same."""
         intervals = merged(self.job.work.copies.in_shards(number, shards))
-        if self.snapshots:
-            first = max(self.snapshots)
-            job = state.load(self.snapshots[first], lambda _: None)
+        if self.states:
+            first = max(self.states)
+            job = state.load(self.states[first], lambda _: None)
             job.replay(self.events[first:])
             again = job.work.copies.in_shards(number, shards)
             assert self.records_in(again) == self.records_in(intervals)

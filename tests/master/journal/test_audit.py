@@ -48,7 +48,7 @@ def test_every_job_adds_up_at_every_moment(seed, steps):
     counts.pop("lost")  # and trained again, or yet to be
     assert counts.pop("total") == sum(counts.values())
     assert len([d for d in report.deaths if d.who.startswith("worker")]) == sum(
-        slot.deaths for slot in world.job.members.workers.values()
+        member.deaths for member in world.job.members.workers.values()
     )
 
 

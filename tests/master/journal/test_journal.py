@@ -100,7 +100,7 @@ def test_values_survive_their_text():
     every=st.integers(1, 30),
     sync=st.booleans(),
 )
-def test_a_journal_with_snapshots_anywhere_gives_the_job_that_was(
+def test_a_journal_with_segments_that_begin_anywhere_gives_the_job_that_was(
     tmp_path_factory, seed, steps, every, sync
 ):
     """every: events in a segment."""
@@ -130,7 +130,7 @@ def test_a_journal_with_snapshots_anywhere_gives_the_job_that_was(
 
 
 EVENT = Event("begin", 1.5)
-SNAPSHOT_AT = 3
+SEGMENT_AT = 3
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def journal(tmp_path):
     """A closed journal of three segments of three events each, but for the last; its folder."""
     path = tmp_path / "journal"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journals, "SEGMENT_EVENTS", SNAPSHOT_AT)
+        patch.setattr(journals, "SEGMENT_EVENTS", SEGMENT_AT)
         opened = Journal(path, config())
         job = opened.restore()
         for index in range(8):
@@ -168,7 +168,7 @@ def test_events_come_back_and_more_can_be_added(journal):
 @pytest.mark.parametrize("reading", [1, 2, 3])
 def test_a_journal_is_whole_for_who_reads_while_a_segment_begins(tmp_path, monkeypatch, reading):
     """`events` more were written each time that a segment had just been read."""
-    monkeypatch.setattr(journals, "SEGMENT_EVENTS", SNAPSHOT_AT)
+    monkeypatch.setattr(journals, "SEGMENT_EVENTS", SEGMENT_AT)
     path = tmp_path / "journal"
     opened = Journal(path, config())
     job = opened.restore()
@@ -209,7 +209,7 @@ def test_a_new_master_reads_the_newest_segment_alone(journal):
         read(journal)
 
 
-def test_a_snapshot_of_another_version_is_not_used(journal, monkeypatch):
+def test_a_state_of_another_version_is_not_used(journal, monkeypatch):
     monkeypatch.setattr(states, "version", lambda: "another")
     opened = Journal(journal, config())
     messages = opened.restore().record.messages
@@ -276,7 +276,7 @@ def test_a_crash_before_the_end_of_a_segment_is_written(journal):
     newest = Segment(journal / "000003.journal")
     opened = Journal(journal, config())
     opened._create(
-        Header(config(), 4, newest.last, 1.0, 7.0, "x", states.version(), newest.header.snapshot)
+        Header(config(), 4, newest.last, 1.0, 7.0, "x", states.version(), newest.header.state)
     )
     opened.close()
     again = Journal(journal, config())
@@ -322,7 +322,7 @@ DAMAGES = {
     "the head of the last event": (lambda p: flip(p, -150), NEWEST),
     "the last event": (lambda p: flip(p, -9), NEWEST),
     "a length": (lambda p: flip(p, end_of_header(p) + 1), NEWEST),
-    "the snapshot": (lambda p: flip(p, end_of_header(p) - 9), NEWEST),
+    "the state": (lambda p: flip(p, end_of_header(p) - 9), NEWEST),
     "the configuration": (lambda p: flip(p, 60), NEWEST),
     "a missing event": (take_out, NEWEST),
     "changed places": (reorder, NEWEST),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.config.job import JobConfig
 
 
-def losses(config: JobConfig) -> list[str]:
+def loss_warnings(config: JobConfig) -> list[str]:
     """Warnings, in words, for a resolved configuration."""
     found = []
     if config.output and not config.shared(config.output):
