@@ -123,6 +123,7 @@ class World:
         self.job.process_exited(exited(worker, incarnation, code=None, signal_number=11), self.now)
         push = AppliedPush(1 if trained.done else 0, task.id, trained.done)
         self.job.fenced(worker, incarnation, [push], self.now)
+        confirm(self.job, self.now)  # the death may have decided on the last records
 
     def _obey(self):
         for each in self.job.take_instructions():
