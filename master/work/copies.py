@@ -8,18 +8,20 @@ A server that was started again says so when it registers; all servers are asked
 
 Owns the comparison, for all incarnations of all workers since the oldest checkpoint that a
 server could still restore, and what follows from it as ranges: what a server lacks ("lost") and
-what it has once more than counts ("repeated"). One lease is lease_copies.py's, leases that every
-checkpoint has are settled.py's; what becomes of lost records is phase_machine.py's.
+what it has once more than counts ("repeated"). One lease is lease_copies.py's, where leases are
+kept lease_book.py's; leases that every checkpoint has are settled.py's; what becomes of lost
+records is phase_machine.py's.
 No I/O, no clock.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from shoal.master.work.applied import AppliedPush, LastPush, sequence_of
 from shoal.master.work.ids import WorkerId
+from shoal.master.work.lease_book import LeaseBook
 from shoal.master.work.lease_copies import (
     Difference,
     Lease,
@@ -51,7 +53,7 @@ class Copies:
         self._tracks = tracks
         self._retrain = retrain
         self._order = 0
-        self._leases: dict[tuple[WorkerId, int], dict[int, Lease]] = {}
+        self._leases = LeaseBook()
         self._open: dict[int, Lease] = {}
         self._acknowledged: dict[tuple[WorkerId, int], int] = {}
         self._fenced: dict[tuple[WorkerId, int], tuple[int, ...]] = {}
@@ -84,7 +86,7 @@ class Copies:
         of_task = task.epoch, task.span, task.trained_before
         lease = Lease(worker, incarnation, task.id, self._order, *of_task, began=now)
         self._open[task.id] = lease
-        self._leases.setdefault((worker, incarnation), {})[task.id] = lease
+        self._leases.add(lease)
 
     def progressed(self, task_id: int, done: int) -> None:
         """All servers have acknowledged the first records of a leased task."""
@@ -112,7 +114,9 @@ class Copies:
         lease.head = max(lease.acknowledged, min(touched, len(lease.span)))
         lease.last = self.told(lease.worker, lease.incarnation)
         self._lose_unmet(lease)
-        return self._taken_back([lease])
+        pieces = self._taken_back(lease)
+        self._leases.ended(lease)
+        return pieces
 
     def ended(self) -> list[Piece]:
         """The job has ended, and nobody goes on with the leases that are open.
@@ -150,7 +154,7 @@ class Copies:
         key = worker, incarnation
         self._fenced[key] = tuple(0 if push is None else push.sequence for push in pushes)
         self._last_had[key] = self._fenced[key]
-        leases = [lease for lease in self._leases.get(key, {}).values() if lease.ended is None]
+        leases = [each for each in self._open.values() if (each.worker, each.incarnation) == key]
         for lease in leases:
             del self._open[lease.task]
             heads = [possible_head(lease, push) for push in pushes]
@@ -167,7 +171,7 @@ class Copies:
                 for server, head in enumerate(heads)
                 if head is None or known[server] != lease.head
             }
-        return self._taken_back(leases)
+        return [piece for lease in leases for piece in self._taken_back(lease)]
 
     def _end(self, lease: Lease, done: int, now: float) -> None:
         lease.acknowledged = max(lease.acknowledged, min(done, len(lease.span)))
@@ -200,13 +204,14 @@ class Copies:
             return 0, []
         last = {push.worker: push for push in has}
         since = self._since.get(server, 0)
-        leases = list(self._all())
-        for lease in leases:
+        pieces = []
+        for lease in self._leases.changing():
             push = last.get(lease.worker)
             reached = self._reached(lease, push, server)
             if lease.ended is not None and lease.heads.get(server, 0) is None:
                 lease.heads = {**lease.heads, server: max(reached, lease.acknowledged)}
             lease.lose(server, ((reached, lease.head_at(server)),), since)
+            pieces += self._taken_back(lease)
         lost = []
         for key in self._acknowledged.keys() | self._fenced.keys():
             worker, incarnation = key
@@ -219,7 +224,7 @@ class Copies:
         settled = self._settled.lost(
             server, self._servers, last, checkpoint, since, retrain=self._retrain
         )
-        return self._note_lost(server, lost), settled + self._taken_back(leases)
+        return self._note_lost(server, lost), settled + pieces
 
     def met(self, server: int, told: LastPush) -> tuple[int, list[Piece]]:
         """A worker meets a server that was started again, and had been told `told` before.
@@ -235,15 +240,16 @@ class Copies:
         after = sequence_of(has, told.incarnation)
         if after is None or told.sequence <= after:
             return 0, []
-        leases = list(self._leases.get(key, {}).values())
-        for lease in leases:
+        pieces = []
+        for lease in self._leases.changing(key):
             had = self._reached(lease, told, server)
             if told.task == lease.task and not told.records_done:
                 had = len(lease.span)  # which records the pushes were made of is not known
             reached = self._reached(lease, has, server)
             lease.lose(server, ((reached, had),), self._since[server])
+            pieces += self._taken_back(lease)
         lost = [LostPushes(told.worker, told.incarnation, after, told.sequence)]
-        return self._note_lost(server, lost), self._taken_back(leases)
+        return self._note_lost(server, lost), pieces
 
     def _note_lost(self, server: int, lost: Sequence[LostPushes]) -> int:
         return self.lost.setdefault(server, LostOfServer()).add(lost)
@@ -260,26 +266,21 @@ class Copies:
             return lease.head_at(server)
         if push.task == lease.task:
             return certain_head(lease, push)
-        at = self._leases[key].get(push.task)
-        return lease.head_at(server) if at is not None and at.order > lease.order else 0
+        later = self._leases.order_of(key, push.task) > lease.order
+        return lease.head_at(server) if later else 0
 
     def _last(self, lease: Lease, server: int) -> int:
         """The last push of a lease that a server had, by sequence, or a later one; 0: unknown."""
         had = self._last_had.get((lease.worker, lease.incarnation), ())
         return lease.last or (had[server] if server < len(had) else 0)
 
-    def _all(self) -> Iterator[Lease]:
-        for leases in self._leases.values():
-            yield from leases.values()
-
     # ------------------------------------------------------------ what follows
 
-    def _taken_back(self, leases: Iterable[Lease]) -> list[Piece]:
-        """Take back what counts and some server lacks, of those that have ended."""
-        if not self._retrain:
+    def _taken_back(self, lease: Lease) -> list[Piece]:
+        """Take back what counts and some server lacks, if the lease has ended."""
+        if not self._retrain or lease.ended is None or lease.whole:
             return []
-        ended = [lease for lease in leases if lease.ended is not None]
-        return [piece for lease in ended for piece in lease.take_back(self._servers, self._begun)]
+        return lease.take_back(self._servers, self._begun)
 
     # ------------------------------------------------------------ checkpoints
 
@@ -302,19 +303,11 @@ class Copies:
         self._begun_with = {n: begun for n, begun in self._begun_with.items() if n in kept}
         limit = self._begun_with.get(min(kept), 0)
         self._settled.forget(limit)
-        self._settle(
-            [
-                each
-                for each in self._all()
-                if each.ended is not None and each.begun < limit and each.final(limit)
-            ]
+        self._settled.add(
+            self._leases.settled(limit, lambda lease: lease.final(limit)),
+            self._servers,
+            self._last,
         )
-
-    def _settle(self, leases: Sequence[Lease]) -> None:
-        self._settled.add(leases, self._servers, self._last)
-        for lease in leases:
-            del self._leases[lease.worker, lease.incarnation][lease.task]
-        self._leases = {key: held for key, held in self._leases.items() if held}
 
     # ------------------------------------------------------------ resuming
 
@@ -328,7 +321,7 @@ class Copies:
         if number == self._foreign:
             return found  # of other servers than those that the leases since were pushed to
         last = [{push.worker: push for push in shard} for shard in shards]
-        for lease in self._all():
+        for lease in self._leases:
             there, counted = in_shards(lease, heads_in(lease, last, self._reached), before)
             for kind, ranges in (("trained", counted), ("touched", minus(union(*there), counted))):
                 found += [
@@ -355,20 +348,23 @@ class Copies:
         self._acknowledged, self._restored = {}, {}
         if not shards:
             self._servers, self._foreign = servers, 0
-            self._leases, self._open = {}, {}
+            self._leases.clear()
+            self._open = {}
             self._fenced, self._last_had = {}, {}
             self._settled.begin(in_model)
             return
         self._settled = self._settled.at(before)
         if number == self._foreign:
-            self._leases, self._fenced, self._last_had = {}, {}, {}
+            self._leases.clear()
+            self._fenced, self._last_had = {}, {}
         else:
             self._cut(shards, before, now)
         self._open = {}
         if servers != self._servers or number == self._foreign:
             # No push counts as applied there: what the new servers have, these leases do not say.
             # What older checkpoints have is not known any more.
-            self._settle(list(self._all()))
+            self._settled.add(self._leases, self._servers, self._last)
+            self._leases.clear()
             self._servers, self._foreign = servers, number
             self._fenced, self._last_had = {}, {}
             self._begun_with = {number: self._begun_with.get(number, self._begun)}
@@ -377,7 +373,7 @@ class Copies:
     def _cut(self, shards: Sequence[Iterable[LastPush]], before: float, now: float) -> None:
         """Have of all leases what these shards of a checkpoint have; before: as in `in_shards`."""
         last = [{push.worker: push for push in shard} for shard in shards]
-        for lease in self._all():
+        for lease in self._leases.changing():
             if lease.ended is None:
                 lease.begun = self._begun
             lease.only(heads_in(lease, last, self._reached), before, now)
@@ -395,7 +391,9 @@ class Copies:
 
     def differences(self) -> list[Difference]:
         """Where servers have records not as often as they count, at this moment."""
-        open_now = [each for lease in self._all() for each in differences_of(lease, self._servers)]
+        # Of those that are packed, every server has what counts.
+        leases = self._leases.loose()
+        open_now = [each for lease in leases for each in differences_of(lease, self._servers)]
         return [*self._settled.differences, *open_now]
 
     @property

@@ -52,6 +52,12 @@ class Lease:
     losses: tuple[tuple[int, int, Ranges], ...] = ()
     takings: tuple[tuple[int, Ranges], ...] = ()
 
+    @property
+    def whole(self) -> bool:
+        """Whether it has ended, all of it counts, and every server has all of it."""
+        all_there = self.acknowledged == self.head == len(self.span) and not self.heads
+        return self.ended is not None and all_there and not self.losses and not self.takings
+
     def head_at(self, server: int) -> int:
         """The head that a server has had."""
         if self.ended is None:
@@ -61,7 +67,10 @@ class Lease:
 
     def there(self, server: int) -> Ranges:
         """What a server has."""
-        return minus(((0, self.head_at(server)),), self.lost(server))
+        head = self.head_at(server)
+        if not self.losses:
+            return ((0, head),) if head else ()
+        return minus(((0, head),), self.lost(server))
 
     def lost(self, server: int, before: float = math.inf) -> Ranges:
         """What a server has no more, since so many checkpoints had been begun, or fewer."""
@@ -76,6 +85,8 @@ class Lease:
 
     def counted_before(self, before: float) -> Ranges:
         """What counted when fewer checkpoints had been begun, of what is acknowledged now."""
+        if not self.takings:  # of nearly every lease
+            return ((0, self.acknowledged),) if self.acknowledged else ()
         taken = (ranges for since, ranges in self.takings if since < before)
         return minus(((0, self.acknowledged),), union(*taken))
 
@@ -125,7 +136,8 @@ class Lease:
                 max(head.certain, lost) for head, lost in zip(heads, had, strict=True)
             )
             self.head = self.acknowledged
-        self.heads = {server: max(head.possible, had[server]) for server, head in enumerate(heads)}
+        there = (max(head.possible, had[server]) for server, head in enumerate(heads))
+        self.heads = {server: each for server, each in enumerate(there) if each != self.head}
         for since, _, lost in self.losses:
             self._take_back(since, overlap(self.counted, lost))
         # What nobody has lost and is not in this checkpoint, is in no older one.

@@ -7,13 +7,16 @@ from that. Which leases these are is copies.py's. No I/O, no clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from shoal.master.work.applied import LastPush
 from shoal.master.work.ids import WorkerId
 from shoal.master.work.lease_copies import Difference, Lease, Piece, differences_of
-from shoal.master.work.packed_ranges import EMPTY, joined, ranges_of
+from shoal.master.work.packed_ranges import EMPTY, Packed, joined, ranges_of
 from shoal.master.work.spans import Interval
 from shoal.master.work.units import Span
 
@@ -28,7 +31,7 @@ class _Before:
 
     since: int
     server: int
-    counted: dict[tuple[int, str], bytes]
+    counted: dict[tuple[int, str], Packed]
     upto: dict[WorkerId, tuple[int, int]]
     base: int
     gone: tuple[Difference, ...]
@@ -43,7 +46,7 @@ class Settled:
 
     def __init__(self) -> None:
         # By epoch and source, packed.
-        self._counted: dict[tuple[int, str], bytes] = {}
+        self._counted: dict[tuple[int, str], Packed] = {}
         # By server, the last push of each worker, with its incarnation.
         self._upto: dict[int, dict[WorkerId, tuple[int, int]]] = {}
         # By server, the checkpoint that it has to stand on to have what no push tells of.
@@ -52,17 +55,18 @@ class Settled:
         # Of losses that a checkpoint which is kept was before, in their order.
         self._before: list[_Before] = []
 
-    def add(self, leases: Sequence[Lease], servers: int, last: Callable[[Lease, int], int]) -> None:
+    def add(self, leases: Iterable[Lease], servers: int, last: Callable[[Lease, int], int]) -> None:
         """Settle these leases of a job with so many servers.
 
         last: the last push of a lease that a server had, by sequence, or a later one.
         """
-        added: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        added: dict[tuple[int, str], array[int]] = {}
         for lease in leases:
             self.differences += differences_of(lease, servers)
             at = lease.span.start
-            spans = [(at + start, at + end) for start, end in lease.counted]
-            added.setdefault((lease.epoch, lease.span.source), []).extend(spans)
+            counted = added.setdefault((lease.epoch, lease.span.source), array("q"))
+            for start, end in lease.counted:
+                counted.extend((at + start, at + end))
             for server in range(servers):
                 there = lease.there(server)
                 if there:
@@ -73,8 +77,9 @@ class Settled:
                     upto[lease.worker] = max(upto.get(lease.worker, (0, 0)), reached)
         self._count(added)
 
-    def _count(self, added: Mapping[tuple[int, str], Iterable[tuple[int, int]]]) -> None:
-        for key, ranges in added.items():
+    def _count(self, added: Mapping[tuple[int, str], array[int]]) -> None:
+        for key, bounds in added.items():
+            ranges = np.frombuffer(bounds, np.int64).reshape(-1, 2)
             self._counted[key] = joined(self._counted.get(key, EMPTY), ranges)
 
     def lost(
@@ -174,11 +179,11 @@ class Settled:
         """The model is one that has this, and no push of this job."""
         self._counted, self._upto, self.differences, self._before = {}, {}, [], []
         self._base = {}
-        added: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        added: dict[tuple[int, str], array[int]] = {}
         for each in in_model:
             if each.kind == "trained":
                 key = each.epoch, each.span.source
-                added.setdefault(key, []).append((each.span.start, each.span.end))
+                added.setdefault(key, array("q")).extend((each.span.start, each.span.end))
         self._count(added)
 
     def stand_on(self, checkpoint: int, servers: int) -> None:

@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from shoal.master.work import lease_book
+
 PATIENCE = 60.0
 
 
@@ -19,3 +21,11 @@ def stalled():
             listener.accept()[0].close()
 
         yield listener.getsockname()[1], wait
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leases_are_packed_soon():
+    """Leases are packed three at a time: the jobs here are small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease_book, "PACKED_TOGETHER", 3)
+        yield

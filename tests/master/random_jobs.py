@@ -31,6 +31,7 @@ HEARD_AGAIN = {
     *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
     *("staleness", "age", "started", "answered", "_instructions"),
     *("_joined", "_decided", "wants_checkpoint", "_cut", "_asked"),
+    "_sought",
     *("_note", "_inside", "_replaying", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
 """What a new master learns by itself, by the names of the fields."""

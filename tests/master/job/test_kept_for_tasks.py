@@ -1,0 +1,82 @@
+"""What a job keeps does not grow with the number of tasks that have ended."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+
+import pytest
+
+from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.work import lease_book
+from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.units import Source
+from tests.master.strategies import begun, take, w
+
+WORKERS = 4
+TASKS = 16_000
+CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
+@pytest.fixture(autouse=True)
+def leases_are_packed_as_in_a_job(monkeypatch):
+    monkeypatch.setattr(lease_book, "PACKED_TOGETHER", 512)
+
+
+def size(job):
+    """Bytes of all objects that a job is made of."""
+    seen, left, total = set(), [job], 0
+    while left:
+        each = left.pop()
+        if id(each) in seen or isinstance(each, CODE):
+            continue
+        seen.add(id(each))
+        total += sys.getsizeof(each)
+        left += gc.get_referents(each)
+    return total
+
+
+class Worked:
+    """A job of small tasks, whose workers lease one ahead."""
+
+    def __init__(self, **changes):
+        self.job = begun(
+            DataDescribed(training=(Source("t", TASKS * 10),)), num_workers=WORKERS, **changes
+        )
+        self.done = 0
+        for index in range(WORKERS):
+            take(self.job, w(index))
+
+    def until(self, tasks, checkpoint_every=0):
+        """Report tasks until so many are done. checkpoint_every: take one after so many."""
+        while self.done < tasks:
+            self.done += 1
+            worker, now = w(self.done % WORKERS), self.done / 100
+            task = self.job.task_wanted(worker, 0, now)  # again: the one that it holds
+            self.job.task_ahead_wanted(worker, 0, task.id, now)
+            version = sequence = self.done
+            self.job.task_reported(worker, 0, task.id, Done(), version, now, acknowledged=sequence)
+            if checkpoint_every and self.done % checkpoint_every == 0:
+                self.job.checkpoints.tick(now)
+                self.job.checkpoint_begun(now)
+                self.job.checkpoint_taken(Taken(self.done, version, 1, 0.1), False, now)
+            if self.done % 100 == 0:
+                self.job.tick(now)
+                self.job.take_instructions()
+        return size(self.job)
+
+
+def test_a_task_that_has_ended_takes_few_bytes_until_the_next_checkpoint():
+    worked = Worked()
+    few = worked.until(2_048)
+    many = worked.until(10_240)
+    # An object for each of them would be several hundred bytes.
+    assert (many - few) / 8_192 < 45
+
+
+def test_with_checkpoints_a_job_of_many_tasks_keeps_as_much_as_one_of_few():
+    worked = Worked(checkpoint_steps=500, keep_checkpoint_max=2)
+    few = worked.until(3_200, checkpoint_every=400)
+    many = worked.until(15_200, checkpoint_every=400)
+    assert many < few * 1.05
