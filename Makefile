@@ -8,7 +8,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
-  bench-memory bench-restore soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-restore bench-scale soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check fuzz audit nightly clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
@@ -169,7 +169,12 @@ build/bench/tf_keras/installed: build/extensions
 # The memory of master and servers over two million small tasks; TASKS=200000 for fewer.
 TASKS ?= 2000000
 bench-memory: build/extensions
-	$(BIN)/python benchmarks/memory.py run --tasks $(TASKS)
+	$(BIN)/python -m benchmarks.memory --tasks $(TASKS)
+
+# 400 workers that compute nothing, 8 servers and a master: steps/s, times of calls, CPU, exact
+# counts. SCALE="--workers 50 --servers 2" for others.
+bench-scale: build/extensions
+	$(BIN)/python -m benchmarks.scale.run $(SCALE)
 
 # Random faults until 300 were survived: build/soak.json. FAULTS=30 SEED=7 for fewer and others;
 # SOAK=--continue adds to what is there, SOAK="--kinds patience" leaves out whatever dies.

@@ -19,8 +19,9 @@ for name in sys.argv[2:]:
     path = pathlib.Path(name)
     before = set(sys.modules)
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    spec = importlib.util.spec_from_file_location(f"benchmark_{path.stem}", path)
+    sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where dataclasses look
+    spec.loader.exec_module(sys.modules[spec.name])
     sys.path.remove(str(path.parent))
     for other in set(sys.modules) - before:
         at = getattr(sys.modules[other], "__file__", None) or ""

@@ -63,17 +63,23 @@ def _weights(ids: Ints) -> Floats:
     return weights
 
 
-def draw(
-    rng: np.random.Generator, count: int, sizes: Ints
-) -> tuple[npt.NDArray[np.float32], Ints, npt.NDArray[np.float32], Floats]:
-    """`count` records: dense [n, 13], ids [n, 26], labels [n], true probabilities [n]."""
-    dense = rng.lognormal(0.0, 1.0, (count, DENSE)).astype(np.float32)
+def draw_ids(rng: np.random.Generator, count: int, sizes: Ints) -> Ints:
+    """The categorical columns of `count` records: [n, 26]. sizes: as `field_sizes` gives them."""
     # The inverse of the power law's distribution function, taken as continuous.
     power = 1.0 - EXPONENT
     ranks = (rng.random((count, CATEGORICAL)) * ((sizes + 1.0) ** power - 1) + 1) ** (1 / power)
     ranks = np.minimum(ranks.astype(np.int64) - 1, sizes - 1)
     # A bijection of each field's range as the multiplier is prime and larger than it.
-    ids = ranks * 2_147_483_647 % sizes + np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    ids: Ints = ranks * 2_147_483_647 % sizes + np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    return ids
+
+
+def draw(
+    rng: np.random.Generator, count: int, sizes: Ints
+) -> tuple[npt.NDArray[np.float32], Ints, npt.NDArray[np.float32], Floats]:
+    """`count` records: dense [n, 13], ids [n, 26], labels [n], true probabilities [n]."""
+    dense = rng.lognormal(0.0, 1.0, (count, DENSE)).astype(np.float32)
+    ids = draw_ids(rng, count, sizes)
     slopes = np.linspace(-0.3, 0.3, DENSE)
     logits = _weights(ids).sum(axis=1) + np.log1p(dense) @ slopes - 1.2
     probabilities = 1 / (1 + np.exp(-logits))

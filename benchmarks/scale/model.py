@@ -1,0 +1,184 @@
+"""A model of larger jobs than this machine can run, from what calls cost on it.
+
+    python -m benchmarks.scale.model [FOLDER]
+
+Runs a few small jobs of run.py, and finds by least squares what a step, an exchange with a server,
+a row, a task and a heartbeat cost master, servers and workers in CPU. CPU, as time on this machine
+is shared by all of them. Then predicts a larger job, runs it too, and prints both with the error;
+and says for 10, 100 and 1,000 servers with ten times as many workers, each process with a core of
+its own, how many steps/s there can be and what limits them.
+
+Arithmetic only: each process does one thing at a time, and nothing waits for a network. Left out:
+journal commits, copies to other servers, and recovery.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.scale.run import Measured, Results, Setting, run
+
+SMALL = Setting(workers=8, hosts=2, servers=1, steps=1000, heartbeat_seconds=30.0)
+CALIBRATION = (
+    SMALL,
+    replace(SMALL, servers=4),
+    replace(SMALL, servers=2, batch=64),
+    replace(SMALL, servers=4, batch=64),
+    replace(SMALL, servers=2, steps_per_task=1),
+    replace(SMALL, servers=2, heartbeat_seconds=0.05),
+)
+CHECKED = replace(SMALL, workers=24, servers=8, batch=16, steps_per_task=2, heartbeat_seconds=1.0)
+LARGER = ((10, 100), (100, 1000), (1000, 10_000))
+"""Servers and workers."""
+
+COMPUTE_SECONDS = 0.05
+"""Of a real worker's step, beside its calls."""
+
+ROLES = ("master", "ps", "workers")
+COSTS = {
+    "master": ("task", "heartbeat", "second"),
+    "ps": ("exchange", "row"),
+    "workers": ("step", "exchange", "row", "task", "heartbeat"),
+}
+"""What each role spends CPU on. exchange: a pull and a push of one server. second: of the job, such
+as for asking its servers."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What a job did in a time, or would do. rows: pulled and pushed, of all steps."""
+
+    step: float
+    exchange: float
+    row: float
+    task: float
+    heartbeat: float
+    second: float
+
+    @classmethod
+    def of(cls, setting: Setting, steps: float, seconds: float, rows: float) -> Amounts:
+        """So many steps of such a job in so many seconds, with so many rows each."""
+        beats = setting.workers * seconds / setting.heartbeat_seconds
+        tasks = steps / setting.steps_per_task
+        exchanges = steps * setting.servers
+        return cls(steps, exchanges, steps * rows, tasks, beats, seconds)
+
+    def of_role(self, role: str) -> list[float]:
+        """How often a role does what it spends CPU on."""
+        return [getattr(self, name) for name in COSTS[role]]
+
+
+def fitted(amounts: list[Amounts], measured: list[Measured], role: str) -> dict[str, float]:
+    """CPU seconds of each thing that a role does. None is negative: what would be, is left out."""
+    names = list(COSTS[role])
+    matrix = np.array([each.of_role(role) for each in amounts])
+    spent = np.array([each.cpu_of(role) for each in measured])
+    kept = list(range(len(names)))
+    while True:
+        # By shares of what was spent: so each run counts alike.
+        scaled = matrix[:, kept] / spent[:, None]
+        found = np.linalg.lstsq(scaled, np.ones(len(spent)), rcond=None)[0]
+        if (found >= 0).all():
+            costs = dict.fromkeys(names, 0.0)
+            return costs | {
+                names[place]: float(cost) for place, cost in zip(kept, found, strict=True)
+            }
+        del kept[int(found.argmin())]
+
+
+class Model:
+    """CPU seconds of each role, from the costs of what it does."""
+
+    def __init__(self, costs: dict[str, dict[str, float]]) -> None:
+        self.costs = costs
+
+    def cpu(self, role: str, amounts: Amounts) -> float:
+        """Of all processes of a role."""
+        pairs = zip(self.costs[role].values(), amounts.of_role(role), strict=True)
+        return sum(cost * amount for cost, amount in pairs)
+
+    def limits(self, setting: Setting, rows: float) -> dict[str, float]:
+        """Steps/s at which a process of each role has no time left, on a core of its own.
+
+        workers: with COMPUTE_SECONDS a step beside their calls.
+        """
+        idle = Amounts.of(setting, 0.0, 1.0, rows)
+        step = Amounts.of(setting, 1.0, 0.0, rows)
+        found = {}
+        for role, count in (("master", 1), ("ps", setting.servers), ("workers", setting.workers)):
+            free = max(0.0, count - self.cpu(role, idle))
+            each = self.cpu(role, step) + COMPUTE_SECONDS * (role == "workers")
+            found[role] = free / each
+        return found
+
+
+@click.command()
+@click.argument("folder", required=False)
+def main(folder: str | None) -> None:
+    """Measure, predict, compare."""
+    console = Console(width=100)
+    runs = [run(setting, folder) for setting in CALIBRATION]
+    for setting, (_, _, wrong) in zip(CALIBRATION, runs, strict=True):
+        if wrong:
+            raise SystemExit(f"{setting}: {', '.join(wrong)}")
+    measured = [each for each, _, _ in runs]
+    amounts = [
+        Amounts.of(setting, each.steps, each.seconds, rows_of(found))
+        for setting, (each, found, _) in zip(CALIBRATION, runs, strict=True)
+    ]
+    model = Model({role: fitted(amounts, measured, role) for role in ROLES})
+    table = Table("role", "CPU, ms")
+    for role, costs in model.costs.items():
+        table.add_row(role, ", ".join(f"{name} {cost * 1e3:.4f}" for name, cost in costs.items()))
+    console.print(table)
+    compare(console, model, folder)
+    predict(console, model)
+
+
+def rows_of(found: Results) -> float:
+    """Rows of a step."""
+    return found.counts["rows"] / found.counts["steps"]
+
+
+def compare(console: Console, model: Model, folder: str | None) -> None:
+    """Predict a job, run it, and print both."""
+    seen, found, wrong = run(CHECKED, folder)
+    if wrong:
+        raise SystemExit(", ".join(wrong))
+    amounts = Amounts.of(CHECKED, seen.steps, seen.seconds, rows_of(found))
+    table = Table(f"{CHECKED.workers} workers, {CHECKED.servers} servers", "model", "run", "error")
+    total = 0.0
+    for role in ROLES:
+        predicted, spent = model.cpu(role, amounts), seen.cpu_of(role)
+        total += predicted
+        figures = (predicted * 1e3 / seen.steps, spent * 1e3 / seen.steps)
+        error = f"{predicted / spent - 1:+.0%}"
+        table.add_row(f"CPU ms a step, {role}", *(f"{each:.2f}" for each in figures), error)
+    cores = os.cpu_count() or 1
+    rate, most = seen.steps / seen.seconds, cores * seen.steps / total
+    error = f"{most / rate - 1:+.0%}"
+    table.add_row(f"steps/s of {cores} cores", f"{most:.0f}", f"{rate:.0f}", error)
+    console.print(table)
+
+
+def predict(console: Console, model: Model) -> None:
+    """Print what jobs could do that cannot be run here."""
+    table = Table("servers / workers", "steps/s", "limited by", "master", "servers", "workers")
+    for servers, workers in LARGER:
+        setting = replace(Setting(), servers=servers, workers=workers, steps_per_task=64, batch=256)
+        # Each row of a batch of its own: more than a power law has.
+        limits = model.limits(setting, rows=26.0 * setting.batch)
+        least = min(limits, key=lambda role: limits[role])
+        shown = (f"{limits[role]:,.0f}" for role in ROLES)
+        table.add_row(f"{servers:,} / {workers:,}", f"{limits[least]:,.0f}", least, *shown)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
