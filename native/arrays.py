@@ -1,10 +1,33 @@
-"""Argument checks shared by the extensions: one clear error that names the argument."""
+"""What the extensions share of arrays: checks of arguments, and memory that is aligned."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+ALIGNMENT = 64
+"""Bytes. TensorFlow takes an array as a tensor without a copy only at a multiple of them."""
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array of any values that begins at a multiple of ALIGNMENT, which np.empty does not."""
+    return _aligned(np.empty, shape, dtype)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """As `aligned_empty`, of zeros."""
+    return _aligned(np.zeros, shape, dtype)
+
+
+def _aligned(make: Any, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    count = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = make(count + ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % ALIGNMENT
+    array: npt.NDArray[Any] = memory[first : first + count].view(dtype).reshape(shape)
+    return array
 
 
 def require(

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint16_t
 
 import numpy as np
 
-from shoal.native.arrays import require
+from shoal.native.arrays import aligned_zeros, require
 
 from kernels cimport (
     shoal_all_below,
@@ -43,7 +43,8 @@ def sum_by_inverse(gradients, inverse, int64_t unique):
         "gradients", gradients, np.float32, (index.shape[0], None)
     )
     check_index("inverse", index, unique)
-    total = np.zeros((unique, given.shape[1]), np.float32)
+    # Aligned, so that TensorFlow takes it as it is.
+    total = aligned_zeros((unique, given.shape[1]), np.float32)
     cdef float[:, ::1] out = total
     if index.shape[0] and given.shape[1]:
         with nogil:

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 
 import numpy as np
 
-from shoal.native.arrays import require
+from shoal.native.arrays import aligned_empty, require
 
 from kernels cimport (
     SHOAL_SLOT_BITS,
@@ -55,7 +55,8 @@ def unique(ids):
     cdef int64_t n = given.shape[0], found = 0
     if n > MAX_BATCH:
         raise ValueError(f"ids must be at most {MAX_BATCH} in one batch, got {n}")
-    distinct, inverse = np.empty(n, np.int64), np.empty(n, np.int32)
+    # Aligned, so that TensorFlow takes it as it is.
+    distinct, inverse = np.empty(n, np.int64), aligned_empty((n,), np.int32)
     counts = np.empty(n, np.int32)
     cdef int64_t[::1] u = distinct
     cdef int32_t[::1] v = inverse, c = counts
@@ -112,4 +113,5 @@ def unique_by_server(ids, owners, int servers):
     order, offsets = partition(distinct, owners, servers)
     places = np.empty(len(order), np.int32)
     places[order] = np.arange(len(order), dtype=np.int32)
-    return distinct[order], places[inverse], offsets, counts[order]
+    inverse = np.take(places, inverse, out=aligned_empty((len(inverse),), np.int32), mode="clip")
+    return distinct[order], inverse, offsets, counts[order]

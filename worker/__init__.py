@@ -16,6 +16,7 @@
     watch.py            the thread that stands still, and where
     module.py           the user's module
     keras_internals.py  every private name of Keras that shoal uses
+    tensors.py          NumPy arrays as tensors, without a copy where that is possible
 
 A room may import the rooms and modules below it in this list, input/ and servers/ not each
 other (pyproject.toml). Nothing imports this package but its own main.

@@ -20,6 +20,7 @@ from shoal.worker.model.integers import cast_features, not_kept
 from shoal.worker.model.keras_embeddings import out_of_range
 from shoal.worker.model.lookups import RecordLookup, Refusals, sharing_refused, wrapped
 from shoal.worker.servers.ids import TableIds
+from shoal.worker.tensors import tensor_of
 
 Int64 = npt.NDArray[np.int64]
 
@@ -105,4 +106,7 @@ class IdTrace:
     def inverses(self, ids: Sequence[TableIds]) -> list[tf.Tensor]:
         """For each call, where its ids are among those pulled, `ids`, one a table."""
         remaining = {name: list(each.inverses) for name, each in zip(self.tables, ids, strict=True)}
-        return [tf.constant(remaining[name].pop(0)) for name in self.calls]
+        of_calls = [remaining[name].pop(0) for name in self.calls]
+        # Tables may share their ids.
+        tensors = {id(each): tensor_of(each) for each in of_calls}
+        return [tensors[id(each)] for each in of_calls]

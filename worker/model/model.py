@@ -50,6 +50,7 @@ from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.in_flight import NOTHING, Missing
 from shoal.worker.servers.pulling import Pulled
 from shoal.worker.servers.pushing import Push
+from shoal.worker.tensors import tensor_of
 
 logger = logging.getLogger(__name__)
 
@@ -248,7 +249,7 @@ class ServedModel:
         return (
             tf.constant(pulled.trainable),
             tf.constant(pulled.state),
-            [tf.constant(each) for each in pulled.rows],
+            [tensor_of(each) for each in pulled.rows],
             self._ids.inverses(pulled.ids),
         )
 
@@ -289,8 +290,9 @@ class ServedModel:
             )
             value = float(loss)
         push = Push(
+            # Not numpy(), which copies: nobody writes to these.
             tables={
-                table: (pulled.ids[table].unique, gradient.numpy())
+                table: (pulled.ids[table].unique, np.asarray(gradient))
                 for table, (name, gradient) in enumerate(zip(self.tables, tables, strict=True))
                 if pulled.ids[table].unique.size and name not in self._ids.frozen
             },
