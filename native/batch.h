@@ -18,24 +18,36 @@ SHOAL_CLONES static void shoal_slot_all(const int64_t *ids, uint16_t *out, int64
     for (int64_t i = 0; i < n; i++) out[i] = (uint16_t)shoal_slot(shoal_mix64((uint64_t)ids[i]));
 }
 
+/* Where unique() looks for an id first. key: nobody knows it who could choose the ids, which
+ * would all be given one place otherwise. */
+SHOAL_INLINE uint64_t shoal_unique_place(int64_t id, uint64_t key, uint64_t mask) {
+    return shoal_mix64((uint64_t)id ^ key) & mask;
+}
+
+SHOAL_CLONES static void shoal_unique_places(const int64_t *ids, uint64_t *out, int64_t n, uint64_t key,
+                                         uint64_t mask) {
+    for (int64_t i = 0; i < n; i++) out[i] = shoal_unique_place(ids[i], key, mask);
+}
+
 /* Unique ids in order of first appearance. table: zeroed, `mask + 1` >= 2 n words;
- * a word is a unique id's index + 1. unique, counts: room for n. Returns how many.
+ * a word is a unique id's index + 1. key: as shoal_unique_place. unique, counts: room for n. Returns how
+ * many.
  *
  * Whether an id was seen before is a toss-up in skewed ids, so nothing branches on it: each
  * id is written as if it were new, and a word that is 0 then leads to it. Counting is a pass
  * of its own. Both together are twice as fast on power-law ids, and as fast on distinct ones. */
 static int64_t shoal_unique(const int64_t *ids, int64_t n, uint32_t *table, uint64_t mask,
-                            int64_t *unique, int32_t *inverse, int32_t *counts) {
+                            uint64_t key, int64_t *unique, int32_t *inverse, int32_t *counts) {
     uint64_t places[SHOAL_AHEAD];
     int64_t found = 0;
     for (int64_t i = 0; i < SHOAL_AHEAD && i < n; i++) {
-        places[i] = shoal_mix64((uint64_t)ids[i]) & mask;
+        places[i] = shoal_unique_place(ids[i], key, mask);
         __builtin_prefetch(&table[places[i]]);
     }
     for (int64_t i = 0; i < n; i++) {
         uint64_t at = places[i % SHOAL_AHEAD];
         if (i + SHOAL_AHEAD < n) {
-            places[i % SHOAL_AHEAD] = shoal_mix64((uint64_t)ids[i + SHOAL_AHEAD]) & mask;
+            places[i % SHOAL_AHEAD] = shoal_unique_place(ids[i + SHOAL_AHEAD], key, mask);
             __builtin_prefetch(&table[places[i % SHOAL_AHEAD]]); /* small: the first-level cache */
         }
         uint32_t word, index;

@@ -7,6 +7,8 @@ which server owns it; who owns which slot is passed in.
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+import secrets
+
 import numpy as np
 
 from shoal.native.arrays import aligned_empty, require
@@ -15,12 +17,16 @@ from kernels cimport (
     SHOAL_SLOT_BITS,
     shoal_mix_all,
     shoal_partition,
+    shoal_unique_places,
     shoal_slot_all,
     shoal_unique,
 )
 
 SLOTS = 1 << SHOAL_SLOT_BITS
 MAX_BATCH = 2**30  # an inverse index is an int32, a table word a uint32
+
+# Places ids in the table of `unique`; drawn once a process.
+cdef uint64_t PLACE_KEY = secrets.randbits(64)
 
 
 def mix64(ids):
@@ -45,6 +51,30 @@ def slot_of(ids):
     return out
 
 
+cdef uint64_t _words(int64_t n) noexcept nogil:
+    """Of the table in which `unique` looks for n ids: a power of two."""
+    cdef uint64_t words = 2
+    while words < 2 * <uint64_t>n:
+        words *= 2
+    return words
+
+
+def places(ids):
+    """Where `unique` begins to look for each id, in its table of twice as many words or more.
+
+    int64 [n] to uint64 [n]. It looks further word by word, so many ids of one place are slow; the
+    places are others in each process.
+    """
+    cdef const int64_t[::1] given = require("ids", ids, np.int64, (None,))
+    out = np.empty(given.shape[0], np.uint64)
+    cdef uint64_t[::1] at = out
+    if given.shape[0]:
+        with nogil:
+            shoal_unique_places(&given[0], &at[0], given.shape[0], PLACE_KEY,
+                            _words(given.shape[0]) - 1)
+    return out
+
+
 def unique(ids):
     """Distinct ids in order of first appearance.
 
@@ -60,16 +90,15 @@ def unique(ids):
     counts = np.empty(n, np.int32)
     cdef int64_t[::1] u = distinct
     cdef int32_t[::1] v = inverse, c = counts
-    cdef uint64_t words = 2
+    cdef uint64_t words = _words(n)
     cdef uint32_t *table
     if n:
-        while words < 2 * <uint64_t>n:
-            words *= 2
         table = <uint32_t *>calloc(words, sizeof(uint32_t))
         if table is NULL:
             raise MemoryError(f"no memory to deduplicate {n} ids")
         with nogil:
-            found = shoal_unique(&given[0], n, table, words - 1, &u[0], &v[0], &c[0])
+            found = shoal_unique(&given[0], n, table, words - 1, PLACE_KEY, &u[0], &v[0],
+                                 &c[0])
             free(table)
     return distinct[:found], inverse, counts[:found]
 

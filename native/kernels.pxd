@@ -22,8 +22,9 @@ cdef extern from "mixing.h" nogil:
 cdef extern from "batch.h" nogil:
     void shoal_mix_all(const int64_t *, uint64_t *, int64_t)
     void shoal_slot_all(const int64_t *, uint16_t *, int64_t)
-    int64_t shoal_unique(const int64_t *, int64_t, uint32_t *, uint64_t, int64_t *, int32_t *,
-                         int32_t *)
+    void shoal_unique_places(const int64_t *, uint64_t *, int64_t, uint64_t, uint64_t)
+    int64_t shoal_unique(const int64_t *, int64_t, uint32_t *, uint64_t, uint64_t,
+                         int64_t *, int32_t *, int32_t *)
     int shoal_partition(const int64_t *, int64_t, const uint16_t *, int64_t, uint16_t *,
                         int64_t *, int64_t *)
     void shoal_sum_rows(const float *, const int32_t *, int64_t, int64_t, float *)

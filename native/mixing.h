@@ -1,8 +1,8 @@
 /* The one hash of the project: splitmix64, and its inverse.
  *
  * Bits 50..63 route an id to a server (16,384 slots). A store places its rows by the hash
- * of the id and a key of its own (store.h), which nobody outside the process knows: ids
- * could be chosen to fall into one place otherwise. The function is a bijection, which
+ * of the id and a key of its own (store.h), and so does the search for distinct ids (batch.h).
+ * Nobody outside the process knows the keys: ids could be chosen to fall into one place otherwise. The function is a bijection, which
  * lets a bucket keep 52 bits of the hash instead of the id.
  */
 #ifndef SHOAL_MIXING_H

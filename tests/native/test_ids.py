@@ -1,11 +1,23 @@
 """Hash, routing, deduplication and partition, against NumPy."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.native.ids import SLOTS, mix64, partition, slot_of, unique, unique_by_server
+from shoal.native.ids import (
+    SLOTS,
+    mix64,
+    partition,
+    places,
+    slot_of,
+    unique,
+    unique_by_server,
+)
 from tests.native.strategies import EXTREMES, few_ids, id_arrays
 
 batches = st.one_of(id_arrays(), id_arrays(few_ids))
@@ -61,6 +73,58 @@ def test_unique(ids):
     assert (distinct[inverse] == ids).all()
     assert counts.tolist() == [ids.tolist().count(key) for key in first_seen]
     assert (distinct.dtype, inverse.dtype, counts.dtype) == (np.int64, np.int32, np.int32)
+
+
+def unmix(hashes):
+    """The ids of these hashes: uint64 [n] to int64 [n]."""
+
+    def unshifted(x, by):
+        for _ in range(64 // by):  # bits that come again by the later shifts cancel out
+            x = x ^ (x >> np.uint64(by))
+            by *= 2
+        return x
+
+    x = unshifted(hashes, 31) * np.uint64(pow(0x94D049BB133111EB, -1, 2**64))
+    x = unshifted(x, 27) * np.uint64(pow(0xBF58476D1CE4E5B9, -1, 2**64))
+    x = unshifted(x, 30) - np.uint64(0x9E3779B97F4A7C15)
+    return x.view(np.int64)
+
+
+def looks(starts, words):
+    """How many words of a table are looked at for new ids whose search starts there, in order."""
+    taken, total = np.zeros(2 * words, bool), 0
+    for start in starts.tolist():
+        free = start + int(np.argmin(taken[start : start + words]))
+        taken[free] = taken[free % words] = taken[free % words + words] = True
+        total += free - start + 1
+    return total
+
+
+def test_chosen_ids_do_not_make_unique_look_long():
+    """Their hashes end in zeros: without a key all of them are looked for at the same place."""
+    n, words = 1 << 12, 1 << 13
+    ids = unmix(np.arange(n, dtype=np.uint64) << np.uint64(40))
+    hashes = mix64(ids)
+    assert not (hashes & np.uint64(words - 1)).any()
+    assert looks(hashes & np.uint64(words - 1), words) == n * (n + 1) // 2
+    # In a table that is half full, a search looks at 1.5 words in the mean.
+    assert looks(places(ids), words) < 3 * n
+    assert (places(ids) < words).all()
+    distinct, inverse, counts = unique(np.concatenate([ids, ids[::-1]]))
+    assert (distinct == ids).all()
+    assert (inverse == np.concatenate([np.arange(n), np.arange(n)[::-1]])).all()
+    assert (counts == 2).all()
+
+
+def test_another_process_places_ids_elsewhere():
+    """A key that could be known would be no key."""
+    ids = np.arange(64)
+    program = (
+        "import numpy, shoal.native.ids as ids; print(ids.places(numpy.arange(64)).tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) != places(ids).tolist()
 
 
 @pytest.mark.parametrize("spread", [10, 1000, 2**40])
