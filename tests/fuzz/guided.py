@@ -8,21 +8,46 @@ Needs atheris.
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
+import random
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import atheris
 
 with atheris.instrument_imports(include=["shoal"], enable_loader_override=False):
+    from tests.fuzz.mutations import mutated
     from tests.fuzz.targets import CORPUS, TARGETS
 
 MEMORY_MB = 64
-"""More than this, beyond the memory of the process before, is a defect."""
+"""More than this, beyond the memory of the process after WARM_UP inputs, is a defect."""
+
+WARM_UP = 2_000
+"""Inputs after which the parsers and their libraries have loaded what they keep: the process
+would seem to grow by them otherwise."""
+
+TRIM_EVERY = 100
+"""Inputs after which the C library gives freed memory back: the many small pieces of refused
+manifests leave holes, and the process would seem to grow."""
 
 INPUT_SECONDS = 10
 """After which an input is a hang."""
+
+
+def trimming(take: Callable[[bytes], object]) -> Callable[[bytes], None]:
+    """`take`, with freed memory given back again and again."""
+    library, count = ctypes.CDLL(None), itertools.count(1)
+
+    def taken(data: bytes) -> None:
+        take(data)
+        if next(count) % TRIM_EVERY == 0:
+            library.malloc_trim(0)
+
+    return taken
 
 
 def main(name: str, seconds: str, folder: Path) -> None:
@@ -31,9 +56,13 @@ def main(name: str, seconds: str, folder: Path) -> None:
     seeds = folder / "seeds" / name
     for each in (seeds, found):
         each.mkdir(parents=True, exist_ok=True)
-    for number, seed in enumerate(target.seeds()):
+    given = target.seeds()
+    for number, seed in enumerate(given):
         (seeds / str(number)).write_bytes(seed)
-        target.take(seed)
+    chance = random.Random(name)
+    take = trimming(target.take)
+    for _ in range(WARM_UP):
+        take(mutated(given, chance))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     options = [
         f"-max_total_time={seconds}",
@@ -43,7 +72,7 @@ def main(name: str, seconds: str, folder: Path) -> None:
         "-print_final_stats=1",
     ]
     corpora = [str(each) for each in (found, seeds, CORPUS / name) if each.is_dir()]
-    atheris.Setup([sys.argv[0], *options, *corpora], target.take)
+    atheris.Setup([sys.argv[0], *options, *corpora], take)
     atheris.Fuzz()
 
 

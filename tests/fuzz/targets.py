@@ -308,7 +308,8 @@ def _read_manifests(data: bytes) -> None:
         try:
             manifests.read(storage, "manifest.json", manifests.FORMAT, checked)
         except CheckpointError as error:
-            refused.append(error)
+            # Without its traceback, whose frames keep the input and all that was parsed of it.
+            refused.append(error.with_traceback(None))
     if len(refused) == len(checks):
         raise refused[0]
 
