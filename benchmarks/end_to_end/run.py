@@ -2,12 +2,13 @@
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D ...]
         [--processes N] [--servers N] [--warm-steps N]
-        [--systems shoal log-file log-peer ceiling keras strategy]
+        [--systems shoal log-file log-peer insecure tls ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy).
 `shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=log and
-that --log-place, where they are asked for. --servers says how many servers shoal then has.
+that --log-place, where they are asked for; `insecure` and `tls` are with --insecure and with
+--tls=always (benchmarks/security.py compares these). --servers says how many servers shoal then has.
 With several depths, each is a system; what is called "shoal" is of the first. The systems take
 turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
 
@@ -24,6 +25,7 @@ prints.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -38,12 +40,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.model_zoo.criteo import prepare as stream
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
+from shoal.security.identities import client_identity
 
 HERE = Path(__file__).parent
 BENCH = Path("build/bench")
@@ -55,9 +59,13 @@ FLAGS = {
     "shoal": ("--durability", "checkpoint"),
     "log-file": ("--durability", "log", "--log-place", "file"),
     "log-peer": ("--durability", "log", "--log-place", "peer"),
+    "insecure": ("--durability", "checkpoint", "--insecure"),
+    "tls": ("--durability", "checkpoint", "--tls", "always"),
 }
 """Of the systems that are shoal."""
 START_SECONDS = 120
+POLL_SECONDS = 0.02
+"""While a job starts; so exact is its time."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 Measured = dict[str, float]
@@ -108,8 +116,10 @@ class Shoal:
         servers: int,
         warm_steps: int,
         flags: list[str],
+        batch: int = stream.BATCH,
     ) -> None:
         self._folder = folder
+        self._batch = batch
         self._warm_steps = warm_steps
         self._depth = depth
         self._workers = workers
@@ -117,22 +127,40 @@ class Shoal:
         self._flags = flags
         self._job = (BENCH / "end-to-end-job").resolve()
 
-    def measure(self, seconds: float) -> Measured:
-        """Start a job, observe it for so long, stop it."""
-        command = [
+    def _command(self) -> list[str]:
+        return [
             *(sys.executable, "-m", "shoal", "train", "--job-name", "end-to-end"),
             *("--job-dir", str(self._job), "--overwrite"),
             *("--model-zoo", str(HERE), "--model-def", "model.custom_model"),
             *("--training-data", str(self._folder / "train.parquet")),
-            *("--minibatch-size", str(stream.BATCH), "--num-minibatches-per-task", "64"),
+            *("--minibatch-size", str(self._batch), "--num-minibatches-per-task", "64"),
             *("--num-epochs", "1000", "--pipeline-depth", str(self._depth)),
             *("--num-workers", str(self._workers), "--num-ps", str(self._servers)),
             *self._flags,
         ]
+
+    @contextlib.contextmanager
+    def _started(self) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
+        """A job, once its server is known to its master; it is stopped at the end."""
         (self._job / "master.json").unlink(missing_ok=True)
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(self._command(), stdout=subprocess.DEVNULL)
         try:
             server = self._server(process)
+            yield process, server
+            server.close()
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+    def start_seconds(self) -> float:
+        """Start a job, and stop it when its server is known to its master: the time until then."""
+        began = time.perf_counter()
+        with self._started():
+            return time.perf_counter() - began
+
+    def measure(self, seconds: float) -> Measured:
+        """Start a job, observe it for so long, stop it."""
+        with self._started() as (process, server):
             self._until(process, server, self._warm_steps)
             before, began, cpu = self._steps(server), time.perf_counter(), self._cpu_seconds()
             time.sleep(seconds)
@@ -142,11 +170,7 @@ class Shoal:
                 "worker_mb": self._resident_mb("shoal.worker"),
                 "server_mb": self._resident_mb("shoal.ps"),
             }
-            server.close()
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-        samples = (after - before) * stream.BATCH
+        samples = (after - before) * self._batch
         measured = {"samples": samples, "seconds": ended - began, "cpu_seconds": spent}
         return measured | resident
 
@@ -156,13 +180,16 @@ class Shoal:
         while time.monotonic() < end and process.poll() is None:
             if (self._job / "master.json").exists():
                 address = json.loads((self._job / "master.json").read_text())["address"]
-                token = JobConfig.load(self._job / "job.json").token
-                master = Connection(address, peer=peer_name(token, "master"))
+                config = JobConfig.load(self._job / "job.json")
+                identity = client_identity(config, JobFolder(self._job))
+                name = peer_name(config.token, "master")
+                master = Connection(address, peer=name, identity=identity)
                 reply = master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
                 master.close()
                 if reply.servers and all(reply.servers):
-                    return Connection(reply.servers[0], peer=peer_name(token, "ps", 0))
-            time.sleep(0.2)
+                    name = peer_name(config.token, "ps", 0)
+                    return Connection(reply.servers[0], peer=name, identity=identity)
+            time.sleep(POLL_SECONDS)
         raise SystemExit(f"Error: the job did not start; see {self._job / 'logs'}")
 
     @staticmethod
@@ -255,7 +282,7 @@ def main() -> None:
         "--depth", type=int, nargs="+", default=[2], help="shoal's --pipeline-depth, one or more"
     )
     parser.add_argument("--processes", type=int, default=1, help="workers, and servers")
-    parser.add_argument("--systems", nargs="+", choices=(*SYSTEMS, "log-file", "log-peer"))
+    parser.add_argument("--systems", nargs="+", choices=sorted({*SYSTEMS, *FLAGS}))
     parser.add_argument("--servers", type=int, default=0, help="0: as many as --processes")
     parser.add_argument("--warm-steps", type=int, help="of shoal, not observed; default: an epoch")
     parser.add_argument("--shoal", default="", help="more flags for shoal train, in one argument")
