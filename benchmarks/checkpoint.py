@@ -82,20 +82,20 @@ def timed(call: Call, chance: np.random.Generator, ended: Callable[[], bool]) ->
 
 
 def compare(what: str, call: Call, save: Callable[[Path], None], folder: Path, turns: int) -> None:
-    """Print the speed of `save`, and what it does to `call`."""
+    """Print the speed of `save` into `folder`, which is removed, and what it does to `call`."""
     chance = np.random.default_rng(1)
     calm: Times = []
     beside: Times = []
-    for turn in range(turns):
+    for _ in range(turns):
         end = time.monotonic() + CALM_SECONDS
         calm += timed(call, chance, lambda end=end: time.monotonic() > end)
-        alone = speed(save, folder / f"alone-{turn}")
-        saving = threading.Thread(target=save, args=(folder / f"beside-{turn}",))
+        alone = speed(save, folder)
+        saving = threading.Thread(target=save, args=(folder,))
         began = time.perf_counter()
         saving.start()
         beside += timed(call, chance, lambda saving=saving: not saving.is_alive())
         took = time.perf_counter() - began
-        shutil.rmtree(folder / f"beside-{turn}")
+        shutil.rmtree(folder)
         print(f"{what}: {alone}; beside calls it took {took:.2f} s", flush=True)
     print(f"{what} of {LOOKUP} rows: {len(calm)}, and {len(beside)} while a shard is written")
     both = [parts(each) for each in (calm, beside)]
@@ -143,10 +143,10 @@ def over_grpc(folder: Path, turns: int) -> None:
         number += 1
         of = {"number": number, "nonce": begin(LocalStorage(root), number, "bench").nonce}
         connection.call(methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
-        connection.call(methods.WRITE_SHARD, pb.WriteShardRequest(**of, root=str(root)))
+        connection.call(methods.WRITE_SHARD, pb.WriteShardRequest(**of))
 
     try:
-        compare("pull", server.pull, save, folder, turns)
+        compare("pull", server.pull, save, server.checkpoints, turns)
     finally:
         connection.close()
         server.close()
@@ -164,7 +164,7 @@ def in_process(folder: Path, turns: int, niceness: int) -> None:
         at = cut(model, PushRegister())
         write_shard(attempt, 0, Routing.even(1), model, at)
 
-    compare("lookup", lambda ids: model.tables[0].lookup(ids), save, folder, turns)
+    compare("lookup", lambda ids: model.tables[0].lookup(ids), save, folder / "checkpoints", turns)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What it costs to keep strangers out: whole jobs with --insecure, by default, and with --tls always.
+"""What it costs to keep strangers out: jobs with --insecure, by default, and with --tls always.
 
     python -m benchmarks.security [--ids N] [--batch N] [--turns N] [--seconds S] [--starts N]
 

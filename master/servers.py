@@ -153,14 +153,12 @@ class ServerConnections:
         request = pb.BeginCheckpointRequest(number=number, nonce=nonce)
         self._call_once(server, place, methods.BEGIN_CHECKPOINT, request, BEGIN_DEADLINE)
 
-    def write_shard(
-        self, server: ServerId, place: Place, number: int, nonce: str, root: str
-    ) -> str:
+    def write_shard(self, server: ServerId, place: Place, number: int, nonce: str) -> str:
         """Have a server write what it fixed; returns JSON for the manifest.
 
         Raises WireError, PeerUnavailableError.
         """
-        request = pb.WriteShardRequest(number=number, nonce=nonce, root=root)
+        request = pb.WriteShardRequest(number=number, nonce=nonce)
         reply = self._call_once(server, place, methods.WRITE_SHARD, request, WRITE_DEADLINE)
         return reply.shard
 

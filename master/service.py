@@ -101,11 +101,9 @@ class MasterService:
         )
         return pb.RestoreReply(
             again=offer.again,
-            root=offer.root,
             checkpoints=[number for number, _ in offer.checkpoints],
             nonces=[nonce for _, nonce in offer.checkpoints],
             replay=offer.replay,
-            saved=offer.saved,
             holder=offer.holder,
             whole_job=offer.whole_job,
         )

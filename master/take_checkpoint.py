@@ -110,9 +110,7 @@ class CheckpointTaker:
 
             position = undisturbed(fix)
             faults.point("checkpoint-begun")
-            shards = of_all(
-                lambda server, at: self._servers.write_shard(server, at, number, nonce, self._root)
-            )
+            shards = of_all(lambda server, at: self._servers.write_shard(server, at, number, nonce))
         faults.point("checkpoint-written")
         return folders.complete(attempt, [shard_entry(shard) for shard in shards], position)
 

@@ -491,14 +491,12 @@ class BeginCheckpointReply(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class WriteShardRequest(_message.Message):
-    __slots__ = ("number", "root", "nonce")
+    __slots__ = ("number", "nonce")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
-    ROOT_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     number: int
-    root: str
     nonce: str
-    def __init__(self, number: _Optional[int] = ..., root: _Optional[str] = ..., nonce: _Optional[str] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class WriteShardReply(_message.Message):
     __slots__ = ("shard",)
@@ -695,24 +693,20 @@ class RestoreRequest(_message.Message):
     def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
-    __slots__ = ("again", "root", "checkpoints", "nonces", "replay", "holder", "saved", "whole_job")
+    __slots__ = ("again", "checkpoints", "nonces", "replay", "holder", "whole_job")
     AGAIN_FIELD_NUMBER: _ClassVar[int]
-    ROOT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     NONCES_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
-    SAVED_FIELD_NUMBER: _ClassVar[int]
     WHOLE_JOB_FIELD_NUMBER: _ClassVar[int]
     again: bool
-    root: str
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
     nonces: _containers.RepeatedScalarFieldContainer[str]
     replay: bool
     holder: str
-    saved: str
     whole_job: bool
-    def __init__(self, again: bool = ..., root: _Optional[str] = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., saved: _Optional[str] = ..., whole_job: bool = ...) -> None: ...
+    def __init__(self, again: bool = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., whole_job: bool = ...) -> None: ...
 
 class ServerProgress(_message.Message):
     __slots__ = ("what", "done", "total")

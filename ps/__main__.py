@@ -29,7 +29,7 @@ from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.ps.drain import MASTER_SECONDS, drain
 from shoal.ps.progress import StoppedError
-from shoal.ps.recovery import RefusedError
+from shoal.ps.recovery import RefusedError, Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.place import sink_of
 from shoal.security.identities import listening_address, own_identity
@@ -113,6 +113,7 @@ def main(
         finite_only=finite_only,
         synchronous=job.sync,
         storage_patience=job.storage_patience_seconds,
+        sources=Sources(job.checkpoint_dir, job.restore_from),
     )
     signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
     signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
@@ -240,7 +241,7 @@ def _restore(
         pb.RestoreRequest(server=index, incarnation=incarnation, protocol=own_protocol()),
     )
     if not plan.again:
-        server.registration.begin_anew(plan.saved)
+        server.registration.begin_anew()
         server.open.set()
         return ""
     restored = server.registration.restore(plan)

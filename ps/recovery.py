@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
@@ -27,6 +28,17 @@ from shoal.ps.tables import ServerModel
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Where a server restores from, by its own configuration; paths or URLs, "" for none.
+
+    checkpoints: the folder of the job's checkpoints. saved: what --restore-from names.
+    """
+
+    checkpoints: str = ""
+    saved: str = ""
+
+
 class RefusedError(Error):
     """Checkpoint `number`, which all servers are to restore, is not good."""
 
@@ -37,6 +49,7 @@ class RefusedError(Error):
 
 def newest_shard(
     plan: pb.RestoreReply,
+    sources: Sources,
     server: int,
     routing: Routing,
     pushes: PushRegister,
@@ -45,8 +58,9 @@ def newest_shard(
 ) -> tuple[ServerModel | None, int, str]:
     """The model of the newest checkpoint of `plan` that is good, its number, and what was done.
 
-    The last in words. None and 0 if there is none. opened: opens the folder at a path or URL, and
-    has patience with its storage: an older checkpoint is taken for damage or a missing file only.
+    The last in words. None and 0 if there is none. sources: where the checkpoints are. opened:
+    opens the folder at a path or URL, and has patience with its storage: an older checkpoint is
+    taken for damage or a missing file only.
     Raises RefusedError where all servers are to restore the same one, and it is not good;
     StoppedError if the server is to end, StorageError at the end of that patience.
     """
@@ -54,7 +68,7 @@ def newest_shard(
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
         try:
             faults.point("before-checkpoint-read")
-            checkpoint = Checkpoint(opened(plan.root), number, nonce)
+            checkpoint = Checkpoint(opened(sources.checkpoints), number, nonce)
             model = restore(checkpoint, server, routing, pushes, progress)
         except (CheckpointError, OSError) as error:
             logger.error("checkpoint %d is refused: %s", number, error)
@@ -63,7 +77,7 @@ def newest_shard(
             refused.append(f"warning: a checkpoint is refused: {error}; ")
         else:
             return model, number, f"{''.join(refused)}it has restored checkpoint {number}"
-    if plan.saved:
+    if sources.saved:
         said = "it has no checkpoint; its rows are those of --restore-from"
         return None, 0, f"{''.join(refused)}{said}"
     said = "warning: there is no good checkpoint; its rows have INITIAL VALUES"

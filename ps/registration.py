@@ -16,7 +16,7 @@ from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
-from shoal.ps.recovery import RegisteredWorkers, newest_shard
+from shoal.ps.recovery import RegisteredWorkers, Sources, newest_shard
 from shoal.ps.saved_rows import SavedRows
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly
@@ -29,7 +29,7 @@ class Registration:
     """The model of one server.
 
     ownership: of its ids. progress: is told what is restored, and how far that is.
-    storage_patience: seconds, with the storage of what is restored.
+    storage_patience: seconds, with the storage of what is restored. sources: where that is.
     log: that of its updates, once there is one.
     checkpoint: that was restored, by number; 0: none. replayed: pushes of the log that were done
     again. restarted: an earlier incarnation served in
@@ -43,8 +43,10 @@ class Registration:
         pushes: PushRegister,
         progress: Progress,
         storage_patience: float,
+        sources: Sources,
     ) -> None:
         self._server = server
+        self._sources = sources
         self._progress = progress
         self._opened = RestorePatience(progress, storage_patience).storage
         self._ownership = ownership
@@ -124,15 +126,15 @@ class Registration:
             taken = self.model.dense.initialize(trainable, state)
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
-    def begin_anew(self, saved: str = "") -> None:
-        """The job starts here, with what is `saved`: what was logged before is not of it."""
+    def begin_anew(self) -> None:
+        """The job starts here: what was logged before is not of it."""
         if self.log is not None:
             self.log.clear()
-        self._begin_with(saved)
+        self._begin_with_saved()
 
-    def _begin_with(self, saved: str) -> None:
-        """saved: what --restore-from names; may be empty. Read when the model is known."""
-        if saved:
+    def _begin_with_saved(self) -> None:
+        """Begin with what --restore-from names, if anything. It is read when the model is known."""
+        if saved := self._sources.saved:
             self._saved = SavedRows(
                 saved, self._server, self._ownership.routing, self._progress, self._opened
             )
@@ -167,7 +169,13 @@ class Registration:
             nonlocal found, done
             routing = self._ownership.routing
             model, self.checkpoint, done = newest_shard(
-                plan, self._server, routing, self._pushes, self._progress, self._opened
+                plan,
+                self._sources,
+                self._server,
+                routing,
+                self._pushes,
+                self._progress,
+                self._opened,
             )
             found = model is not None
             return model
@@ -184,7 +192,7 @@ class Registration:
             self.begin_anew()
             self.log.resumed(self._model is not None)
         if self._model is None:
-            self._begin_with(plan.saved)
+            self._begin_with_saved()
         return done
 
 

@@ -32,6 +32,7 @@ from shoal.ps.ownership import Ownership
 from shoal.ps.pending import PendingGradients, ReadersOrWriter
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
+from shoal.ps.recovery import Sources
 from shoal.ps.registration import Registration
 from shoal.ps.shards import Shards
 from shoal.ps.tables import ServerModel
@@ -45,6 +46,9 @@ logger = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 FLOAT32 = np.dtype(np.float32)
 
+
+NOTHING_SAVED = Sources()
+"""Of a server that neither takes checkpoints nor restores."""
 
 EXIT_HALF_APPLIED = 70
 """The exit code of a server that ended itself, as its model had a part of a push."""
@@ -66,13 +70,14 @@ class ParameterServer:
         finite_only: bool = True,
         synchronous: bool = False,
         storage_patience: float = 300.0,
+        sources: Sources = NOTHING_SAVED,
         end: Callable[[], NoReturn] = end_at_once,
     ) -> None:
         """Serve nothing yet.
 
         finite_only: refuse pushes with a NaN or an infinity. synchronous: the job is one of
-        --sync. storage_patience: seconds, with the storage of what is restored. end: ends the
-            process, at once.
+        --sync. storage_patience: seconds, with the storage of what is restored. sources: where
+            that is, and where checkpoints are written. end: ends the process, at once.
         """
         self._check_finite = finite_only
         self._synchronous = synchronous
@@ -88,7 +93,7 @@ class ParameterServer:
         self._pushes = PushRegister()
         self.progress = Progress(self.stopped)
         self.registration = Registration(
-            server, self.ownership, self._pushes, self.progress, storage_patience
+            server, self.ownership, self._pushes, self.progress, storage_patience, sources
         )
         self._pending = PendingGradients()
         self._whole = ReadersOrWriter()
@@ -98,7 +103,9 @@ class ParameterServer:
         # Not set while calls are refused with NOT_READY: the port opens before anything is here.
         self.open = threading.Event()
         self.open.set()
-        self._shards = Shards(server, lambda: self.model, self.ownership, self._pushes)
+        self._shards = Shards(
+            server, lambda: self.model, self.ownership, self._pushes, sources.checkpoints
+        )
         self._shards.seen = self.seen
         self._log: UpdateLog | None = None
         self.held_logs = PeerLogs()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.log import UpdateLog
 
 logger = logging.getLogger(__name__)
+
+NONCE = re.compile("[0-9a-f]{16}")
+"""Of an attempt, as shoal/checkpoints/schema.py has it."""
 
 BEGUN_SECONDS = 120.0
 """How long rows stay fixed for a master that does not come back to have them written:
@@ -66,7 +70,8 @@ class _UnderWay:
 class Shards:
     """Takes the shards of server `server`.
 
-    model: the present one. ownership: of its ids.
+    model: the present one. ownership: of its ids. root: path or URL of the folder of the job's
+    checkpoints; "" where it takes none.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Shards:
         model: Callable[[], ServerModel],
         ownership: Ownership,
         pushes: PushRegister,
+        root: str,
     ) -> None:
         self.log: UpdateLog | None = None
         self.seen = Seen()
@@ -82,11 +88,20 @@ class Shards:
         self._model = model
         self._ownership = ownership
         self._pushes = pushes
+        self._root = root
         self._lock = threading.Lock()
         self._under_way: _UnderWay | None = None
 
     def begin(self, request: pb.BeginCheckpointRequest) -> pb.BeginCheckpointReply:
-        """Fix what is there now; a repeated call changes nothing, another attempt replaces."""
+        """Fix what is there now; a repeated call changes nothing, another attempt replaces.
+
+        Raises WireError: BAD_REQUEST for a number or a nonce that is none: they are parts of the
+        names of files.
+        """
+        if request.number < 1 or not NONCE.fullmatch(request.nonce):
+            raise WireError(
+                pb.BAD_REQUEST, "the checkpoint has no number, or no nonce of 16 digits"
+            )
         with self._lock:
             under_way = self._under_way
             if under_way is None or not under_way.is_of(request.number, request.nonce):
@@ -121,11 +136,13 @@ class Shards:
                     pb.CHECKPOINT_FAILED,
                     f"checkpoint {request.number} is not waiting to be written",
                 )
+            if not self._root:
+                raise WireError(pb.CHECKPOINT_FAILED, "this server was given no folder for it")
             under_way.writing = True
             under_way.timer.cancel()
         faults.point("shard-begun")
         try:
-            folder = open_storage(request.root).child(folder_name(request.number))
+            folder = open_storage(self._root).child(folder_name(request.number))
             shard = write_shard(
                 Attempt(folder, request.number, request.nonce),
                 self._server,
@@ -137,7 +154,7 @@ class Shards:
             )
         except OSError as error:
             # The file's name where the system gives one.
-            where = error.filename or request.root
+            where = error.filename or self._root
             raise WireError(pb.CHECKPOINT_FAILED, f"{where}: {manifests.reason(error)}") from error
         except MemoryError as error:
             raise WireError(

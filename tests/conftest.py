@@ -13,6 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
+from shoal.ps.recovery import Sources
 from shoal.ps.service import ParameterServer
 
 # No property fails because the machine is slow, and the same examples are tried each time, as
@@ -82,8 +83,9 @@ def cluster():
         made = Cluster(Routing.even(servers))
         clusters.append(made)
         for index in range(servers):
-            server = ParameterServer(index, made.routing, synchronous=synchronous)
-            server.registration.begin_anew(saved)
+            sources = Sources(saved=saved)
+            server = ParameterServer(index, made.routing, synchronous=synchronous, sources=sources)
+            server.registration.begin_anew()
             grpc_server, port = _start(server.handlers())
             made.servers.append(server)
             made.addresses.append(f"127.0.0.1:{port}")

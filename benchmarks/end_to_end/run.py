@@ -8,7 +8,8 @@ DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one serv
 worker, or with --processes N as many of each (then only against TensorFlow's strategy).
 `shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=log and
 that --log-place, where they are asked for; `insecure` and `tls` are with --insecure and with
---tls=always (benchmarks/security.py compares these). --servers says how many servers shoal then has.
+--tls=always (benchmarks/security.py compares these). --servers says how many servers shoal then
+has.
 With several depths, each is a system; what is called "shoal" is of the first. The systems take
 turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
 

@@ -117,7 +117,8 @@ class Pair:
         self._turn += 1
         for connection in self._connections:
             connection.call(
-                methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(number=self._turn, nonce="a")
+                methods.BEGIN_CHECKPOINT,
+                pb.BeginCheckpointRequest(number=self._turn, nonce="0" * 16),
             )
             connection.call(
                 methods.COMPLETE_CHECKPOINT,

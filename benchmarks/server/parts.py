@@ -77,10 +77,18 @@ def message(sent: int, received: int) -> bytes:
     return received.to_bytes(8, "little") + bytes(sent - 8)
 
 
+def checkpoints_of(folder: Path) -> Path:
+    """Where a server that `start_server` started in `folder` writes its checkpoints."""
+    return folder / "checkpoints"
+
+
 def start_server(folder: Path) -> tuple[subprocess.Popen[str], str]:
     """A parameter server process that serves alone, and its address."""
     config = folder / "job.json"
-    config.write_text(JobConfig(model_def="none.none", training_data="none").to_json())
+    job = JobConfig(
+        model_def="none.none", training_data="none", checkpoint_dir=str(checkpoints_of(folder))
+    )
+    config.write_text(job.to_json())
     command = [sys.executable, "-m", "shoal.ps", "--config", str(config), "--index", "0"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -109,6 +117,7 @@ class Server:
         rows: int = ROWS,
         dense: int = 0,
     ) -> None:
+        self.checkpoints = checkpoints_of(folder)
         self.process, self.address = start_server(folder)
         self._master, port = master_of(self.address)
         self._to_master = rpc.Connection(f"127.0.0.1:{port}")

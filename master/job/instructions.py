@@ -142,12 +142,9 @@ class RestoreOffer:
 
     checkpoints: number and nonce of each, the newest first. again: an incarnation before it has
     run. replay: its log belongs to this course of the job. whole_job: all servers begin with the
-    same checkpoint. holder: where its log is kept; "" for nowhere else. root: of the checkpoints.
-    saved: an export whose rows it begins with; "" for none.
+    same checkpoint. holder: where its log is kept; "" for nowhere else.
     """
 
-    root: str
-    saved: str
     again: bool
     replay: bool
     whole_job: bool

@@ -309,16 +309,7 @@ class Job:
             offered = offered[:1]
         holder = self.members.holder_of(server) if replay else ""
         checkpoints = tuple((each.number, each.nonce) for each in offered)
-        config = self.config
-        return RestoreOffer(
-            config.checkpoint_dir,
-            config.restore_from,
-            again,
-            replay,
-            whole_job,
-            checkpoints,
-            holder,
-        )
+        return RestoreOffer(again, replay, whole_job, checkpoints, holder)
 
     def server_addresses(self, now: float) -> list[str]:
         """The servers' addresses by index. Raises WireError as `ServerLifecycle.addresses` does."""

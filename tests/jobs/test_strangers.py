@@ -2,7 +2,9 @@
 
 import contextlib
 import datetime as dt
+import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -145,6 +147,37 @@ def test_nobody_gets_in_without_the_right_certificate_and_nothing_is_in_the_clea
         assert refused > len(CALLERS)
         log = job.folder.log_of("ps", 0, 0).read_text()
         assert f"refused Shutdown of worker-0 of job {config.job_id}" in log
+
+        # The master's own certificate does not name a folder: a server knows its own.
+        elsewhere = tmp_path / "elsewhere"
+        identity = own_identity(config, job.folder, MASTER)
+        attempt = {"number": 1_000, "nonce": "5a" * 8}
+        with_root = pb.WriteShardRequest(**attempt).SerializeToString()
+        for field in range(3, 16):  # wherever the root of another version may have been
+            place = str(elsewhere).encode()
+            with_root += bytes([field << 3 | 2, len(place)]) + place
+        connection = Connection(
+            servers[0], patience=0.0, peer=peer_name(config.token, SERVER), identity=identity
+        )
+
+        def begun():
+            """Once the worker has sent the first values."""
+            with contextlib.suppress(WireError):
+                request = pb.BeginCheckpointRequest(**attempt)
+                return connection.call(methods.BEGIN_CHECKPOINT, request)
+
+        until("the first values", begun)
+        own = Path(config.checkpoint_dir) / "checkpoint-00001000"
+        own.mkdir(parents=True)
+        request = pb.WriteShardRequest.FromString(with_root)
+        written = connection.call(methods.WRITE_SHARD, request)
+        connection.call(methods.DROP_CHECKPOINT, pb.DropCheckpointRequest(**attempt))
+        connection.close()
+        assert not elsewhere.exists()
+        shard = json.loads(written.shard)["manifest"]["name"]
+        (found,) = tmp_path.rglob(shard)
+        assert found.parent == own
+        shutil.rmtree(own)
 
         # Strangers.
         authority = Authority.from_key(config.job_id, job.folder.authority_key.read_bytes())

@@ -119,9 +119,7 @@ def test_chosen_ids_do_not_make_unique_look_long():
 def test_another_process_places_ids_elsewhere():
     """A key that could be known would be no key."""
     ids = np.arange(64)
-    program = (
-        "import numpy, shoal.native.ids as ids; print(ids.places(numpy.arange(64)).tolist())"
-    )
+    program = "import numpy, shoal.native.ids as ids; print(ids.places(numpy.arange(64)).tolist())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) != places(ids).tolist()

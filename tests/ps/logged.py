@@ -19,6 +19,7 @@ from shoal.proto import frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
+from shoal.ps.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.peer_sink import PeerSink
@@ -139,14 +140,15 @@ class World:
         """Start a server, as often as it takes."""
         while self.addresses[index] == "":
             self.incarnations[index] += 1
-            server = ParameterServer(index, self.routing, end=end)
+            server = ParameterServer(
+                index, self.routing, sources=Sources(str(self.root.location)), end=end
+            )
             log = server.keep_log(
                 self._sink(index), self.incarnations[index], self.bound, server.stopped.set
             )
             if self.incarnations[index]:
                 plan = pb.RestoreReply(
                     again=True,
-                    root=str(self.root.location),
                     checkpoints=self.kept[::-1],
                     nonces=["" for _ in self.kept],
                 )
@@ -178,14 +180,14 @@ class World:
         """Take a checkpoint; `until`: the step of it after which nothing more comes."""
         self.number += 1
         attempt = begin(self.root, self.number, "job")
-        root, shards = str(self.root.location), []
+        shards = []
         self.attempt = of = {"number": attempt.number, "nonce": attempt.nonce}
         for index in range(len(self.servers)):
             self.call(index, methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
         if until == "begun":
             return
         for index in range(len(self.servers)):
-            request = pb.WriteShardRequest(**of, root=root)
+            request = pb.WriteShardRequest(**of)
             shards.append(json.loads(self.call(index, methods.WRITE_SHARD, request).shard))
         if until == "written":
             return

@@ -13,9 +13,12 @@ PATIENCE = 120.0
 
 
 class Restoring:
-    """A server process that stops in the middle of its shard, until `go_on`."""
+    """A server process that stops in the middle of its shard, until `go_on`.
 
-    def __init__(self, folder, patience=300.0, **plan):
+    root: of the job's checkpoints. saved: what the job's --restore-from names.
+    """
+
+    def __init__(self, folder, patience=300.0, root="", saved="", **plan):
         self.folder = folder
         self.failed = queue.SimpleQueue()
         self.registered = queue.SimpleQueue()
@@ -31,6 +34,7 @@ class Restoring:
             4,
         )
         fields = {"durability": "checkpoint", "storage_patience_seconds": patience}
+        fields |= {"checkpoint_dir": root, "restore_from": saved}
         write_job(folder, num_ps=1, **fields)
         self.gate = faults.hold(folder / "faults", "shard-restoring")
         self.log = log_of(folder, 0)

@@ -61,11 +61,17 @@ def objects():
 
 
 @pytest.fixture
-def job(request):
-    """(the servers' group, a function that makes a master's taker for a folder)."""
+def store():
+    return "folders"
+
+
+@pytest.fixture
+def job(store, objects, tmp_path):
+    """(the servers' group, a function that makes a master's taker, the folder of checkpoints)."""
+    root = objects if store == "objects" else str(tmp_path)
     group = Group(2)
     shards = [
-        Shards(i, lambda i=i: group.models[i], Ownership(i, group.routing), group.pushes[i])
+        Shards(i, lambda i=i: group.models[i], Ownership(i, group.routing), group.pushes[i], root)
         for i in range(2)
     ]
     servers, places, masters = [], {}, []
@@ -79,14 +85,14 @@ def job(request):
         servers.append(server)
         places[ServerId(index)] = Place(f"127.0.0.1:{port}", 0)
 
-    def take(root, ledger=dict, token="token"):
+    def take(ledger=dict, root=root, token="token"):
         config = JobConfig(
             model_def="m.m", training_data="t", checkpoint_dir=str(root), token=token
         )
         masters.append(ServerConnections(""))
         return CheckpointTaker(config, masters[-1]).take(places, ledger)
 
-    yield group, take
+    yield group, take, root
     for each in masters:
         each.close()
     for server in servers:
@@ -98,14 +104,13 @@ def killed():
 
 
 @pytest.mark.parametrize("store", ["folders", "objects"])
-def test_a_master_after_a_killed_one_gets_the_cut_that_it_asked_for(store, job, objects, tmp_path):
-    group, take = job
-    root = objects if store == "objects" else str(tmp_path)
+def test_a_master_after_a_killed_one_gets_the_cut_that_it_asked_for(store, job):
+    group, take, root = job
     group.push(1)
     with pytest.raises(Killed):
-        take(root, killed)
+        take(killed)
     group.push(2, IDS[:40].copy())
-    taken = take(root)
+    taken = take()
     assert taken.version == 2
     assert restored(root, taken.number, 2).content() == group.content()
     # What was begun is gone; what is there is the checkpoint and nothing else.
@@ -115,7 +120,9 @@ def test_a_master_after_a_killed_one_gets_the_cut_that_it_asked_for(store, job, 
 
 def test_a_number_that_comes_again_is_another_attempt():
     group = Group(1)
-    shards = Shards(0, lambda: group.models[0], Ownership(0, group.routing), group.pushes[0])
+    shards = Shards(
+        0, lambda: group.models[0], Ownership(0, group.routing), group.pushes[0], "/nowhere"
+    )
     group.push(1)
     first, second = ({"number": 7, "nonce": nonce * 16} for nonce in "ab")
     assert shards.begin(pb.BeginCheckpointRequest(**first)).version == 1
@@ -125,9 +132,25 @@ def test_a_number_that_comes_again_is_another_attempt():
     assert shards.begin(pb.BeginCheckpointRequest(**second)).version == 2
     shards.drop(pb.DropCheckpointRequest(**first))  # a late word of the first master
     with pytest.raises(WireError, match="not waiting to be written"):
-        shards.write(pb.WriteShardRequest(**first, root="/nowhere"))
+        shards.write(pb.WriteShardRequest(**first))
     with pytest.raises(WireError, match="/nowhere"):
-        shards.write(pb.WriteShardRequest(**second, root="/nowhere"))
+        shards.write(pb.WriteShardRequest(**second))
+
+
+@pytest.mark.parametrize(
+    ("number", "nonce"),
+    [(1, "/../../../elsewhere/a"), (1, ""), (1, "A" * 16), (1, "a" * 16 + "\n"), (-1, "a" * 16)],
+)
+def test_the_name_of_an_attempt_is_no_path(tmp_path, number, nonce):
+    group = Group(1)
+    root = str(tmp_path / "checkpoints")
+    shards = Shards(0, lambda: group.models[0], Ownership(0, group.routing), group.pushes[0], root)
+    group.push(1)
+    with pytest.raises(WireError, match="BAD_REQUEST"):
+        shards.begin(pb.BeginCheckpointRequest(number=number, nonce=nonce))
+    with pytest.raises(WireError, match="not waiting to be written"):
+        shards.write(pb.WriteShardRequest(number=number, nonce=nonce))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_checkpoint_of_the_same_number_is_not_the_one_that_is_known(tmp_path):
@@ -143,10 +166,10 @@ def test_a_checkpoint_of_the_same_number_is_not_the_one_that_is_known(tmp_path):
 
 
 def test_only_what_killed_masters_of_the_same_job_left_is_removed(job, tmp_path):
-    group, take = job
+    group, take, _ = job
     root = LocalStorage(tmp_path)
     group.push(1)
-    first = take(tmp_path)
+    first = take()
     ours = begin(root, 5, JobConfig(model_def="m.m", training_data="t", token="token").job_id)
     with ours.folder.write(f"server-0000.{ours.nonce}.table-0000.arrow") as file:
         file.write(b"half")
@@ -155,7 +178,7 @@ def test_only_what_killed_masters_of_the_same_job_left_is_removed(job, tmp_path)
     (tmp_path / "checkpoint-00000006" / "notes.txt").write_text("mine")
     begin(root, 7, "another job")
     (tmp_path / "checkpoint-00000008").mkdir()
-    last = take(tmp_path)
+    last = take()
     assert last.number == 9
     assert numbers(root) == [first.number, mixed.number, 7, 8, last.number]
     assert (tmp_path / "checkpoint-00000006" / "notes.txt").read_text() == "mine"
@@ -163,11 +186,11 @@ def test_only_what_killed_masters_of_the_same_job_left_is_removed(job, tmp_path)
 
 
 def test_a_shard_that_is_no_shard_is_a_checkpoint_that_could_not_be_taken(job, tmp_path):
-    group, take = job
+    group, take, _ = job
     group.push(1)
     (tmp_path / "root").write_text("a file")
     with pytest.raises(TakingError, match="root: "):
-        take(tmp_path / "root")
+        take(root=tmp_path / "root")
 
 
 def test_the_entries_of_new_folders_are_on_disk(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from shoal.proto.routing import Routing
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress, StoppedError
 from shoal.ps.pushes import PushRegister
-from shoal.ps.recovery import newest_shard
+from shoal.ps.recovery import Sources, newest_shard
 from shoal.ps.saved_rows import SavedRows
 from tests.ps.groups import Group, spec
 from tests.ps.restoring_server import PATIENCE
@@ -86,16 +86,19 @@ def plan(tmp_path):
     group.save(tmp_path, 1)
     group.push(2)
     group.save(tmp_path, 2)
-    return pb.RestoreReply(again=True, root=str(tmp_path), checkpoints=[2, 1], nonces=["", ""])
+    sources = Sources(checkpoints=str(tmp_path))
+    return pb.RestoreReply(again=True, checkpoints=[2, 1], nonces=["", ""]), sources
 
 
 def restored(plan, fails, progress=None, seconds=PATIENCE):
+    offer, sources = plan
     progress = progress or Progress()
     held = RestorePatience(progress, seconds)
-    storage = Flaky(plan.root, fails)
+    storage = Flaky(sources.checkpoints, fails)
     pushes = PushRegister()
     model, number, said = newest_shard(
-        plan, 0, Routing.even(2), pushes, progress, lambda _: PatientStorage(storage, held)
+        *(offer, sources, 0, Routing.even(2), pushes, progress),
+        lambda _: PatientStorage(storage, held),
     )
     assert said.endswith(f"it has restored checkpoint {number}") == bool(number)
     return model, said, storage
@@ -184,7 +187,7 @@ def test_rows_of_restore_from_are_read_again_too(plan):
         return False
 
     rows = SavedRows(
-        plan.root,
+        plan[1].checkpoints,
         0,
         Routing.even(2),
         Progress(),

@@ -71,7 +71,7 @@ def checkpoint(folder: Path) -> None:
     """A shard without room is refused by name, pushes go on, the one before stays good."""
     group = Group(1)
     (model,), (pushes,) = group.models, group.pushes
-    shards = Shards(0, lambda: model, Ownership(0, group.routing), pushes)
+    shards = Shards(0, lambda: model, Ownership(0, group.routing), pushes, str(folder))
     group.push(1)
     group.save(folder, 1)
 
@@ -79,7 +79,7 @@ def checkpoint(folder: Path) -> None:
         nonce = begin(LocalStorage(folder), number, "job").nonce
         shards.begin(pb.BeginCheckpointRequest(number=number, nonce=nonce))
         try:
-            shards.write(pb.WriteShardRequest(number=number, nonce=nonce, root=str(folder)))
+            shards.write(pb.WriteShardRequest(number=number, nonce=nonce))
         except WireError as error:
             return f"{pb.ErrorKind.Name(error.kind)} {error.message}"
         return "written"

@@ -17,6 +17,7 @@ from shoal.native import ids as native_ids
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.ps.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log import file_sink, peer_sink
 from tests.master.strategies import begun, exited
@@ -297,7 +298,8 @@ def test_rows_of_restore_from_are_in_no_log_that_begins_with_the_model(world, tm
     pushed(job, 3)
     job.checkpoint()
     job.kill(0)
-    server = ParameterServer(0, job.routing)
+    sources = Sources(saved=str(job.root.location))
+    server = ParameterServer(0, job.routing, sources=sources)
     sink = file_sink.FileSink(tmp_path / "another", 0, 1, sync=False)
     bases, begin = [], sink.begin
     sink.begin = lambda base: (
@@ -305,7 +307,7 @@ def test_rows_of_restore_from_are_in_no_log_that_begins_with_the_model(world, tm
         begin(base),
     )
     log = server.keep_log(sink, 1, 1 << 30, server.stopped.set)
-    server.registration.restore(pb.RestoreReply(again=True, saved=str(job.root.location)))
+    server.registration.restore(pb.RestoreReply(again=True))
     request = pb.RegisterRequest(model=SPEC)
     while True:
         try:
