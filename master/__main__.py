@@ -146,25 +146,21 @@ def run_job(
     make_launcher: MakeLauncher | None = None,
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     resume: str = "",
-    lock: bool = True,
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
-    Goes on with a job whose journal is in the folder.
+    Goes on with a job whose journal is in the folder. The caller sees to it that there is one
+    master only.
 
     make_launcher: by default, of processes of this machine.
     stop_signals: those that stop the job.
     resume: names a resumption, of a job whose processes have all ended; done once.
-    lock: take the folder's lock; False: the caller sees to it that there is one master only.
 
-    Raises UserError if the job runs already, or the journal is damaged; OSError if the
-    port is taken.
+    Raises UserError if the journal is damaged; OSError if the port is taken.
     """
     share_heaps()
     identity = own_identity(config, folder, "master")
     with contextlib.ExitStack() as stack:
-        if lock:
-            stack.enter_context(locked(folder, config.job_name))
         journal = Journal(folder.journal, config, begun=bool(resume))
         stack.callback(_close, journal)
         losses = None
@@ -252,8 +248,11 @@ def main(config_path: Path, port: int, resume: str) -> None:
         # Not resolve(): a job's processes are recognised by the path in their command
         # lines, which must be the one that the client wrote.
         folder = JobFolder(config_path.absolute().parent)
-        code = run_job(config, folder, port, resume=resume)
-        temporary.remove(folder)  # as the client would, which may have been killed
+        with locked(folder, config.job_name):
+            code = run_job(config, folder, port, resume=resume)
+            # As the client would, which may have been killed. Under the lock: the job may be
+            # resumed as soon as it is free, with another temporary folder.
+            temporary.remove(folder)
         sys.exit(code)
     except (UserError, OSError, IdentityError) as error:
         click.echo(f"Error: {without_secrets(str(error))}", err=True)

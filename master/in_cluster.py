@@ -181,7 +181,6 @@ def _run_alone(pod: _Pod, resume: str) -> int:
             host="0.0.0.0",
             stop_signals=(),
             resume=resume,
-            lock=False,
             make_launcher=make_launcher,
         )
     finally:

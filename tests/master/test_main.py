@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.base import temporary
+from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR
 from shoal.master.__main__ import exit_code_of
@@ -96,11 +98,11 @@ def started(tmp_path):
     """Starts a master whose processes are tests/master/peers.py's."""
     with contextlib.ExitStack() as stack:
 
-        def start(plan=None, **changes):
+        def start(plan=None, program=WITH_PEERS, **changes):
             (tmp_path / "job.json").write_text(config(**changes).to_json())
             (tmp_path / "plan.json").write_text(json.dumps(plan or {}))
             process = subprocess.Popen(
-                [sys.executable, "-c", WITH_PEERS, "--config", str(tmp_path / "job.json")]
+                [sys.executable, "-c", program, "--config", str(tmp_path / "job.json")]
             )
             stack.enter_context(process)
             stack.callback(process.kill)
@@ -135,6 +137,31 @@ def test_a_job_that_succeeds(started, tmp_path):
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["state"], result["ledger"]["trained_once"]) == ("succeeded", 100)
     assert not (tmp_path / "master.json").exists()
+
+
+WITH_A_LOOK = """
+from shoal.client.claim import is_locked
+remove = master.temporary.remove
+
+def looked(folder):
+    (folder.path / "locked").write_text(str(is_locked(folder.lock)))
+    remove(folder)
+
+master.temporary.remove = looked
+master.main()
+"""
+
+
+def test_the_temporary_folder_is_removed_before_another_master_may_run(started, tmp_path):
+    """With the lock free a resumed job may have made its own already, which would be removed."""
+    folder = JobFolder(tmp_path)
+    temporary.make(folder)
+    made = temporary.path_of(folder)
+    assert (
+        started(program=WITH_PEERS.replace("master.main()", WITH_A_LOOK)).wait(60) == EXIT_SUCCESS
+    )
+    assert (tmp_path / "locked").read_text() == "True"
+    assert not made.exists()
 
 
 def test_json_is_replaced_whole(tmp_path):
