@@ -21,6 +21,7 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
+from shoal.proto.model_bounds import check_model
 from shoal.ps.dense import DenseSlices
 from shoal.ps.gradients import Gradients, Ticket, Update
 from shoal.ps.measured import Measured
@@ -84,9 +85,10 @@ class ServerModel:
     """
 
     def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
-        """Raises WireError(BAD_REQUEST) if the spec names what native/ does not have."""
+        """Raises WireError(BAD_REQUEST) if the spec is out of bounds, or of no use to native/."""
         self.spec = spec
         try:
+            check_model(spec)  # before memory is reserved for any of it
             self.tables = [
                 RowStore(
                     table.dim,
@@ -98,7 +100,7 @@ class ServerModel:
                 for table in spec.tables
             ]
             self.dense = DenseSlices(spec, server, servers)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
         self._optimizers = {self.dense.optimizer, *(each.optimizer for each in self.tables)}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any, NotRequired, TypeVar, cast
@@ -24,12 +23,10 @@ from shoal.errors import Error
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.model_bounds import MAX_DIM, check_model
 from shoal.proto.routing import SLOTS, Routing
 
 EXPORT_FORMAT = "shoal-export-2"
-
-MAX_DIM = 65536
-"""Of a table's rows, as native/rowstore.pyx has it."""
 
 
 def _relative(name: str) -> str:
@@ -352,26 +349,16 @@ def _message(field: str, text: str, kind: type[Any]) -> Any:
 def model_spec(text: str) -> pb.ModelSpec:
     """A model's specification out of a shard's manifest. Raises SchemaError."""
     model: pb.ModelSpec = _message("model", text, pb.ModelSpec)
+    try:
+        check_model(model)
+    except ValueError as error:
+        raise SchemaError(f"model.{error}") from error
     _parsed("model.dense_optimizer", OptimizerSpec.from_json, model.dense_optimizer)
     for position, table in enumerate(model.tables):
         field = f"model.tables[{position}]"
-        if not 1 <= table.dim <= MAX_DIM:
-            raise SchemaError(f"{field}.dim: {table.dim} is not between 1 and {MAX_DIM}")
-        if table.value_dtype not in ("", "float32", "bfloat16", "float16"):
-            raise SchemaError(f"{field}.value_dtype: {table.value_dtype!r}")
         _parsed(f"{field}.optimizer", OptimizerSpec.from_json, table.optimizer)
         _parsed(f"{field}.initializer", InitializerSpec.from_json, table.initializer)
     _all_different("model.tables", "name", [table.name for table in model.tables])
-    for field, variables in (
-        ("trainable", model.trainable),
-        ("non_trainable", model.non_trainable),
-    ):
-        sizes = [math.prod(variable.shape) for variable in variables]
-        for position, variable in enumerate(variables):
-            if any(size < 0 for size in variable.shape) or sizes[position] >= 2**40:
-                raise SchemaError(f"model.{field}[{position}].shape: {list(variable.shape)}")
-            if not 0 <= variable.offset <= sum(sizes) - sizes[position]:
-                raise SchemaError(f"model.{field}[{position}].offset: {variable.offset}")
     return model
 
 
