@@ -54,15 +54,15 @@ def rows(layer: Any, ids: Any) -> Any:
 
 
 _INSTEAD = {
-    "input_dim": "leave it out: any int64 id is taken, there is no number of ids to declare",
-    "input_length": "leave it out: any number of ids is taken",
+    "input_dim": "remove it: the layer takes any int64 id",
+    "input_length": "remove it: the layer takes any number of ids",
     "embeddings_regularizer": "use activity_regularizer, which counts the rows that a batch looks "
     "up, or weight_decay of the optimizer",
     "embeddings_constraint": "constrain the looked-up rows, after the layer",
     "weights": "use a keras.layers.Embedding, which may begin with given rows and above "
     "--embedding-threshold is on the servers too",
-    "lora_rank": "leave it out: there is no low-rank adaptation of rows on servers",
-    "lora_alpha": "leave it out: there is no low-rank adaptation of rows on servers",
+    "lora_rank": "remove it: there is no low-rank adaptation of rows on servers",
+    "lora_alpha": "remove it: there is no low-rank adaptation of rows on servers",
 }
 """Arguments that layers of other libraries have -> what there is in their place."""
 
@@ -126,9 +126,9 @@ class Embedding(keras.layers.Layer):
         _refuse_unsupported(kwargs)
         if isinstance(embeddings_initializer, int) and not isinstance(embeddings_initializer, bool):
             raise UserError(
-                f"shoal.layers.Embedding({output_dim}, {embeddings_initializer}): it declares no "
-                "number of ids, as it takes any; its first argument is output_dim: "
-                f"Embedding({embeddings_initializer})"
+                f"shoal.layers.Embedding({output_dim}, {embeddings_initializer}): the layer "
+                "takes any id, so there is no number of ids to give; the first argument is "
+                f"output_dim: Embedding({embeddings_initializer})"
             )
         if isinstance(output_dim, bool) or not isinstance(output_dim, int) or output_dim < 1:
             raise ValueError(f"output_dim must be a positive integer, not {output_dim!r}")

@@ -44,12 +44,12 @@ class _Spec:
         self._count = {"worker": workers, "ps": servers, "master": 1}
         self.who, at, rest = text.partition("@")
         if not at or not rest:
-            raise self.error("it does not say when: add @WHEN", self._times())
+            raise self.error("the time is missing: add @WHEN", self._times())
         self.values: dict[str, str] = {}
         for part in rest.split(","):
             name, _, value = part.partition("=")
             if name in self.values:
-                raise self.error(f"{name} stands there twice", "")
+                raise self.error(f"{name} is given twice", "")
             self.values[name] = value
 
     def error(self, what: str, possible: str) -> UserError:
@@ -77,13 +77,13 @@ class _Spec:
         if text == JOB and self._flag == "--kill":
             return Target(JOB)
         if role not in _ROLES:
-            raise self.error(f"{text or 'nothing'} is no process of a job", possible)
+            raise self.error(f"{text or 'nothing'} is not a process of a job", possible)
         if role == "master":
             if colon:
-                raise self.error("there is one master, without a number", possible)
+                raise self.error("there is one master: write it without a number", possible)
             return Target(role)
         if not index.isdigit():
-            raise self.error(f"{text} does not say which {role}", possible)
+            raise self.error(f"{text} lacks the number of the {role}", possible)
         if int(index) >= self._count[role]:
             count = self._count[role]
             raise self.error(f"the job has no {text}: {_ROLES[role]} is {count}", possible)
@@ -102,12 +102,12 @@ class _Spec:
         if self._flag != "--kill":
             known.add("seconds")
         if unknown := self.values.keys() - known:
-            raise self.error(f"{sorted(unknown)[0] or 'nothing'} is no time", self._times())
+            raise self.error(f"{sorted(unknown)[0] or 'nothing'} is not a time", self._times())
         times = [name for name in _TIMES if name in self.values]
         if len(times) > 1:
-            raise self.error(f"{times[0]} and {times[1]} are two times: leave one out", "")
+            raise self.error(f"{times[0]} and {times[1]} are two times: remove one of them", "")
         if not times and "point" not in self.values:
-            raise self.error("it does not say when", self._times())
+            raise self.error("the time is missing", self._times())
         return When(
             step=self._step(),
             random=self._random(),
@@ -147,7 +147,7 @@ class _Spec:
         given = [how for how in (FAIL, HANG) if how in self.values]
         if len(given) != 1:
             raise self.error(
-                "it does not say what the storage does",
+                "the kind of failure is missing",
                 "Add ,fail=N or ,hang=N: every N-th call fails, or hangs until it is over",
             )
         return given[0], self.number(given[0], 1)
@@ -184,7 +184,7 @@ class _Spec:
         """How long it lasts. for_ever: seconds=inf is possible, too."""
         value = self.values.get("seconds")
         if value is None:
-            raise self.error("it does not say for how long", "Add ,seconds=S")
+            raise self.error("the duration is missing", "Add ,seconds=S")
         try:
             seconds = float(value)
         except ValueError:
@@ -241,7 +241,9 @@ def parse_storage(text: str, workers: int, servers: int) -> Fault:
     """`data@step=100,fail=3,seconds=5`, `checkpoints@random,hang=2,seconds=5`."""
     spec = _Spec("--storage", text, workers, servers)
     if spec.who not in STORAGES:
-        raise spec.error(f"{spec.who or 'nothing'} is no storage", f"{', '.join(STORAGES)} are")
+        raise spec.error(
+            f"{spec.who or 'nothing'} is not a storage", f"There are {', '.join(STORAGES)}"
+        )
     when = spec.when(None, FAIL, HANG)
     how, every = spec.storage_fault()
     return Fault(STORAGE, (Target(spec.who),), when, spec.seconds(), how=how, every=every)
@@ -268,7 +270,7 @@ def parse_cut(text: str, workers: int, servers: int) -> Fault:
     spec = _Spec("--cut", text, workers, servers)
     first, dash, second = spec.who.partition("-")
     if not dash:
-        raise spec.error("a cut is between two", "Write them with a dash: worker:0-ps:1")
+        raise spec.error("a cut is between two processes", "Write them with a dash: worker:0-ps:1")
     one, other = sorted((spec.target(first), spec.target(second)), key=lambda p: -_talks(p))
     if one == other or one.role == "worker" == other.role:
         raise spec.error(

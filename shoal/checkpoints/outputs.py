@@ -91,8 +91,8 @@ def _check_replaceable(place: Place, config: JobConfig) -> None:
     manifest = place.manifest()
     if manifest is None:
         raise UserError(
-            f"--output: the folder {place.location} is not empty; choose another one (its content "
-            "was not made by shoal, so that --overwrite does not replace it either)"
+            f"--output: the folder {place.location} is not empty; choose another one (shoal "
+            "did not write its content, so --overwrite does not replace it)"
         )
     if manifest.get("job_id") == config.job_id:
         return

@@ -96,7 +96,7 @@ class GroupedCommand(click.Command):
             if not commands:
                 raise
             raise click.UsageError(
-                f"shoal {ctx.info_name} has no flag {error.option_name}, which is one of shoal "
+                f"shoal {ctx.info_name} has no flag {error.option_name}. It is a flag of shoal "
                 f"{' and '.join(', '.join(commands).rsplit(', ', 1))}",
                 ctx,
             ) from error

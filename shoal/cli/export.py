@@ -57,8 +57,8 @@ def _config(source: str, given: dict[str, Any]) -> JobConfig:
     if job is None:
         if not given.get("model_def"):
             raise UserError(
-                f"--model-def is required: there is no job.json beside {source} that would tell "
-                "the model"
+                f"--model-def is required: there is no job.json beside {source} that "
+                "names the model"
             )
         config = JobConfig(command="check", **given)
     else:

@@ -267,8 +267,8 @@ def delete(job: str, namespace: str) -> None:
     """Delete a job on Kubernetes, running or not, with all that belongs to it."""
     if (folder := _here(job, namespace)) is not None:
         raise UserError(
-            f"job {job} is one of this machine, of which nothing stays but its folder: end it with "
-            f"shoal stop {job} if it runs, and remove {shown_path(folder.path)}"
+            f"job {job} is on this machine, where only its folder remains: if the job runs, end it "
+            f"with shoal stop {job}; then remove {shown_path(folder.path)}"
         )
     _, handle = _on_kubernetes(job, namespace)
     handle.delete()

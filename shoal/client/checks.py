@@ -45,8 +45,8 @@ def check_inputs(config: JobConfig) -> list[str]:
     if names is None or "custom_data_reader" in names:
         if names and (given := _of_format(config)):
             raise UserError(
-                f"{given[0]}: {config.model_def} has a custom_data_reader, which reads the data as "
-                "it does: say there how they are written, or leave it out"
+                f"{given[0]}: {config.model_def} has a custom_data_reader, which this flag does "
+                "not reach: set the format there, and remove the flag"
             )
         return []
     return check_data(config)
@@ -219,7 +219,7 @@ def check_data(config: JobConfig) -> list[str]:
                     raise
                 raise UserError(f"{flag(name)}: {error}") from error
     if not csv and (given := [name for name in _of_format(config) if name != "--data-format"]):
-        raise UserError(f"{given[0]} is of CSV files, and the data are none")
+        raise UserError(f"{given[0]} is for CSV files, and the data has none")
     return doubts + _lacking(config, columns)
 
 

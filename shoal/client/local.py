@@ -94,7 +94,9 @@ def resume_job(
 
         return resume_from_folder(job_dir, changes, display)
     if image := sorted(changes.keys() & set(RESUMABLE_IMAGES)):
-        raise UserError(f"{flag(image[0])} is for jobs on Kubernetes, and {job_dir} is none")
+        raise UserError(
+            f"{flag(image[0])} is for jobs on Kubernetes; {job_dir} is a job on this machine"
+        )
     with reclaimed(JobFolder(Path(job_dir).absolute()), changes) as (folder, config):
         check_inputs(config)
         check_output(config)

@@ -37,13 +37,14 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
         )
     if error.status == 404 and "namespaces" in said:
         return UserError(
-            f"--namespace: there is no namespace {namespace}; create it with what deploy/base "
-            f"has, or choose another"
+            f"--namespace: there is no namespace {namespace}; create it with the manifests of "
+            "deploy/base, or choose another"
         )
     if error.status == 403 and "exceeded quota" in said:
         return UserError(
-            f"--namespace: the quota of {namespace} leaves no room: {said}. Ask for less, with "
-            "--worker-resource-request and its like, or for a larger quota"
+            f"--namespace: the quota of {namespace} leaves no room: {said}. Request less "
+            "(--worker-resource-request, --ps-resource-request, --master-resource-request), "
+            "or ask for a larger quota"
         )
     if "PriorityClass" in said:
         return UserError(

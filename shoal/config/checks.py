@@ -37,7 +37,7 @@ def check(options: JobOptions) -> None:
             f"multiple of --accumulate ({options.accumulate}): a push is of one task"
         )
     if options.insecure and options.tls == "always":
-        raise UserError("--insecure is the contrary of --tls=always: leave one of them out")
+        raise UserError("--insecure cannot be combined with --tls=always: remove one of them")
     if options.image and options.tls == "always":
         raise UserError(
             "--tls=always: pods have no certificates yet. Leave it out, and let nobody reach them "
@@ -63,17 +63,17 @@ def _check_secrets(options: JobOptions) -> None:
         value = getattr(options, field.name)
         if isinstance(value, str) and holds_secret(value):
             raise UserError(
-                f"{flag(field.name)}: {value} holds a password, key or signature, which would be "
-                "read by all who may list processes or read the job's configuration. Write a "
-                "variable in its place, as ${NAME} in single quotes: the process that opens the "
-                "URL takes the value from its environment. For pods, --env-from-secret SECRET "
-                "makes variables of the keys of a Secret"
+                f"{flag(field.name)}: {value} holds a password, key or signature. Everybody who "
+                "can list processes or read the job's configuration would see it. Write a variable "
+                "instead, as ${NAME} in single quotes: the process that opens the URL reads the "
+                "value from its environment. For pods, --env-from-secret SECRET makes a variable "
+                "of each key of a Secret"
             )
 
 
 def _check_names(options: JobOptions) -> None:
     if unknown := options.export_kinds - {"keras", "savedmodel"}:
-        raise UserError(f"--export may hold keras and savedmodel, or be none, not {min(unknown)!r}")
+        raise UserError(f"--export must list keras or savedmodel, or be none, not {min(unknown)!r}")
     module, dot, function = options.model_def.replace("/", ".").rpartition(".")
     if not dot or function == "py" or module.endswith(".py"):
         such = f"{module.removesuffix('.py') or 'deepfm'}.custom_model"
@@ -83,13 +83,14 @@ def _check_names(options: JobOptions) -> None:
     if options.model_def.startswith("/"):
         folder, _, name = options.model_def.rpartition("/")
         raise UserError(
-            f"--model-def is a path below the folder --model-zoo: give --model-zoo {folder or '/'} "
-            f"--model-def {name}"
+            f"--model-def must be a path below the folder --model-zoo: give --model-zoo "
+            f"{folder or '/'} --model-def {name}"
         )
     characters = options.job_name.replace("-", "").replace("_", "")
     if options.job_name and not (characters.isalnum() and characters.isascii()):
         raise UserError(
-            f"--job-name may hold letters, digits, dashes and underscores, not {options.job_name!r}"
+            f"--job-name must consist of letters, digits, dashes and underscores, not "
+            f"{options.job_name!r}"
         )
 
 
@@ -105,38 +106,34 @@ def _given(options: JobOptions, *names: str) -> str | None:
 def _check_synchronous(options: JobOptions) -> None:
     if not options.sync:
         if given := _given(options, "grads_to_wait", "sync_late"):
-            raise UserError(f"{given} is of synchronous training: add --sync")
+            raise UserError(f"{given} works only with --sync: add --sync")
         return
     # 0 is what --sync does anyway.
     depth = ("pipeline_depth",) if options.pipeline_depth else ()
     if given := _given(
         options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
     ):
-        raise UserError(
-            f"{given} is for asynchronous training and cannot be combined with --sync: remove one "
-            "of them"
-        )
+        raise UserError(f"{given} cannot be combined with --sync: remove one of them")
 
 
 def _check_durability(options: JobOptions) -> None:
     given = _given(options, "log_mb", "log_place", "log_fsync")
     if options.durability == "checkpoint" and given:
         raise UserError(
-            f"{given} is of the log of updates, which --durability=checkpoint does not keep: leave "
-            "one of them out"
+            f"{given} cannot be combined with --durability=checkpoint, which keeps no log of "
+            "updates: remove one of them"
         )
     if options.sync and (options.durability == "log" or given):
         raise UserError(
-            f"{given or '--durability=log'}: a log does not cover the gradients that wait for "
-            "their update with --sync: leave one of them out"
+            f"{given or '--durability=log'} cannot be combined with --sync: remove one of them. A "
+            "log does not have the gradients that wait for their update"
         )
     if options.log_place == "peer" and options.num_ps == 1:
         raise UserError(
-            "--log-place=peer: with --num-ps 1 there is no other server: use --num-ps 2, or "
-            "--log-place=file"
+            "--log-place=peer needs a second server: use --num-ps 2, or --log-place=file"
         )
     if options.log_fsync and not options.log_in_files:
         raise UserError(
-            "--log-fsync is of a log in files, and this one is in another server's memory: add "
+            "--log-fsync needs a log in files, and this log is in another server's memory: add "
             "--log-place=file"
         )

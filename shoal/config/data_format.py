@@ -67,7 +67,7 @@ class FormatOptions:
         if self.data_format not in ("", "csv"):
             for name in CSV_FIELDS:
                 if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                    raise UserError(f"{flag(name)} is of CSV files, not of {self.data_format}")
+                    raise UserError(f"{flag(name)} is for CSV files, not for {self.data_format}")
         separator = {"tab": "\t", "\\t": "\t"}.get(self.csv_separator, self.csv_separator)
         _check_separator(separator)
         return DataFormat(
@@ -81,7 +81,7 @@ class FormatOptions:
 
 def _check_separator(separator: str) -> None:
     if separator == "t":  # what a shell leaves of \t
-        raise UserError("--csv-separator: for a tab write the word: --csv-separator tab")
+        raise UserError("--csv-separator: write a tab as the word tab: --csv-separator tab")
     unfit = set(separator) & set('"\r\n') or not separator.isascii()
     if unfit or any(each.isalnum() for each in separator):
         raise UserError(

@@ -229,9 +229,9 @@ def _refuse_nulls(column: pa.Array, place: _Place) -> None:
     if column.null_count:
         where = "" if place.first is None else _first_null(column, place.first)
         raise UserError(
-            f"{place}{column.null_count} missing values{where}; only columns of floats may miss "
-            f"values (they become NaN): fill them when writing the data, or leave the column out "
-            f"of what feed reads"
+            f"{place}{column.null_count} missing values{where}; only columns of floats may lack "
+            "values (they become NaN): fill them when writing the data, or have feed not read the "
+            "column"
         )
 
 

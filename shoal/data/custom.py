@@ -75,8 +75,8 @@ class CustomReader(DataReader):
                 )
             if without_secrets(name) != name:
                 raise UserError(
-                    f"{NAME}: sources() names a source {name}, with a credential in it, which all "
-                    "would see who may see the job: leave it out of the name"
+                    f"{NAME}: the name {name} of a source holds a credential, which everybody who "
+                    "can see the job would see: remove it from the name"
                 )
             found.append(Source(name, records))
         check_not_empty(found, self._pattern, self._flag)

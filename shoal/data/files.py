@@ -5,11 +5,11 @@ Owns paths, and which of a folder's files are data; opens nothing. URLs are remo
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 from collections.abc import Iterable
 
+from shoal.base.words import near
 from shoal.errors import UnreadableError, UserError
 
 ENDINGS = {
@@ -121,7 +121,6 @@ def _near(path: str) -> str:
     """A hint at a file of a similar name beside the missing one."""
     folder, name = os.path.split(path.rstrip("/"))
     try:
-        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+        return near(name, os.listdir(folder or "."), most=1)
     except OSError:
         return ""
-    return f" (did you mean {os.path.join(folder, near[0])}?)" if near else ""

@@ -6,7 +6,6 @@ csv_reader.py and parquet_reader.py, finding files in files.py.
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from shoal.base.words import near
 from shoal.errors import UserError
 
 CHUNK_ROWS = 8192
@@ -121,10 +121,7 @@ def check_columns(schema: pa.Schema, names: Sequence[str], flag: str, source: st
     missing = [name for name in names if name not in schema.names]
     if not missing:
         return
-    hints = []
-    for name in missing:
-        near = difflib.get_close_matches(name, schema.names, n=1)
-        hints.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    hints = [f"{name!r}{near(name, schema.names, most=1)}" for name in missing]
     raise UserError(
         f"{flag}: there is no column {', '.join(hints)}"
         + (f" in {source}" if source else "")

@@ -5,7 +5,6 @@ Reads the file; computing it is shoal.data's.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from shoal.base.words import near
 
 FORMAT = "shoal-statistics-1"
 
@@ -121,8 +122,7 @@ class Statistics(Mapping[str, ColumnStatistics]):
     def __getitem__(self, column: str) -> ColumnStatistics:
         """Raises KeyError that names the nearest column."""
         if column not in self._columns:
-            near = difflib.get_close_matches(column, self._columns, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
+            hint = near(column, self._columns, most=1)
             raise KeyError(f"no statistics of column {column!r}{hint}")
         return self._columns[column]
 

@@ -50,7 +50,7 @@ def train(*more, model_def="model.custom_model", data="train.csv"):
         (["--wire-dtype", "int8"], "--wire-dtype must be one of float32, bfloat16, float16"),
         (["--row-cache-mb", "-1"], "--row-cache-mb must be at least 0, not -1"),
         (["--num-wrokers", "2"], "--num-workers"),
-        (["--job-name", "a b"], "--job-name may hold letters"),
+        (["--job-name", "a b"], "--job-name must consist of letters"),
         (["--validation-data", "none.csv"], "--validation-data: there is no file"),
         (["--model-zoo", "nowhere"], "--model-zoo: there is no folder"),
         (["--restore-from", "nowhere"], "--restore-from: there is no folder .* nowhere"),
@@ -107,7 +107,7 @@ def test_a_file_in_place_of_a_function_is_told(project, name):
 def test_a_path_of_a_model_is_told_where_it_goes(project):
     code, error = train(model_def=f"{project}/model.custom_model")
     assert code == 2
-    assert "is a path below the folder --model-zoo" in error
+    assert "must be a path below the folder --model-zoo" in error
     assert f"--model-zoo {project} --model-def model.custom_model" in error
 
 
@@ -149,12 +149,12 @@ def test_an_output_that_is_not_empty_is_kept(project):
     code, error = train("--output", "out")
     assert (code, "is not empty; choose another" in error) == (2, True)
     code, error = train("--output", "out", "--overwrite")
-    assert (code, "was not made by shoal" in error) == (2, True)
+    assert (code, "shoal did not write its content" in error) == (2, True)
     assert (project / "out" / "precious").exists()
     # Others write files of that name too.
     (project / "out" / "manifest.json").write_text('{"format": "of a web page"}')
     code, error = train("--output", "out", "--overwrite")
-    assert (code, "was not made by shoal" in error) == (2, True)
+    assert (code, "shoal did not write its content" in error) == (2, True)
     assert (project / "out" / "precious").exists()
     assert "is a file" in train("--output", "train.csv")[1]
 
@@ -312,7 +312,7 @@ def test_every_field_of_a_command_has_its_flag():
         (["--image-pull-policy", "always"], "Always, IfNotPresent, Never, not 'always' (did you"),
         (["--step-timeout-seconds", "inf"], "--step-timeout-seconds must be a finite number"),
         (["--checkpoint-seconds", "nan"], "--checkpoint-seconds must be a finite number, not nan"),
-        (["--in-order"], "shoal train has no flag --in-order, which is one of shoal predict"),
+        (["--in-order"], "shoal train has no flag --in-order. It is a flag of shoal predict"),
         (["--num_wrokers=2"], "--num-workers"),
     ],
 )

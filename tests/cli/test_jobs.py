@@ -184,7 +184,7 @@ def test_the_python_api_works_in_a_thread(project, scripted):
         ({"num_ps": "x" * 500}, r"^num_ps must be of type int, not 'xxx.{,60}'$"),
         (
             {"model_def": "a.b", "sync_late": "fold", "training_data": "x"},
-            "^sync_late is of synchronous training: add sync=True$",
+            "^sync_late works only with sync=True: add sync=True$",
         ),
     ],
 )

@@ -197,7 +197,7 @@ def test_the_command_writes_what_a_module_reads(analyzed):
 
 def test_what_statistics_do_not_have_is_told_by_name(analyzed, tmp_path):
     statistics = Statistics(analyzed)
-    with pytest.raises(KeyError, match="no statistics of column 'prize', did you mean 'price'"):
+    with pytest.raises(KeyError, match=r"column 'prize' \(did you mean price"):
         statistics["prize"]
     with pytest.raises(
         ValueError, match="column 'word' of type string with 100 values has no mean"

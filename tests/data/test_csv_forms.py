@@ -222,7 +222,7 @@ REFUSED = {
     "an unknown format": ({"data_format": "xlsx"}, "--data-format must be one of csv, parquet"),
     "Parquet with a separator": (
         {"data_format": "parquet", "csv_separator": ";"},
-        "--csv-separator is of CSV files, not of parquet",
+        "--csv-separator is for CSV files, not for parquet",
     ),
     "a name twice": ({"csv_columns": "a,b,a"}, "--csv-columns names 'a' twice"),
     "a name that is empty": ({"csv_columns": "a,,b"}, "--csv-columns: 'a,,b' has an empty name"),

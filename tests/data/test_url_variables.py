@@ -142,6 +142,6 @@ class Named:
 
 def test_a_users_reader_gets_the_value_and_must_not_name_it():
     reader = open_custom_reader(Named, "ftp://me:${WORD}@host/a", FLAG)
-    with pytest.raises(UserError, match="with a credential in it") as raised:
+    with pytest.raises(UserError, match="holds a credential") as raised:
         reader.sources()
     assert "hunter2" not in str(raised.value)

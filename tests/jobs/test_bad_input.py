@@ -143,7 +143,7 @@ def test_a_column_missing_from_the_validation_data_is_told_before_training(tmp_p
     )
     assert ended.code == 2, ended.out + ended.err
     (line,) = ended.err.splitlines()
-    for word in ("--validation-data", str(validation), "'item' (did you mean 'itme'?)"):
+    for word in ("--validation-data", str(validation), "'item' (did you mean itme?)"):
         assert word in line
     assert "warning: --validation-data: " in ended.out
     assert "has no column 'item' (did you mean itme?), which --training-data has" in ended.out

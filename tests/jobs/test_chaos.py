@@ -114,7 +114,7 @@ def test_thirteen_kills_leave_every_record_trained_once_and_no_update_lost(ids, 
                 "log_place": "peer",
                 "undisturbed": "none",
             },
-            "--log-place=peer: with --num-ps 1 there is no other server",
+            "--log-place=peer needs a second server: use --num-ps 2",
         ),
         (
             {"pause": "ps:0@step=1,seconds=1", "undisturbed": "nowhere"},

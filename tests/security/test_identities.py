@@ -132,7 +132,7 @@ def test_insecure_means_neither(folder):
     assert not folder.identities.exists()
     assert own_identity(config, folder, "ps", 0) is None
     assert listening_address(config, folder, "ps-0.0") == "127.0.0.1:0"
-    with pytest.raises(UserError, match="--insecure is the contrary of --tls=always"):
+    with pytest.raises(UserError, match="--insecure cannot be combined with --tls=always"):
         dataclasses.replace(CONFIG, insecure=True)
 
 

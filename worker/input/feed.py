@@ -149,15 +149,15 @@ class InputPipeline:
             )
         if makes_batches(self._elements, records):
             raise UserError(
-                f"{self._feed} makes batches in mode {self._mode!r}: leave that out, shoal makes "
-                "them, by --minibatch-size; what is to work on whole batches goes into "
+                f"{self._feed} makes batches in mode {self._mode!r}: remove that. shoal makes the "
+                "batches (--minibatch-size). Code for whole batches belongs in "
                 "feed_batch(columns, mode, metadata)"
             )
         self.aligned = one_to_one(self._elements, records)
         if self._mode == PREDICTION and (name := reordering(self._elements, records)):
             raise UserError(
-                f"{self._feed} {name} in mode 'prediction': a prediction would belong to no "
-                "record; do so in other modes only"
+                f"{self._feed} {name} in mode 'prediction': predictions could not be "
+                "assigned to records. Do so in other modes only"
             )
         with user_code(f"batching what {self._feed} gave"):
             return self._elements.batch(self._minibatch_size)
@@ -229,7 +229,7 @@ class InputPipeline:
         if size != given:
             raise UserError(
                 f"{self._feed} gave {size} elements for the {given} records from {first} on of "
-                f"{records.source}: it must give one a record; use feed() to drop or add records"
+                f"{records.source}: it must give one per record; use feed() to drop or add records"
             )
 
     def _raise_at_record(self, records: pb.Range, done: int) -> None:

@@ -106,7 +106,7 @@ class Callbacks:
             self._best(self.rules.export, callback)
         elif not isinstance(callback, keras.callbacks.Callback):
             raise UserError(
-                f"{self._what}: {name} is none of shoal.callbacks and no keras.callbacks.Callback"
+                f"{self._what}: {name} is neither of shoal.callbacks nor a keras.callbacks.Callback"
             )
         elif own_keras and isinstance(callback, keras.callbacks.EarlyStopping):
             self._early_stopping(self._translated(callback))
@@ -130,8 +130,8 @@ class Callbacks:
             defined = getattr(type(callback), hook) is not getattr(base, hook)
             if defined or hook in vars(callback):
                 raise UserError(
-                    f"{self._what}: {name} needs {hook}(), which has no one place and moment in "
-                    f"a job of many workers; there are {', '.join(HOOKS)}"
+                    f"{self._what}: {name} needs {hook}(), which a job of many workers cannot "
+                    f"call at one place and time; shoal calls {', '.join(HOOKS)}"
                 )
 
     def _translated(self, callback: Any) -> ours.EarlyStopping:
@@ -158,8 +158,8 @@ class Callbacks:
         upwards = any(part in name for part in UPWARDS)
         if upwards == any(part in name for part in DOWNWARDS):
             raise UserError(
-                f"{self._what}: whether {callback.monitor!r} is to rise or fall cannot be told "
-                f"from its name: give {type(callback).__name__} mode='max' or mode='min'"
+                f"{self._what}: the name does not say whether {callback.monitor!r} should rise or "
+                f"fall: give {type(callback).__name__} mode='max' or mode='min'"
             )
         return upwards
 

@@ -6,7 +6,6 @@ evaluation.py's.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
+from shoal.base.words import near
 from shoal.errors import UserError
 from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.broadcasting import pairs_all
@@ -145,8 +145,7 @@ class Losses:
             )
         for key in self.parts:
             if key not in known:
-                near = difflib.get_close_matches(str(key), [str(each) for each in known], n=1)
-                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                hint = near(str(key), map(str, known), most=1)
                 self._refuse(
                     f"{self._file}: there is a loss for {key!r}{hint}, but {what} "
                     f"{', '.join(map(repr, known))}"

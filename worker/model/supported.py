@@ -6,13 +6,13 @@ Optimizers and initializers are optimizer.py's, lookups lookups.py's.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from shoal.base.words import near
 from shoal.errors import UserError
 from shoal.worker.keras_internals import (
     all_layers,
@@ -37,16 +37,16 @@ def check_model(model: Any, file: str) -> None:
             raise UserError(
                 f"{type(model).__name__} in {file} defines {name}(), which shoal would not call: "
                 "workers compute gradients and servers apply them. Compute the loss in "
-                "loss(labels, predictions), what needs the layers' insides with add_loss(), and "
-                f"remove {name}"
+                "loss(labels, predictions), or with add_loss() where it needs values inside "
+                f"layers, and remove {name}"
             )
     # Gradients of float16 vanish unless the loss is scaled, which Keras does by itself.
     for layer in all_layers(model):
         if layer.compute_dtype == "float16":
             raise UserError(
                 f"layer {layer.name!r} of the model in {file} computes in float16 "
-                "(mixed_float16), which needs a scaled loss: shoal has none; use "
-                "mixed_bfloat16, which needs none"
+                "(mixed_float16), which needs loss scaling. shoal does not scale "
+                "losses: use mixed_bfloat16, which works without"
             )
 
 
@@ -133,11 +133,9 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
         )
     if missing and inputs:
         given = [str(name) for name in features_spec]
-        near = difflib.get_close_matches(str(missing[0]), given, n=1)
         raise UserError(
-            f"{feed} gives no feature {missing[0]!r}"
-            + (f" (did you mean {near[0]!r}?)" if near else "")
-            + f", which the model takes; it gives {', '.join(given)}"
+            f"{feed} gives no feature {missing[0]!r}{near(str(missing[0]), given, most=1)}, which "
+            f"the model takes; it gives {', '.join(given)}"
         )
     for tensor in inputs:
         spec = features_spec.get(tensor.name)
@@ -145,8 +143,8 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
         if getattr(spec, "dtype", None) == tf.string and tensor.dtype != "string":
             raise UserError(
                 f"{feed} gives text as feature {tensor.name!r}, but the model's input takes "
-                f"{tensor.dtype}: convert it in feed; if the column was to hold numbers, look "
-                "for a value that is none"
+                f"{tensor.dtype}: convert it in feed. If the column should be numeric, look "
+                "for a value that is not a number"
             )
 
 

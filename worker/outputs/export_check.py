@@ -93,8 +93,8 @@ def _rows_of(model: ServedModel, servers: LocalServers, features: Any) -> dict[s
 def _compare(found: Any, expected: Any, what: str, file: str) -> None:
     if not _same(found, expected):
         raise UserError(
-            f"the exported {what} of the model in {file} predicts otherwise than the model: "
-            "something in it is not in its layers' configurations or weights"
+            f"the exported {what} of the model in {file} does not predict the same as the "
+            "model: part of the model is not in the configurations or weights of its layers"
         )
 
 

@@ -33,8 +33,8 @@ def names_of(structure: Any, what: str, single: str) -> list[str]:
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
         raise UserError(
-            f"two {what}s of the model would both be called {twice[0]!r} in an export, where those "
-            "within others are called outer/inner; call one of them otherwise"
+            f"two {what}s of the model would both be called {twice[0]!r} in an export, where "
+            "nested ones are called outer/inner: rename one of them"
         )
     return found
 

@@ -256,14 +256,14 @@ def test_too_few_workers_are_told_by_the_name_of_the_flag():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"grads_to_wait": 2}, "--grads-to-wait is of synchronous training: add --sync"),
-        ({"sync_late": "fold"}, "--sync-late is of synchronous training: add --sync"),
+        ({"grads_to_wait": 2}, "--grads-to-wait works only with --sync: add --sync"),
+        ({"sync_late": "fold"}, "--sync-late works only with --sync: add --sync"),
         ({"sync": True, "sync_late": "keep"}, "--sync-late must be one of drop, fold"),
         ({"sync": True, "grads_to_wait": -1}, "--grads-to-wait must be at least 0"),
-        ({"sync": True, "staleness_bound": 1}, "--staleness-bound is for asynchronous"),
-        ({"sync": True, "pipeline_depth": 1}, "--pipeline-depth is for asynchronous"),
-        ({"sync": True, "row_cache_mb": 1}, "--row-cache-mb is for asynchronous"),
-        ({"sync": True, "lr_staleness_modulation": True}, "--lr-staleness-modulation is for"),
+        ({"sync": True, "staleness_bound": 1}, "--staleness-bound cannot be combined"),
+        ({"sync": True, "pipeline_depth": 1}, "--pipeline-depth cannot be combined"),
+        ({"sync": True, "row_cache_mb": 1}, "--row-cache-mb cannot be combined"),
+        ({"sync": True, "lr_staleness_modulation": True}, "--lr-staleness-modulation cannot"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused_by_name(changes, words):

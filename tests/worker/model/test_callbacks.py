@@ -170,8 +170,8 @@ class TwoHooks(keras.callbacks.Callback):
             lambda: keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True),
             r"restore_best_weights=True.* add shoal.callbacks.ExportBest\('loss'\)",
         ),
-        (lambda: ours.EarlyStopping("score"), "whether 'score' is to rise or fall"),
-        (lambda: "stop", r"callbacks\(\) of model.py: str is none of shoal.callbacks"),
+        (lambda: ours.EarlyStopping("score"), "whether 'score' should rise or fall"),
+        (lambda: "stop", r"callbacks\(\) of model.py: str is neither of shoal.callbacks"),
     ],
 )
 def test_what_cannot_act_in_a_job_is_refused_by_name(taken, callback, words):

@@ -205,7 +205,7 @@ def test_metrics_and_losses_of_several_outputs(module):
         (
             {"outptu": "mse"},
             None,
-            "a loss for 'outptu' .did you mean 'output'.*gives outputs 'output'",
+            "a loss for 'outptu' .did you mean output.*gives outputs 'output'",
         ),
     ],
 )

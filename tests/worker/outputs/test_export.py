@@ -127,7 +127,7 @@ def test_a_folder_that_is_not_shoals_is_never_replaced(served, tmp_path, name, o
     model = served()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / name).write_text('{"precious": 1}')
-    with pytest.raises(UserError, match=r"--output: .* was not made by shoal"):
+    with pytest.raises(UserError, match=r"--output: .*shoal did not write its content"):
         export_to(tmp_path / "mine", model, overwrite=overwrite)
     assert (tmp_path / "mine" / name).read_text() == '{"precious": 1}'
 
@@ -179,7 +179,7 @@ def test_what_is_behind_a_url_goes_only_for_a_whole_export(served, remote):
     files.makedirs(url)
     files.pipe(f"{url}/precious", b"mine")
     model = served()
-    with pytest.raises(UserError, match="was not made by shoal"):
+    with pytest.raises(UserError, match="shoal did not write its content"):
         export_to(url, model, overwrite=True)
     assert files.cat(f"{url}/precious") == b"mine"
     export_to(f"{url}/model", model)

@@ -132,7 +132,7 @@ def test_a_folder_that_is_not_shoals_is_never_filled(writer, output, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(UserError, match=r"--output: .* was not made by shoal"):
+        with pytest.raises(UserError, match=r"--output: .*shoal did not write its content"):
             begin_output(config(output, overwrite=overwrite))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["precious"]
 
