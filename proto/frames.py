@@ -110,17 +110,34 @@ def encode(header: Message, arrays: Sequence[Array]) -> bytes:
     return writer.frame
 
 
+def header_of(frame: bytes, header_type: type[Header]) -> Header:
+    """The header of `frame` alone. Raises WireError(BAD_REQUEST) if it has none of this type."""
+    try:
+        return _split(frame, header_type)[0]
+    except (ValueError, struct.error, DecodeError) as error:
+        raise _no_frame(header_type, error) from error
+
+
+def _split(frame: bytes, header_type: type[Header]) -> tuple[Header, int]:
+    """The header, and where it ends."""
+    magic, length = _PREFIX.unpack_from(frame)
+    if magic != MAGIC:
+        raise ValueError(f"starts with {magic!r}")
+    end = _PREFIX.size + length
+    return header_type.FromString(frame[_PREFIX.size : end]), end
+
+
+def _no_frame(header_type: type[Header], error: Exception) -> WireError:
+    return WireError(pb.BAD_REQUEST, f"not a frame of {header_type.DESCRIPTOR.name}: {error}")
+
+
 def decode(frame: bytes, header_type: type[Header]) -> tuple[Header, list[Array]]:
     """The header and read-only views of the arrays of `frame`.
 
     Raises WireError(BAD_REQUEST) if the bytes are not a frame of this header.
     """
     try:
-        magic, length = _PREFIX.unpack_from(frame)
-        if magic != MAGIC:
-            raise ValueError(f"starts with {magic!r}")
-        position = _PREFIX.size + length
-        header = header_type.FromString(frame[_PREFIX.size : position])
+        header, position = _split(frame, header_type)
         arrays = []
         specs: _HasArrays = header  # type: ignore[assignment]
         for spec in specs.arrays:
@@ -142,7 +159,5 @@ def decode(frame: bytes, header_type: type[Header]) -> tuple[Header, list[Array]
         if position != len(frame):
             raise ValueError(f"{len(frame) - position} bytes after the last array")
     except (ValueError, KeyError, OverflowError, struct.error, DecodeError) as error:
-        raise WireError(
-            pb.BAD_REQUEST, f"not a frame of {header_type.DESCRIPTOR.name}: {error}"
-        ) from error
+        raise _no_frame(header_type, error) from error
     return header, arrays

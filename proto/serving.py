@@ -18,9 +18,9 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import STATUS_CODES, WireError
 from shoal.proto.health import POOL, health_handler
-from shoal.proto.identity import Identity, caller_of
+from shoal.proto.identity import Caller, Identity, caller_of
 from shoal.proto.methods import THREADS, Method, Threads
-from shoal.proto.permissions import CALLERS, permitted
+from shoal.proto.permissions import CALLERS, permitted, spoken_for
 from shoal.proto.pools import NO_THREAD, started_pool
 from shoal.proto.receiving import Receiver
 from shoal.proto.transport import (
@@ -100,18 +100,36 @@ class _Guard:
         self._receiver = Receiver()
         self._answers = Budget("answers that nobody has read yet", ANSWER_BYTES)
 
-    def _permit(self, method: Method[Any, Any], context: grpc.ServicerContext) -> None:
-        """Raises WireError(NOT_PERMITTED), which is logged, if the caller may not call `method`."""
+    def _permit(self, method: Method[Any, Any], context: grpc.ServicerContext) -> Caller | None:
+        """Who calls; None where that is not known, as this process has no identity.
+
+        Raises WireError(NOT_PERMITTED), which is logged, if the caller may not call `method`.
+        """
         if self._identity is None:
-            return
+            return None
         caller = caller_of(context.auth_context())
         own_job = caller is not None and caller.job == self._identity.caller.job
         if caller is not None and own_job and permitted(method, caller.role):
-            return
+            return caller
         who = str(caller) if caller else "a caller without a certificate"
         may = " or ".join(sorted(CALLERS[method])) + " of the same job"
         logger.warning("refused %s of %s at %s", method.name, who, context.peer())
         raise WireError(pb.NOT_PERMITTED, f"{who} may not call {method.name}, only a {may} may")
+
+    def _hear(
+        self,
+        caller: Caller | None,
+        method: Method[Any, Any],
+        request: Any,
+        context: grpc.ServicerContext,
+    ) -> None:
+        """Raises WireError(NOT_PERMITTED), which is logged, if a request speaks for another."""
+        if caller is None or not (other := spoken_for(method, caller, request)):
+            return
+        logger.warning(
+            "refused %s of %s at %s: it speaks for %s", method.name, caller, context.peer(), other
+        )
+        raise WireError(pb.NOT_PERMITTED, f"{caller} may not speak for {other} in {method.name}")
 
     def unary(
         self, method: Method[Any, Any], handler: Callable[[Any], Any], *, in_parts: bool
@@ -121,14 +139,14 @@ class _Guard:
         def unary(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             faults.before_call()
             try:
-                self._permit(method, context)
+                caller = self._permit(method, context)
                 receive = self._receiver.joined if in_parts else self._receiver.whole
                 request = receive(method, requests, context)
                 if method.large:
                     self._answers.check()
-                if method.label is not None:
-                    request = _label(method.label, context), request
-                answer = handler(request)
+                label = None if method.label is None else _label(method.label, context)
+                self._hear(caller, method, request if label is None else label, context)
+                answer = handler(request if label is None else (label, request))
             except WireError as error:
                 _abort(context, error)
             except grpc.RpcError:
@@ -149,8 +167,10 @@ class _Guard:
         def stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             faults.before_call()
             try:
-                self._permit(method, context)
-                yield from handler(self._receiver.whole(method, requests, context))
+                caller = self._permit(method, context)
+                request = self._receiver.whole(method, requests, context)
+                self._hear(caller, method, request, context)
+                yield from handler(request)
             except WireError as error:
                 _abort(context, error)
             except grpc.RpcError:

@@ -11,14 +11,15 @@ import sys
 import threading
 
 import grpc
+import numpy as np
 import pytest
 
-from shoal.proto import methods, rpc, serving
+from shoal.proto import frames, methods, parts, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.identity import CLIENT, MASTER, ROLES, SERVER, WORKER
+from shoal.proto.identity import CLIENT, MASTER, ROLES, SERVER, WORKER, Caller
 from shoal.proto.methods import Method
-from shoal.proto.permissions import CALLERS, permitted
+from shoal.proto.permissions import CALLERS, SPEAKERS, permitted
 from shoal.proto.transport import PARTS_SUFFIX, peer_name
 from shoal.security.authority import Authority
 
@@ -67,20 +68,52 @@ def served(authority):
     made.stop()
 
 
+def place_of(message):
+    """(the message, the field) where a request, or its label, names the process it speaks for."""
+    fields = message.DESCRIPTOR.fields_by_name
+    for name in ("worker", "server"):
+        if name in fields and not fields[name].message_type:
+            return message, name
+    for name in ("caller", "identity", "base"):
+        if name in fields:
+            return place_of(getattr(message, name))
+    return (message, "index") if "role" in fields else (message, "")
+
+
+HEADERS = {methods.PULL: pb.PullRequest, methods.PUSH: pb.PushRequest}
+
+
+def speech(method, speaker):
+    """(request, label) of a call that speaks for a (role, index), if it names a process at all."""
+    role, index = speaker
+    label = None
+    if method is methods.APPEND_LOG:
+        label = pb.LogGroup(entries=[pb.LogEntry(server=index)])
+    if method.request is bytes and method not in HEADERS:
+        return b"bytes", label
+    message = HEADERS.get(method, method.request)()
+    inner, name = place_of(message)
+    if name:
+        setattr(inner, name, index)
+    if method is methods.REPORT_FAILURE:
+        message.role = role
+    return (frames.encode(message, []) if method in HEADERS else message), label
+
+
 @pytest.fixture
 def call(served, connect):
     """Call a method as somebody."""
 
-    def made(method, identity, patience=0.0):
+    def made(method, identity, patience=0.0, speaks_for=None):
         role = SERVER if method.service == methods.SERVER else MASTER
         peer = peer_name(TOKEN, role)
         connection = connect(
             served.addresses[role], peer=peer, identity=identity, patience=patience
         )
-        request = b"bytes" if method.request is bytes else method.request()
+        caller = identity.caller if identity else Caller("j1", WORKER, 0)
+        request, label = speech(method, speaks_for or (caller.role, caller.index))
         if method.streaming:
             return list(connection.stream(method, request))
-        label = method.label() if method.label else None
         future = connection.start(method, request, label=label)
         return connection.result(method, future)
 
@@ -111,6 +144,64 @@ def test_a_role_is_let_in_to_its_calls_and_refused_all_others(
         assert served.came == []
         [line] = [each for each in caplog.records if each.levelno == logging.WARNING]
         assert f"refused {method.name} of {role}-7 of job j1" in line.getMessage()
+
+
+def test_the_table_of_speakers_has_every_request_that_names_its_sender():
+    named = {methods.APPEND_LOG}  # in its label
+    for method in ALL:
+        if CALLERS[method] & {WORKER, SERVER} and (
+            method in HEADERS or (method.request is not bytes and place_of(method.request())[1])
+        ):
+            named.add(method)
+    assert set(SPEAKERS) == named
+    assert len(named) > 15
+
+
+@pytest.mark.parametrize("role", [WORKER, SERVER])
+def test_a_process_speaks_for_no_other(role, served, call, authority, caplog):
+    for method in SPEAKERS:
+        if not permitted(method, role):
+            continue
+        served.came.clear()
+        caplog.clear()
+        with pytest.raises(WireError) as error:
+            call(method, authority.issue(role, 3), speaks_for=(role, 5))
+        assert error.value.kind == pb.NOT_PERMITTED, method.name
+        assert f"{role}-3 of job j1 may not speak for {role}-5" in error.value.message
+        assert served.came == []
+        assert f"it speaks for {role}-5" in caplog.text
+        call(method, authority.issue(role, 5), speaks_for=(role, 5))
+        assert served.came == [method]
+
+
+def test_a_worker_does_not_report_the_failure_of_a_server(call, authority):
+    with pytest.raises(WireError, match="may not speak for ps-3"):
+        call(methods.REPORT_FAILURE, authority.issue(WORKER, 3), speaks_for=(SERVER, 3))
+
+
+def test_a_server_sends_no_entry_for_the_log_of_another(served, connect, authority):
+    group = pb.LogGroup(entries=[pb.LogEntry(server=3), pb.LogEntry(server=5)])
+    name = peer_name(TOKEN, SERVER)
+    connection = connect(served.addresses[SERVER], peer=name, identity=authority.issue(SERVER, 3))
+    with pytest.raises(WireError, match="may not speak for ps-5"):
+        connection.result(
+            methods.APPEND_LOG, connection.start(methods.APPEND_LOG, b"", label=group)
+        )
+
+
+def test_a_push_in_parts_speaks_for_no_other_either(served, authority):
+    frame, _ = speech(methods.PUSH, (WORKER, 5))
+    served.came.clear()
+    with authority.issue(WORKER, 3).channel(served.addresses[SERVER], "ps-0", []) as channel:
+        push = channel.stream_unary(methods.PUSH.path + PARTS_SUFFIX)
+        with pytest.raises(grpc.RpcError) as error:
+            push(
+                parts.cut(frame),
+                metadata=(("shoal-peer", f"{TOKEN}/ps-0"),),
+                timeout=PATIENCE,
+            )
+    assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert served.came == []
 
 
 def test_a_refusal_is_permission_denied_to_tools_that_know_only_grpc(served, authority):
@@ -264,7 +355,8 @@ def test_bytes_that_were_recorded_are_worth_nothing(served, call, authority):
             f"127.0.0.1:{listener.getsockname()[1]}", "ps-0", []
         ) as channel:
             push = channel.unary_unary(methods.PUSH.path)
-            push(b"gradient", metadata=(("shoal-peer", f"{TOKEN}/ps-0"),), timeout=PATIENCE)
+            gradient = frames.encode(pb.PushRequest(), [np.frombuffer(b"gradient", np.float32)])
+            push(gradient, metadata=(("shoal-peer", f"{TOKEN}/ps-0"),), timeout=PATIENCE)
         thread.join()
     assert served.came == [methods.PUSH]
     assert b"gradient" not in b"".join(recorded)
