@@ -115,6 +115,7 @@ def serve(
     folder: JobFolder,
     address: str,
     identity: Identity | None,
+    health: str = "",
 ) -> tuple[grpc.Server, str]:
     """Serve at an address; if its port is 0, on that of the master before, if it is free.
 
@@ -124,7 +125,7 @@ def serve(
     if address.endswith(":0") and before is not None and not before.startswith("unix:"):
         with contextlib.suppress(OSError):
             return serving.serve(handlers, before, RPC_THREADS, name, identity)[0], before
-    server, port = serving.serve(handlers, address, RPC_THREADS, name, identity)
+    server, port = serving.serve(handlers, address, RPC_THREADS, name, identity, health)
     return server, serving.bound(address, port)
 
 
@@ -146,6 +147,7 @@ def run_job(
     make_launcher: MakeLauncher | None = None,
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     resume: str = "",
+    health: str = "",
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -155,6 +157,7 @@ def run_job(
     make_launcher: by default, of processes of this machine.
     stop_signals: those that stop the job.
     resume: names a resumption, of a job whose processes have all ended; done once.
+    health: host:port that answers the health check without encryption.
 
     Raises UserError if the journal is damaged; OSError if the port is taken.
     """
@@ -199,7 +202,7 @@ def run_job(
         here = f"{host}:{port}"
         if make_launcher is None and not port:
             here = listening_address(config, folder, "master")
-        server, address = serve(service.handlers(), name, folder, here, identity)
+        server, address = serve(service.handlers(), name, folder, here, identity, health)
         try:
             write_json(folder.master, {"address": address, "pid": os.getpid()})
             logger.info("job %s in %s, serving on %s", config.job_name, folder.path, address)

@@ -30,6 +30,8 @@ from shoal.base.job_folder import JobFolder
 from shoal.cluster import manifests
 from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of
 from shoal.cluster.manifests import Manifest
+from shoal.cluster.memory import memory_steps
+from shoal.cluster.ports import HEALTH_PORT, MASTER_PORT
 from shoal.config.job import JobConfig
 from shoal.config.url_variables import check_variables
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets
@@ -46,6 +48,7 @@ from shoal.master.launchers.pod_launcher import PodLauncher
 from shoal.master.runner import Runner
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import Start
+from shoal.proto.identity import IdentityError
 from shoal.result import JobResult
 
 logger = logging.getLogger(__name__)
@@ -88,7 +91,7 @@ def main(config_folder: Path, resume: str) -> None:
                 raise error from None  # which comes first, and is told by how this process ends
             pod.events.tell(end_of(result))
             code = EXIT_USER_ERROR
-    except (UserError, OSError) as error:
+    except (UserError, OSError, IdentityError) as error:
         click.echo(f"Error: {without_secrets(str(error))}", err=True)
         with contextlib.suppress(OSError):
             TERMINATION_LOG.write_text(without_secrets(str(error)))
@@ -158,7 +161,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     ended = threading.Event()
 
     def make_launcher(runner: Runner, _: str) -> PodLauncher:
-        steps = manifests.memory_steps(config.oom_memory_factor)
+        steps = memory_steps(config.oom_memory_factor)
         launcher = PodLauncher(runner.post, api, namespace, name, make_pod, steps)
         if config.shared(config.job_dir):
             linger_when_told_to_end(runner.job, launcher, name)
@@ -177,11 +180,12 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         code = run_job(
             config,
             folder,
-            manifests.MASTER_PORT,
+            MASTER_PORT,
             host="0.0.0.0",
             stop_signals=(),
             resume=resume,
             make_launcher=make_launcher,
+            health=f"0.0.0.0:{HEALTH_PORT}",
         )
     finally:
         ended.set()

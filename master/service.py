@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, assert_never
 
+from shoal.cluster.certificates import certified_workers
 from shoal.errors import UserError
 from shoal.master.job.assignments import WAIT_SECONDS
 from shoal.master.job.instructions import Assignment, Finished, Wait
@@ -289,6 +290,15 @@ class MasterService:
     def _scale_job(self, request: pb.ScaleJobRequest) -> pb.ScaleJobReply:
         if request.num_workers < 1:
             raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
+        config = self._job.config
+        most = certified_workers(config)
+        if most is not None and request.num_workers > most:
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"job {config.job_name} has certificates for {most} workers, made before it began. "
+                f"To have more, stop it and continue it with: shoal train --resume "
+                f"{config.job_name} --num-workers {request.num_workers}",
+            )
         self._job.answer(lambda job, now: job.scale(request.num_workers, now))
         return pb.ScaleJobReply()
 

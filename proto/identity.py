@@ -22,6 +22,9 @@ from shoal.errors import Error
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
 """Files of an identity's folder, PEM; Secrets of Kubernetes use the same names."""
 
+POD_FOLDER = "/etc/shoal-identity"
+"""Where a pod has the files of its own identity."""
+
 SCHEME, DOMAIN = "shoal://", "shoal"
 
 MASTER, SERVER, WORKER, CLIENT = "master", "ps", "worker", "client"

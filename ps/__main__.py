@@ -77,6 +77,11 @@ def calls_at_once() -> int:
     help="host:port at which the others reach this server. Default: where it listens.",
 )
 @click.option(
+    "--health",
+    default="",
+    help="host:port that answers the health check without encryption, for probes of Kubernetes.",
+)
+@click.option(
     "--grace",
     default=30.0,
     type=click.FloatRange(0),
@@ -95,6 +100,7 @@ def main(
     master: str,
     address: str,
     advertise: str,
+    health: str,
     grace: float,
     threads: int | None,
 ) -> None:
@@ -147,7 +153,7 @@ def main(
         # are to find somebody meanwhile.
         served = server.handlers()
         grpc_server, port = serving.serve(
-            served, address, threads or calls_at_once(), name, identity
+            served, address, threads or calls_at_once(), name, identity, health
         )
         here = serving.bound(address, port)
         logger.info("listening on %s", here)

@@ -63,7 +63,7 @@ _CLIENT_OPTIONS = (
         metavar="FILE",
         default="",
         help="Write the job's Kubernetes objects to this file, for kubectl apply, and start "
-        "nothing. Needs --image.",
+        "nothing. The Secrets with its certificates go to a file beside it. Needs --image.",
     ),
     click.option(
         "--detach",
@@ -149,7 +149,8 @@ def _submit(config: JobConfig, yaml_file: str) -> None:
     """Give a job to the cluster without following it, or write its objects to a file."""
     if not config.image:
         raise UserError("--detach and --yaml are for jobs on Kubernetes: they need --image")
-    from shoal.client.remote import submit, write_yaml
+    from shoal.client.job_yaml import write_yaml
+    from shoal.client.remote import submit
 
     if yaml_file:
         for text in write_yaml(config, yaml_file):

@@ -29,7 +29,7 @@ from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import CallError
+from shoal.proto.errors import CallError, WireError
 from shoal.proto.protocol import mismatch
 from shoal.proto.rpc import Connection
 from shoal.result import JobResult
@@ -157,8 +157,8 @@ def master_of(
             + f"; see shoal status {handle.name}"
         )
     try:
-        name, token = pod.metadata.name, handle.token()
-        with handle.master(name, token, deadline, patience) as connection:
+        token, identity = handle.credentials()
+        with handle.master(pod.metadata.name, token, identity, deadline, patience) as connection:
             yield connection
     except CallError as error:
         raise UserError(f"the master of job {handle.name} does not answer: {error}") from error
@@ -242,7 +242,12 @@ def stop(handle: JobHandle) -> None:
 def scale(handle: JobHandle, workers: int) -> None:
     """Change how many workers a running job wants. Raises UserError."""
     with master_of(handle) as master:
-        master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))
+        try:
+            master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))
+        except WireError as error:
+            if error.kind != pb.BAD_REQUEST:
+                raise
+            raise UserError(f"--num-workers: {error.message}") from error
 
 
 def audit(handle: JobHandle) -> str:

@@ -12,10 +12,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TypeVar
 
-import yaml
 from kubernetes import client
 
 from shoal.base.job_folder import JobFolder
@@ -23,8 +21,9 @@ from shoal.base.wholefile import write_json, write_text
 from shoal.client.claim import claimed
 from shoal.client.display import Display
 from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
-from shoal.cluster import explain, manifests
+from shoal.cluster import explain
 from shoal.cluster.api import connect_from_outside
+from shoal.cluster.certificates import certified_workers
 from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.handle import JobHandle, crash_of
 from shoal.cluster.manifests import ROLE_LABEL, Manifest
@@ -35,8 +34,11 @@ from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError
+from shoal.proto.identity import CLIENT, Identity
 from shoal.proto.rpc import Connection
 from shoal.result import JobFailedError, JobResult
+from shoal.security.authority import Authority, issued
+from shoal.security.identities import INSECURE
 
 Answer = TypeVar("Answer")
 
@@ -82,13 +84,15 @@ def follow_job(
     """
     write_text(folder.config, config.to_json())
     write_text(folder.templates, json.dumps(templates))
-    handle.create(config, templates, resume=resume)
+    identities = identities_of(config)
+    handle.create(config, templates, identities, resume=resume)
     interruptions = Interruptions()
-    following = _Following(handle, config, display, interruptions)
+    own = next((each for each in identities if each.caller.role == CLIENT), None)
+    following = _Following(handle, config, own, display, interruptions)
     try:
         with display, interruptions:
             display.started(config, folder)
-            for text in loss_warnings(config):
+            for text in warnings_of(config):
                 display.event(text)
             following.follow()
             return _result(following, folder, interrupted=interruptions.count > 0)
@@ -115,6 +119,11 @@ def _leave(following: _Following) -> None:
         display.event(str(error))  # must not hide what ended the job
 
 
+def warnings_of(config: JobConfig) -> list[str]:
+    """What is to be known of a job before it runs."""
+    return [*loss_warnings(config), *([f"warning: {INSECURE}"] if config.insecure else [])]
+
+
 def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
     """Create the job on Kubernetes and leave it to itself; also returns warnings.
 
@@ -124,47 +133,19 @@ def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
     templates = read_templates(config.pod_template)
     handle = _handle(config)
     handle.check(config, templates)
-    handle.create(config, templates)
-    return handle, loss_warnings(config)
+    handle.create(config, templates, identities_of(config))
+    return handle, warnings_of(config)
 
 
-def write_yaml(config: JobConfig, path: str) -> list[str]:
-    """Write the objects of the job to a file, for kubectl apply; returns warnings.
+def identities_of(config: JobConfig) -> list[Identity]:
+    """New identities of all pods of a job, and of its client; the key that makes them is forgotten.
 
-    Raises UserError.
+    Empty with --insecure.
     """
-    config = config.resolved()
-    templates = read_templates(config.pod_template)
-    # Without a cluster to ask: probes that every version knows.
-    objects = (
-        manifests.config_map(config, templates),
-        manifests.service(config.job_name),
-        manifests.master_job(config, templates, grpc_probes=False),
-    )
-    for manifest in objects:
-        if config.namespace:
-            manifest["metadata"]["namespace"] = config.namespace
-    try:
-        Path(path).write_text(yaml.dump_all(objects, Dumper=_Readable, sort_keys=False))
-    except OSError as error:
-        raise UserError(f"--yaml: {path} cannot be written: {error.strerror}") from error
-    return loss_warnings(config)
-
-
-class _Readable(yaml.SafeDumper):
-    """YAML as people write it: no anchors, and a text of several lines as such."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        del data
-        return True
-
-    def represent_text(self, text: str) -> yaml.Node:
-        """A string."""
-        style = "|" if "\n" in text else None
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Readable.add_representer(str, _Readable.represent_text)
+    workers = certified_workers(config)
+    if workers is None:
+        return []
+    return list(issued(Authority.made(config.job_id), config.num_ps, workers))
 
 
 def _handle(config: JobConfig) -> JobHandle:
@@ -181,9 +162,16 @@ class _Following:
     """
 
     def __init__(
-        self, handle: JobHandle, config: JobConfig, display: Display, interruptions: Interruptions
+        self,
+        handle: JobHandle,
+        config: JobConfig,
+        identity: Identity | None,
+        display: Display,
+        interruptions: Interruptions,
     ) -> None:
+        """identity: of this client; None with --insecure."""
         self.handle, self.display = handle, display
+        self._identity = identity
         self.over = self.unknown = False
         self.last_words = ""
         self.config, self._interruptions = config, interruptions
@@ -239,7 +227,8 @@ class _Following:
 
     def _accompany(self, pod: client.V1Pod) -> None:
         """Ask the master of a running pod how it goes, until it no longer answers."""
-        with self.handle.master(pod.metadata.name, self.config.token, CALL_SECONDS) as connection:
+        name, token = pod.metadata.name, self.config.token
+        with self.handle.master(name, token, self._identity, CALL_SECONDS) as connection:
             answered = False
             while not self._must_give_up():
                 if self._look(connection):

@@ -1,20 +1,19 @@
-"""The Kubernetes objects of a job, as plain dicts. Names, labels, ports; no I/O."""
+"""The Kubernetes objects of a job, as plain dicts. Names and labels; no I/O."""
 
 from __future__ import annotations
 
 import json
-import math
-import re
 from typing import Any
 
+from shoal.cluster import certificates
+from shoal.cluster.memory import grown
 from shoal.cluster.pod_security import restrict
+from shoal.cluster.ports import HEALTH_PORT, MASTER_PORT, PORTS, SERVER_PORT
 from shoal.cluster.templates import merged
 from shoal.config.job import JobConfig
 
 Manifest = dict[str, Any]
 
-MASTER_PORT = 7000
-SERVER_PORT = 7100
 GRACE_SECONDS = {"master": 30, "ps": 120, "worker": 30}
 """For a pod that is told to end, if its template says nothing else: a worker ends after the
 push under way, a server after a checkpoint."""
@@ -41,9 +40,6 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 OTHER_SERVERS_WEIGHT, NEIGHBOUR_WEIGHT = 50, 100
 """Of the wish not to share a node: with any server, and with one that keeps the other's log."""
-
-MOST_MEMORY = 4.0
-"""A pod that runs out of memory gets at most so many times what it asked for at first."""
 
 
 def labels(job_name: str, role: str) -> dict[str, str]:
@@ -114,8 +110,9 @@ def service(job_name: str) -> Manifest:
             "publishNotReadyAddresses": True,
             "selector": {JOB_LABEL: job_name},
             "ports": [
-                {"name": "master", "port": MASTER_PORT},
-                {"name": "ps", "port": SERVER_PORT},
+                {"name": name, "port": port}
+                for ports in PORTS.values()
+                for name, port in ports.items()
             ],
         },
     }
@@ -158,7 +155,7 @@ def master_job(
         ("POD_UID", "metadata.uid"),
     ):
         container["env"].append({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}})
-    _probe(container, MASTER_PORT, grpc_probes)
+    _probe(container, _probed(config, MASTER_PORT), grpc_probes)
     limits: Manifest = {}
     if config.ttl_seconds_after_finished >= 0:
         limits["ttlSecondsAfterFinished"] = config.ttl_seconds_after_finished
@@ -202,12 +199,13 @@ def process_pod(
         reached = address(name, config.job_name, namespace, SERVER_PORT)
         command += ["--address", f"0.0.0.0:{SERVER_PORT}", "--advertise", reached]
         command += ["--grace", str(_grace(templates, role))]
+        command += [] if config.insecure else ["--health", f"0.0.0.0:{HEALTH_PORT}"]
     metadata, spec = _pod(config, templates, role, index, command, workers=workers)
     # Only the master talks to the Kubernetes API.
     spec["automountServiceAccountToken"] = False
     if role == "ps":
         spec["hostname"] = name
-        _probe(spec["containers"][0], SERVER_PORT, grpc_probes)
+        _probe(spec["containers"][0], _probed(config, SERVER_PORT), grpc_probes)
     resources = spec["containers"][0]["resources"]
     for end in resources.values():
         if "memory" in end:
@@ -222,25 +220,6 @@ def process_pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def memory_steps(factor: float) -> int:
-    """How often a pod's memory may grow by `factor` before it has MOST_MEMORY times as much."""
-    return math.ceil(math.log(MOST_MEMORY) / math.log(factor)) if factor > 1 else 0
-
-
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
-    f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("KMGTP", 1)
-}
-
-
-def grown(memory: str, factor: float, growth: int) -> str:
-    """A quantity of memory after so many steps of growth."""
-    number, unit = re.fullmatch(r"([\d.]+)([A-Za-z]*)", memory).groups()  # type: ignore[union-attr]
-    if growth == 0 or unit not in _UNITS:
-        return memory
-    size = float(number) * _UNITS[unit] * min(factor**growth, MOST_MEMORY)
-    return f"{math.ceil(size / 2**20)}Mi"
-
-
 def _pod(
     config: JobConfig,
     templates: dict[str, Manifest],
@@ -253,18 +232,22 @@ def _pod(
     """Metadata and spec of a pod, the user's template merged under them."""
     volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config.job_name}}]
     mounts: list[Manifest] = [{"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}]
-    for number, volume in enumerate(config.volumes()):
+    if not config.insecure:
+        volume, mount = certificates.mounted(config.job_name, role, index)
+        volumes.append(volume)
+        mounts.append(mount)
+    for number, given in enumerate(config.volumes()):
         source: Manifest = {
-            "hostPath": {"path": volume.source},
-            "pvc": {"claimName": volume.source},
-            "configMap": {"name": volume.source},
-            "secret": {"secretName": volume.source},
+            "hostPath": {"path": given.source},
+            "pvc": {"claimName": given.source},
+            "configMap": {"name": given.source},
+            "secret": {"secretName": given.source},
             "emptyDir": {},
-        }[volume.kind]
-        kind = "persistentVolumeClaim" if volume.kind == "pvc" else volume.kind
+        }[given.kind]
+        kind = "persistentVolumeClaim" if given.kind == "pvc" else given.kind
         volumes.append({"name": f"volume-{number}", kind: source})
-        mount = {"name": f"volume-{number}", "mountPath": volume.mount}
-        mounts.append(mount | ({"readOnly": True} if volume.read_only else {}))
+        placed = {"name": f"volume-{number}", "mountPath": given.mount}
+        mounts.append(placed | ({"readOnly": True} if given.read_only else {}))
     container: Manifest = {
         "name": role,
         # What it said last, where `kubectl describe pod` and `shoal status` find it.
@@ -329,6 +312,10 @@ def _apart(config: JobConfig, index: int) -> Manifest:
 def _grace(templates: dict[str, Manifest], role: str) -> int:
     spec = templates.get(role, {}).get("spec") or {}
     return int(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS[role]))
+
+
+def _probed(config: JobConfig, port: int) -> int:
+    return port if config.insecure else HEALTH_PORT
 
 
 def _probe(container: Manifest, port: int, grpc_probes: bool) -> None:

@@ -38,11 +38,6 @@ def check(options: JobOptions) -> None:
         )
     if options.insecure and options.tls == "always":
         raise UserError("--insecure cannot be combined with --tls=always: remove one of them")
-    if options.image and options.tls == "always":
-        raise UserError(
-            "--tls=always: pods have no certificates yet. Leave it out, and let nobody reach them "
-            "but each other, with deploy/base/network.yaml"
-        )
     _check_synchronous(options)
     _check_durability(options)
     for name in ("worker_timeout_seconds", "master_timeout_seconds"):

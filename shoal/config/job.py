@@ -113,7 +113,7 @@ class JobConfig(JobOptions):
     @property
     def job_id(self) -> str:
         """Names this job, and no other of the same name; unlike the token it is no secret."""
-        return hashlib.sha256(f"job {self.token}".encode()).hexdigest()[:16]
+        return job_id_of(self.token)
 
     def to_json(self) -> str:
         """The configuration as a JSON object, one key per field."""
@@ -140,6 +140,11 @@ class JobConfig(JobOptions):
             raise UserError(f"--config: there is no file {path}") from error
         except (json.JSONDecodeError, TypeError) as error:
             raise UserError(f"--config: {path} is not a job configuration: {error}") from error
+
+
+def job_id_of(token: str) -> str:
+    """The name of the job with this token."""
+    return hashlib.sha256(f"job {token}".encode()).hexdigest()[:16]
 
 
 def option_fields() -> list[dataclasses.Field[Any]]:

@@ -44,8 +44,8 @@ class ModelOptions:
     )
     tls: str = option(
         "Protection of the job's processes against strangers. auto: Unix sockets that only your "
-        "user can open, on one machine; as always where no such path is short enough. always: "
-        "encrypted TCP, with a certificate for each process (mutual TLS).",
+        "user can open, on one machine; as always on Kubernetes, and where no such path is short "
+        "enough. always: encrypted TCP, with a certificate for each process (mutual TLS).",
         "auto",
         choices=("auto", "always"),
     )

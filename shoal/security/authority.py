@@ -7,6 +7,7 @@ has an authority of its own: a certificate of another job is of another authorit
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from shoal.errors import UserError
-from shoal.proto.identity import Caller, Identity
+from shoal.proto.identity import CLIENT, MASTER, SERVER, WORKER, Caller, Identity
 
 VALID = dt.timedelta(days=366)
 """How long a certificate can be used. `--resume` makes new ones."""
@@ -93,6 +94,13 @@ class Authority:
             made = made.add_extension(x509.SubjectAlternativeName(names), False)
             made = made.add_extension(x509.ExtendedKeyUsage(usages), False)
         return made.sign(self._key, hashes.SHA256())
+
+
+def issued(authority: Authority, servers: int, workers: int) -> Iterator[Identity]:
+    """A certificate for each process of a job with so many servers and workers."""
+    for role, count in {MASTER: 1, CLIENT: 1, SERVER: servers, WORKER: workers}.items():
+        for index in range(count):
+            yield authority.issue(role, index)
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:

@@ -22,9 +22,7 @@ from shoal.proto.identity import (
     CERTIFICATE_FILE,
     CLIENT,
     KEY_FILE,
-    MASTER,
-    SERVER,
-    WORKER,
+    POD_FOLDER,
     Caller,
     Identity,
     IdentityError,
@@ -47,7 +45,10 @@ def prepare(config: JobConfig, folder: JobFolder) -> None:
         if config.insecure or sockets:
             shutil.rmtree(folder.identities, ignore_errors=True)
             return
-        from shoal.security.authority import Authority  # late: it takes longer than the rest
+        from shoal.security.authority import (  # late: it takes longer than the rest
+            Authority,
+            issued,
+        )
 
         folder.identities.mkdir(mode=0o700, exist_ok=True)
         if folder.authority_key.is_file():
@@ -59,10 +60,8 @@ def prepare(config: JobConfig, folder: JobFolder) -> None:
         for old in folder.identities.iterdir():
             if old.is_dir():
                 shutil.rmtree(old)
-        counts = {MASTER: 1, CLIENT: 1, SERVER: config.num_ps, WORKER: config.num_workers}
-        for role, count in counts.items():
-            for index in range(count):
-                keep(authority.issue(role, index), folder)
+        for identity in issued(authority, config.num_ps, config.num_workers):
+            keep(identity, folder)
     except OSError as error:
         raise UserError(f"the job's certificates cannot be written: {error}") from error
 
@@ -94,9 +93,11 @@ def own_identity(
     config: JobConfig, folder: JobFolder, role: str, index: int = 0
 ) -> Identity | None:
     """The identity of one process; None where it needs none. Raises IdentityError."""
-    if config.image or not _uses_tls(config, folder):
-        return None
     caller = Caller(config.job_id, role, index)
+    if config.image:
+        return None if config.insecure else Identity.load(Path(POD_FOLDER), caller)
+    if not _uses_tls(config, folder):
+        return None
     return Identity.load(folder.identity_of(role, index), caller)
 
 

@@ -49,6 +49,7 @@ class World:
         self.asked = []
         self.deleted = False
         self.away = ""  # what it cannot be asked
+        self.in_the_way = []  # owners of a Secret of the same name, at each look at it
 
     def see_pods(self):
         self.shown += 1
@@ -66,6 +67,9 @@ class World:
         if method == "DELETE":
             self.deleted = True
             return {}
+        if "/secrets/" in path:
+            owners = self.in_the_way.pop(0)
+            return {"metadata": {"name": path.rpartition("/")[2], "ownerReferences": owners}}
         if path.rstrip("/").endswith("/version"):
             others = "gitVersion gitCommit gitTreeState buildDate goVersion compiler platform"
             return dict.fromkeys(others.split(), "x") | {"major": "1", "minor": "20"}
@@ -108,7 +112,9 @@ def world():
             if made.away and made.away in self.path:
                 self.close_connection = True  # without an answer
                 return
-            self.answer(200, made.answer(self.command, self.path.partition("?")[0]))
+            path = self.path.partition("?")[0]
+            conflict = path.endswith("/secrets") and made.in_the_way
+            self.answer(409 if conflict else 200, made.answer(self.command, path))
 
         def do_POST(self):
             self.do_GET()
@@ -145,6 +151,31 @@ def follow(world, tmp_path, monkeypatch):
 
 RUNS = pod("Running", running={"startedAt": CREATED})
 GONE = pod("Running", 0)
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "job-master", "uid": "0"}
+
+
+def test_secrets_of_an_earlier_job_are_waited_for(world, follow):
+    world.pods, world.in_the_way = [pod("Succeeded")], [[OWNER], [OWNER]]
+    with pytest.raises(JobFailedError, match="without a result"):  # so it was created
+        follow()
+    assert world.in_the_way == []
+
+
+def test_a_secret_that_nobody_deletes_is_named_and_nothing_is_left(world, follow):
+    world.pods, world.in_the_way = [pod("Succeeded")], [[]]
+    with pytest.raises(UserError, match="kubectl delete secret job-master-tls-0 --namespace space"):
+        follow()
+    assert world.removed()
+
+
+def test_without_certificates_no_secret_is_made(world, follow):
+    world.pods = [pod("Succeeded")]
+    with pytest.raises(JobFailedError):
+        follow(insecure=True)
+    assert not any("/secrets" in path for _, path in world.asked)
+    assert any("warning: --insecure" in text for text in follow.display.events)
 
 
 def test_a_later_pod_that_cannot_start_does_not_end_the_job(world, follow):

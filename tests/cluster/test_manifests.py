@@ -2,6 +2,7 @@
 
 import json
 import re
+import stat
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,15 @@ import yaml
 from click.testing import CliRunner
 
 from shoal.cli.main import main
-from shoal.cluster import manifests
+from shoal.cluster import certificates, manifests
 from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.manifests import SAFE_TO_EVICT
+from shoal.cluster.memory import memory_steps
 from shoal.cluster.templates import read_templates
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.proto.identity import POD_FOLDER
+from shoal.security.authority import Authority, issued
 
 PRIORITIES = Path(__file__).parents[2] / "deploy" / "base" / "priorities.yaml"
 
@@ -174,7 +178,8 @@ def test_a_server_gets_the_time_for_a_checkpoint():
     patient = {"ps": {"spec": {"terminationGracePeriodSeconds": 900}}}
     made = pod("ps", templates=patient)
     assert made["spec"]["terminationGracePeriodSeconds"] == 900
-    assert container(made)["command"][-1] == "900"
+    command = container(made)["command"]
+    assert command[command.index("--grace") + 1] == "900"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +217,7 @@ def test_a_server_has_a_name_and_a_probe_and_no_rights():
     command = container(made)["command"]
     assert command[command.index("--advertise") + 1] == "job-ps-1.job.here.svc:7100"
     assert command[command.index("--master") + 1] == "job-master.job.here.svc:7000"
-    assert container(made)["readinessProbe"]["tcpSocket"] == {"port": 7100}
+    assert container(made)["readinessProbe"]["tcpSocket"] == {"port": 7200}
     assert made["spec"]["automountServiceAccountToken"] is False
 
 
@@ -288,12 +293,12 @@ def test_memory_grows_up_to_four_times():
         "worker_resource_limit": "memory=2G",
         "oom_memory_factor": 1.5,
     }
-    steps = manifests.memory_steps(1.5)
+    steps = memory_steps(1.5)
     assert pod(growth=1, **changes)["metadata"]["labels"]["shoal.dev/memory-growth"] == "1"
     sizes = [container(pod(growth=n, **changes))["resources"] for n in (0, 1, steps)]
     assert [size["requests"]["memory"] for size in sizes] == ["1Gi", "1536Mi", "4096Mi"]
     assert [size["limits"]["memory"] for size in sizes] == ["2G", "2862Mi", "7630Mi"]
-    assert manifests.memory_steps(1.0) == 0
+    assert memory_steps(1.0) == 0
 
 
 def test_roles_have_their_images_and_resources():
@@ -334,7 +339,7 @@ worker:
     assert container(made)["image"] == "shoal:1"
     assert {"name": "PYTHONUNBUFFERED", "value": "1"} in container(made)["env"]
     assert {"name": "A", "value": "b"} in container(made)["env"]
-    assert {v["name"] for v in spec["volumes"]} == {"config", "cache"}
+    assert {v["name"] for v in spec["volumes"]} == {"config", "shoal-identity", "cache"}
     assert "nodeSelector" not in pod("ps", templates=templates)["spec"]
 
 
@@ -377,8 +382,80 @@ def test_the_yaml_holds_the_objects_of_the_job(tmp_path):
     assert json.loads(objects["ConfigMap"]["data"]["job.json"])["job_name"] == "job"
     assert objects["Service"]["spec"]["clusterIP"] == "None"
 
+    # The keys are in a file of their own, which is the user's alone.
+    assert "PRIVATE KEY" not in text + done.output
+    beside = tmp_path / "job-certificates.yaml"
+    assert str(beside) in done.stderr
+    assert stat.S_IMODE(beside.stat().st_mode) == 0o600
+    secrets = list(yaml.safe_load_all(beside.read_text()))
+    assert {made["kind"] for made in secrets} == {"Secret"}
+    mounted_ones = json.dumps(objects["Job"])
+    assert [each for each in secrets if each["metadata"]["name"] in mounted_ones]
+
+
+def test_without_certificates_the_yaml_is_one_file(tmp_path):
+    words = ["--model-def", "a.b", "--training-data", "/c.csv", "--image", "shoal:1", "--insecure"]
+    words += ["--yaml", str(tmp_path / "job.yaml")]
+    done = CliRunner().invoke(main, ["train", *words], prog_name="shoal")
+    assert done.exit_code == 0, done.output
+    assert "warning: --insecure" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+
 
 def test_detach_needs_an_image():
     words = ["--model-def", "a.b", "--training-data", "c", "--detach"]
     done = CliRunner().invoke(main, ["train", *words], prog_name="shoal")
     assert (done.exit_code, "need --image" in done.stderr) == (2, True)
+
+
+def mounted(spec, secrets):
+    """File -> content of the folder of a pod's identity, by the Secrets that there are."""
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "shoal-identity")
+    (mount,) = (
+        each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "shoal-identity"
+    )
+    assert (mount["mountPath"], mount["readOnly"]) == (POD_FOLDER, True)
+    assert volume["secret"]["defaultMode"] == 0o440
+    data = secrets[volume["secret"]["secretName"]]["stringData"]
+    return {item["path"]: data[item["key"]].encode() for item in volume["secret"]["items"]}
+
+
+def test_each_pod_mounts_its_own_certificate_and_no_other():
+    servers, workers = 2, certificates.SECRET_CERTIFICATES + 1
+    identities = list(issued(Authority.made("j1"), servers, workers))
+    labels = manifests.labels("job", "certificates")
+    made = certificates.secrets("job", identities, labels)
+    secrets = {each["metadata"]["name"]: each for each in made}
+    assert sorted(secrets) == [
+        "job-client-tls-0",
+        "job-master-tls-0",
+        "job-ps-tls-0",
+        "job-worker-tls-0",
+        "job-worker-tls-1",
+    ]
+    for each in secrets.values():
+        assert sum(map(len, each["stringData"].values())) < 1_000_000
+    master = manifests.master_job(config(), {}, grpc_probes=True)["spec"]["template"]["spec"]
+    for identity in identities:
+        role, index = identity.caller.role, identity.caller.index
+        if role == "client":
+            continue
+        spec = master if role == "master" else pod(role, index)["spec"]
+        assert mounted(spec, secrets) == {
+            "ca.crt": identity.authority,
+            "tls.crt": identity.certificate,
+            "tls.key": identity.key,
+        }
+        assert "client" not in json.dumps(spec)
+    # Nothing that could make a further one.
+    assert "authority" not in json.dumps(list(secrets.values()))
+
+
+def test_probes_ask_at_a_port_that_answers_nothing_else():
+    server = pod("ps")["spec"]["containers"][0]
+    assert server["command"][-2:] == ["--health", "0.0.0.0:7200"]
+    assert server["livenessProbe"]["tcpSocket"] == {"port": 7200}
+    open_to_all = pod("ps", insecure=True)["spec"]
+    assert open_to_all["containers"][0]["livenessProbe"]["tcpSocket"] == {"port": 7100}
+    assert "--health" not in open_to_all["containers"][0]["command"]
+    assert "shoal-identity" not in {volume["name"] for volume in open_to_all["volumes"]}

@@ -8,7 +8,9 @@ import yaml
 
 from shoal.cluster import manifests
 from shoal.cluster.pod_security import HOME, USER
+from shoal.cluster.ports import HEALTH_PORT, PORTS
 from shoal.config.job import JobConfig
+from shoal.proto.identity import POD_FOLDER
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -93,10 +95,10 @@ def test_a_jobs_folder_can_be_written_wherever_it_is():
     for spec in specs(job_dir="/var/jobs/1").values():
         assert "/var/jobs/1" in places(spec)
     for spec in specs(job_dir="/jobs/1", volume="pvc=jobs,mount=/jobs").values():
-        assert places(spec) == {"/etc/shoal", "/jobs"}
+        assert places(spec) == {"/etc/shoal", POD_FOLDER, "/jobs"}
     for spec in specs().values():
         # Nor a folder that is the pod's alone: kubectl drain would refuse the pod.
-        assert places(spec) == {"/etc/shoal"}
+        assert places(spec) == {"/etc/shoal", POD_FOLDER}
         assert not any("emptyDir" in volume for volume in spec["volumes"])
 
 
@@ -127,7 +129,7 @@ def test_folders_and_home_of_a_users_template_stay():
     ours = {"volumeMounts": mounts, "env": env}
     template = {"spec": {"containers": [ours], "volumes": [{"name": "mine", "emptyDir": {}}]}}
     spec = specs({"worker": template})["worker"]
-    assert [volume["name"] for volume in spec["volumes"]] == ["config", "mine"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["config", "shoal-identity", "mine"]
     assert [each for each in spec["containers"][0]["env"] if each["name"] == "HOME"] == env
 
 
@@ -142,26 +144,32 @@ def test_the_image_has_that_user_and_no_compiler():
 
 def test_only_who_calls_a_role_reaches_its_pods():
     policies = yaml.safe_load_all((DEPLOY / "base" / "network.yaml").read_text())
-    reached = {}
+    reached, by_all = {}, {}
     for policy in policies:
         spec = policy["spec"]
         assert (policy["kind"], spec["policyTypes"]) == ("NetworkPolicy", ["Ingress"])
-        callers = set()
+        called = spec["podSelector"]["matchLabels"][manifests.ROLE_LABEL]
+        callers, open_ports = set(), set()
         for rule in spec["ingress"]:
-            (port,) = rule["ports"]
+            numbers = [port["port"] for port in rule["ports"]]
+            if "from" not in rule:
+                open_ports.update(numbers)
+                continue
             for source in rule["from"]:
                 callers |= {
-                    (role, port["port"])
+                    (role, number)
                     for expression in source["podSelector"]["matchExpressions"]
                     for role in expression["values"]
+                    for number in numbers
                     if expression["key"] == manifests.ROLE_LABEL
                 }
-        reached[spec["podSelector"]["matchLabels"][manifests.ROLE_LABEL]] = callers
-    master, server = manifests.MASTER_PORT, manifests.SERVER_PORT
+        reached[called], by_all[called] = callers, open_ports
+    may_call = {"master": ("ps", "worker"), "ps": ("master", "ps", "worker"), "worker": ()}
     assert reached == {
-        "master": {("ps", master), ("worker", master)},
-        "ps": {("master", server), ("ps", server), ("worker", server)},
-        "worker": set(),
+        called: {(role, port) for role in roles for port in PORTS[called].values()}
+        for called, roles in may_call.items()
     }
+    # The kubelet has no certificate; nothing else is without.
+    assert by_all == {"master": {HEALTH_PORT}, "ps": {HEALTH_PORT}, "worker": set()}
     roles = {pod: manifests.labels("job", pod)[manifests.ROLE_LABEL] for pod in reached}
     assert set(roles.values()) == set(reached)

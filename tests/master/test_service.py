@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from shoal.master import service
 from shoal.master.journal.events import RecordedJob
 from shoal.master.shared_job import SharedJob
@@ -10,6 +12,7 @@ from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from tests.master.strategies import config, register, w
 
@@ -56,3 +59,24 @@ def test_a_heartbeat_is_written_down_where_it_says_something_new():
     ]
     assert job.left_out.records == 12
     assert job.members.workers[w(0)].left_out == (3, 12)
+
+
+def scaled(workers: int, **changes) -> int:
+    """Workers that a job wants after it was asked for so many."""
+    job = RecordedJob(config(**changes), lambda event: None)
+    register(job, DataDescribed(training=(Source("t", 20),)))
+    handlers = service.MasterService(SharedJob(job), Routing.even(job.config.num_ps)).handlers()
+    handlers[methods.SCALE_JOB](pb.ScaleJobRequest(num_workers=workers))
+    return job.members.workers_wanted
+
+
+def test_pods_have_certificates_for_so_many_workers_and_a_job_gets_no_more():
+    pods = {"image": "shoal:1", "num_workers": 20}
+    assert scaled(80, **pods) == 80
+    with pytest.raises(WireError, match=r"certificates for 80 workers.*--num-workers 81"):
+        scaled(81, **pods)
+    with pytest.raises(WireError, match="certificates for 64 workers"):
+        scaled(65, **pods | {"num_workers": 2})
+    # Where nothing is made beforehand there is no limit.
+    assert scaled(81, **pods | {"insecure": True}) == 81
+    assert scaled(81, num_workers=20) == 81

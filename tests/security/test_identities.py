@@ -10,7 +10,7 @@ from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.proto.identity import Caller, IdentityError
+from shoal.proto.identity import Caller, Identity, IdentityError
 from shoal.security.identities import (
     client_identity,
     ensure,
@@ -136,9 +136,17 @@ def test_insecure_means_neither(folder):
         dataclasses.replace(CONFIG, insecure=True)
 
 
-def test_pods_that_would_have_no_certificates_are_not_promised_any():
-    with pytest.raises(UserError, match="--tls=always: pods have no certificates yet"):
-        dataclasses.replace(CONFIG, image="shoal:1")
+def test_a_pod_has_its_certificate_where_its_secret_is_mounted(folder, monkeypatch):
+    config = dataclasses.replace(CONFIG, image="shoal:1", tls="auto")
+    with pytest.raises(IdentityError, match=r"worker-1 of job .* cannot be read: .*/etc/shoal-id"):
+        own_identity(config, folder, "worker", 1)
+    prepare(CONFIG, folder)
+    mounted = folder.identity_of("worker", 1)
+    monkeypatch.setattr("shoal.security.identities.POD_FOLDER", str(mounted))
+    assert own_identity(config, folder, "worker", 1) == Identity.load(
+        mounted, Caller(config.job_id, "worker", 1)
+    )
+    assert own_identity(dataclasses.replace(config, insecure=True), folder, "worker", 1) is None
 
 
 def test_what_is_wrong_is_said_in_a_sentence(folder):

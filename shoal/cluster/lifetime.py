@@ -1,0 +1,218 @@
+"""How the objects of a job come into a cluster, and out of it, from outside.
+
+The client makes the master's Job and what its pod mounts; the master makes the rest. All of it
+belongs to the Job, so that it goes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from shoal.cluster import certificates, explain, manifests
+from shoal.cluster.api import (
+    CALL_SECONDS,
+    GRPC_PROBES_SINCE,
+    UNREACHABLE,
+    message_of,
+    version_of,
+)
+from shoal.cluster.manifests import JOB_LABEL, Manifest
+from shoal.config.job import JobConfig
+from shoal.errors import UserError
+from shoal.proto.identity import Identity
+
+DELETE_SECONDS = 60.0
+"""For the cluster to remove a job: its pods' grace, and some."""
+
+NEVER_STARTED_SECONDS = 5.0
+POLL_SECONDS = 0.25
+
+DRY_RUN = "All"
+NOT_FOUND, CONFLICT = 404, 409
+NO_UID = "00000000-0000-0000-0000-000000000000"
+
+
+class JobLifetime:
+    """Creates and deletes the job `name` in `namespace`. Methods raise as those of JobHandle."""
+
+    def __init__(self, api: client.ApiClient, namespace: str, name: str) -> None:
+        self.namespace, self.name = namespace, name
+        self._api = api
+        self._core, self._batch = client.CoreV1Api(api), client.BatchV1Api(api)
+        self._options = {"_request_timeout": CALL_SECONDS}
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except ApiException as error:
+            raise explain.refused(error, self.namespace, self.name, doing) from error
+        except UNREACHABLE as error:
+            raise explain.unreachable(error) from error
+
+    def check(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
+        """Have the cluster judge what the job would create, without creating it."""
+        grpc_probes = self.grpc_probes()
+        create_job = self._batch.create_namespaced_job
+        with self._explained("create the job"):
+            job = manifests.master_job(config, templates, grpc_probes=grpc_probes)
+            create_job(self.namespace, job, dry_run=DRY_RUN, **self._options)
+        for role in ("ps", "worker"):
+            pod = manifests.process_pod(
+                config,
+                templates,
+                role,
+                0,
+                0,
+                namespace=self.namespace,
+                owners=manifests.owners_of_pod(config.job_name, NO_UID, NO_UID),
+                grpc_probes=grpc_probes,
+                workers=config.num_workers,
+            )
+            try:
+                self._core.create_namespaced_pod(
+                    self.namespace, pod, dry_run=DRY_RUN, **self._options
+                )
+            except ApiException as error:
+                # Who may not create pods leaves that to the master; a full quota is a wait.
+                said = message_of(error)
+                passing = "cannot create resource" in said or "exceeded quota" in said
+                if error.status != CONFLICT and not passing:
+                    raise explain.refused(
+                        error, self.namespace, self.name, f"create a {role} pod"
+                    ) from error
+            except UNREACHABLE as error:
+                raise explain.unreachable(error) from error
+
+    def grpc_probes(self) -> bool:
+        """Whether the cluster knows gRPC probes."""
+        with self._explained("ask for its version"):
+            return version_of(self._api) >= GRPC_PROBES_SINCE
+
+    def create(
+        self,
+        config: JobConfig,
+        templates: dict[str, Manifest],
+        identities: Iterable[Identity],
+        *,
+        resume: str = "",
+    ) -> None:
+        """Create the master's Job and what belongs to it; all or nothing.
+
+        identities: of its processes. resume: names a resumption of the job.
+        """
+        probes = self.grpc_probes()
+        job = manifests.master_job(config, templates, grpc_probes=probes, resume=resume)
+        # Without a pod at first: what the pod mounts is to belong to the Job, and be there.
+        job["spec"]["parallelism"] = 0
+        with self._explained("create the job"):
+            created = self._batch.create_namespaced_job(self.namespace, job, **self._options)
+        owned = {"ownerReferences": manifests.owner(self.name, created.metadata.uid)}
+        config_map = manifests.config_map(config, templates)
+        service = manifests.service(self.name)
+        labels = manifests.labels(self.name, "certificates")
+        secrets = certificates.secrets(self.name, identities, labels)
+        for manifest in (config_map, service, *secrets):
+            manifest["metadata"] |= owned
+        try:
+            with self._explained("create the job's ConfigMap and Service"):
+                self._core.create_namespaced_config_map(self.namespace, config_map, **self._options)
+                self._core.create_namespaced_service(self.namespace, service, **self._options)
+            for secret in secrets:
+                self._create_secret(secret)
+            with self._explained("start the job"):
+                self._batch.patch_namespaced_job(
+                    job["metadata"]["name"],
+                    self.namespace,
+                    {"spec": {"parallelism": 1}},
+                    **self._options,
+                )
+        except BaseException:
+            self.delete()
+            raise
+
+    def _create_secret(self, secret: Manifest) -> None:
+        """The Secret of an earlier job with this name is removed a moment after that job."""
+        name = secret["metadata"]["name"]
+        give_up = time.monotonic() + DELETE_SECONDS
+        with self._explained("create the Secrets with the job's certificates"):
+            while True:
+                try:
+                    self._core.create_namespaced_secret(self.namespace, secret, **self._options)
+                except ApiException as error:
+                    if error.status != CONFLICT:
+                        raise
+                    if time.monotonic() > give_up or not self._is_owned(name):
+                        raise UserError(
+                            f"namespace {self.namespace} has a Secret {name} that belongs to no "
+                            f"job that shoal can delete, perhaps of shoal train --yaml: kubectl "
+                            f"delete secret {name} --namespace {self.namespace}"
+                        ) from error
+                    time.sleep(POLL_SECONDS)
+                else:
+                    return
+
+    def _is_owned(self, secret: str) -> bool:
+        """Whether a Secret goes by itself, with its owner; also if it is gone."""
+        try:
+            found = self._core.read_namespaced_secret(secret, self.namespace, **self._options)
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return True
+            raise
+        return bool(found.metadata.owner_references)
+
+    def delete(self) -> None:
+        """Delete the job and wait until nothing of it is left.
+
+        Raises UserError if there is none, or if something stays.
+        """
+        with self._explained("delete the job"):
+            self._batch.delete_namespaced_job(
+                manifests.master_name(self.name),
+                self.namespace,
+                propagation_policy="Foreground",
+                **self._options,
+            )
+            give_up = time.monotonic() + DELETE_SECONDS
+            while left := self._left():
+                if time.monotonic() > give_up:
+                    raise UserError(
+                        f"job {self.name} is being deleted, but after {DELETE_SECONDS:.0f} s "
+                        f"there is still {', '.join(left)}"
+                    )
+                if time.monotonic() > give_up - DELETE_SECONDS + NEVER_STARTED_SECONDS:
+                    self._force_never_started()
+                time.sleep(POLL_SECONDS)
+
+    def _force_never_started(self) -> None:
+        """Remove pods whose containers never ran: a kubelet may take minutes over them."""
+        selector = f"{JOB_LABEL}={self.name}"
+        listed = self._core.list_namespaced_pod(
+            self.namespace, label_selector=selector, **self._options
+        )
+        for pod in listed.items:
+            if pod.status.phase == "Pending" and pod.metadata.deletion_timestamp:
+                with contextlib.suppress(ApiException):
+                    self._core.delete_namespaced_pod(
+                        pod.metadata.name, self.namespace, grace_period_seconds=0, **self._options
+                    )
+
+    def _left(self) -> list[str]:
+        """Names of the job's objects that there still are."""
+        select = {"label_selector": f"{JOB_LABEL}={self.name}", **self._options}
+        kinds = (
+            self._batch.list_namespaced_job,
+            self._core.list_namespaced_pod,
+            self._core.list_namespaced_config_map,
+            self._core.list_namespaced_service,
+        )
+        return [
+            found.metadata.name for kind in kinds for found in kind(self.namespace, **select).items
+        ]

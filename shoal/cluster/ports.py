@@ -1,0 +1,20 @@
+"""The ports of a job's pods: whoever listens, connects, probes or forwards takes them from here.
+
+deploy/base/network.yaml repeats them; a test compares the two.
+"""
+
+from __future__ import annotations
+
+MASTER_PORT = 7000
+SERVER_PORT = 7100
+
+PORTS: dict[str, dict[str, int]] = {
+    "master": {"master": MASTER_PORT},
+    "ps": {"ps": SERVER_PORT},
+    "worker": {},
+}
+"""Role -> name in the Service -> port. All of them take callers with certificates only."""
+
+HEALTH_PORT = 7200
+"""Of masters and servers, in plain text, for the kubelet's probes, which have no certificate. It
+answers the health check and refuses everything else. No pod calls it, so no Service has it."""
