@@ -1,6 +1,6 @@
 """A model of larger jobs than this machine can run, from what calls cost on it.
 
-    python -m benchmarks.scale.model [FOLDER]
+    python -m benchmarks.scale.model [--steps N] [FOLDER]
 
 Runs a few small jobs of run.py, and finds by least squares what a step, an exchange with a server,
 a row, a task and a heartbeat cost master, servers and workers in CPU. CPU, as time on this machine
@@ -120,24 +120,26 @@ class Model:
 
 @click.command()
 @click.argument("folder", required=False)
-def main(folder: str | None) -> None:
+@click.option("--steps", default=SMALL.steps, show_default=True, help="Of each job.")
+def main(folder: str | None, steps: int) -> None:
     """Measure, predict, compare."""
     console = Console(width=100)
-    runs = [run(setting, folder) for setting in CALIBRATION]
-    for setting, (_, _, wrong) in zip(CALIBRATION, runs, strict=True):
+    settings = [replace(setting, steps=steps) for setting in CALIBRATION]
+    runs = [run(setting, folder) for setting in settings]
+    for setting, (_, _, wrong) in zip(settings, runs, strict=True):
         if wrong:
             raise SystemExit(f"{setting}: {', '.join(wrong)}")
     measured = [each for each, _, _ in runs]
     amounts = [
         Amounts.of(setting, each.steps, each.seconds, rows_of(found))
-        for setting, (each, found, _) in zip(CALIBRATION, runs, strict=True)
+        for setting, (each, found, _) in zip(settings, runs, strict=True)
     ]
     model = Model({role: fitted(amounts, measured, role) for role in ROLES})
     table = Table("role", "CPU, ms")
     for role, costs in model.costs.items():
         table.add_row(role, ", ".join(f"{name} {cost * 1e3:.4f}" for name, cost in costs.items()))
     console.print(table)
-    compare(console, model, folder)
+    compare(console, model, replace(CHECKED, steps=steps), folder)
     predict(console, model)
 
 
@@ -146,13 +148,13 @@ def rows_of(found: Results) -> float:
     return found.counts["rows"] / found.counts["steps"]
 
 
-def compare(console: Console, model: Model, folder: str | None) -> None:
+def compare(console: Console, model: Model, setting: Setting, folder: str | None) -> None:
     """Predict a job, run it, and print both."""
-    seen, found, wrong = run(CHECKED, folder)
+    seen, found, wrong = run(setting, folder)
     if wrong:
         raise SystemExit(", ".join(wrong))
-    amounts = Amounts.of(CHECKED, seen.steps, seen.seconds, rows_of(found))
-    table = Table(f"{CHECKED.workers} workers, {CHECKED.servers} servers", "model", "run", "error")
+    amounts = Amounts.of(setting, seen.steps, seen.seconds, rows_of(found))
+    table = Table(f"{setting.workers} workers, {setting.servers} servers", "model", "run", "error")
     total = 0.0
     for role in ROLES:
         predicted, spent = model.cpu(role, amounts), seen.cpu_of(role)
