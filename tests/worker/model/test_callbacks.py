@@ -161,10 +161,10 @@ class TwoHooks(keras.callbacks.Callback):
         (lambda: keras.callbacks.TensorBoard(), "TensorBoard is .*result.json"),
         (lambda: keras.callbacks.RemoteMonitor(), "RemoteMonitor is .*result.json"),
         (lambda: keras.callbacks.SwapEMAWeights(), "SwapEMAWeights is .*averages"),
-        (lambda: TwoHooks(), r"TwoHooks needs on_epoch_end\(\).*there are on_train_begin"),
+        (lambda: TwoHooks(), r"TwoHooks needs on_epoch_end\(\).*shoal calls on_train_begin"),
         (
             lambda: keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: None),
-            "LambdaCallback needs on_epoch_end.*there are on_train_begin",
+            "LambdaCallback needs on_epoch_end.*shoal calls on_train_begin",
         ),
         (
             lambda: keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True),
