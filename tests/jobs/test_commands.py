@@ -60,7 +60,7 @@ def test_a_running_job_is_shown_scaled_and_stopped(shoal, numbered, tmp_path):
         assert "now wants 2 workers" in shoal("scale", "driven", "--num-workers", "2")
         job.wait_status("a second worker", lambda status: status.workers_alive == 2)
         assert until("its log", lambda: shoal("logs", "driven", "master"))
-        assert "shoal stop driven if it runs, and remove" in shoal("delete", "driven", code=2)
+        assert "end it with shoal stop driven; then remove" in shoal("delete", "driven", code=2)
         assert "job driven is stopping" in shoal("stop", "driven")
         job.open("step-3")
         ended = job.ended()
