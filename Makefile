@@ -9,7 +9,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
   bench-memory bench-restore bench-scale soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
-  wheel-check fuzz audit nightly clean build/tree
+  wheel-check fuzz audit locks nightly clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -93,10 +93,31 @@ fuzz: build/extensions
 	  $(BIN)/python -m tests.fuzz.guided $$target $$(($(MINUTES) * 60)) build/fuzz || exit 1; \
 	done
 
-# Known vulnerabilities of the packages that are installed here.
+# Known vulnerabilities of the packages that are installed here, and of those of the images.
 audit: $(VENV)/installed
 	$(BIN)/pip install --quiet pip-audit
 	$(BIN)/pip-audit --skip-editable
+	for lock in deploy/locks/*.txt; do \
+	  echo "$$lock"; \
+	  $(BIN)/pip-audit --require-hashes --disable-pip --requirement $$lock || exit 1; \
+	done
+
+# deploy/locks: the newest versions that pyproject.toml allows, with their hashes, for each Python
+# and machine. build.txt is for the tools that compile shoal.
+locks: build/locks/installed
+	set -e; for name in server worker-cpu worker build; do \
+	  case $$name in server) extras=;; build) extras=--build;; *) extras=$$name;; esac; \
+	  $(PYTHON) deploy/dependencies.py $$extras > build/locks/$$name.in; \
+	  build/locks/venv/bin/uv pip compile --quiet --no-config --upgrade --universal \
+	    --python-version 3.11 --only-binary :all: --generate-hashes \
+	    --custom-compile-command "make locks" \
+	    --output-file deploy/locks/$$name.txt build/locks/$$name.in; \
+	done
+
+build/locks/installed:
+	test -x build/locks/venv/bin/python || $(PYTHON) -m venv build/locks/venv
+	build/locks/venv/bin/pip install --quiet 'uv>=0.5'
+	touch $@
 
 # What takes too long, or depends too much on others, for every change.
 nightly: audit fuzz

@@ -5,7 +5,8 @@
 The base image is made of this machine's own Debian packages, as there is no registry to
 take python:3.11-slim from. What this environment has is mounted at PACKAGES_MOUNT, in the build
 and in the tests' pods: pip finds the dependencies there, and nobody waits until gigabytes
-are copied.
+are copied. They need not be of the versions in deploy/locks, for which pip would then ask a
+registry: the image is built with LOCKED=no, and tests/cluster/test_locks.py tests the locks.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def build(kube: Path) -> None:
     make_base()
     common = ["--pull-never", "--network", "host", "--layers", *pip_options()]
     common += ["-v", f"{packages()}:{PACKAGES_MOUNT}:ro", "--env", f"PYTHONPATH={PACKAGES_MOUNT}"]
-    arguments = ["--build-arg", f"BASE={BASE}"]
+    arguments = ["--build-arg", f"BASE={BASE}", "--build-arg", "LOCKED=no"]
     run(
         "buildah", "bud", *common, *arguments, "-t", IMAGE, "-f", "deploy/Dockerfile", ".", cwd=ROOT
     )
