@@ -68,7 +68,13 @@ class Server:
         """Rows with slots and headers, dense vectors, version, step, register and log."""
         model = self.server.model
         rows = [
-            sorted(zip(ids.tolist(), np.hstack([v, *s.values()]).tolist(), n, u, strict=True))
+            # As bytes: finite gradients of 1e38 make values that are no numbers.
+            sorted(
+                (row, values.tobytes(), count, last)
+                for row, values, count, last in zip(
+                    ids.tolist(), np.hstack([v, *s.values()]), n, u, strict=True
+                )
+            )
             for table in model.tables
             for ids, v, s, n, u in table.export()
         ]
