@@ -14,8 +14,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +23,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
+from lone_server import lone_server
 from rich.console import Console
 from rich.table import Table
 
@@ -135,26 +134,6 @@ def server_seconds(process: subprocess.Popen[str]) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-@contextmanager
-def server(config: JobConfig) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A parameter server in a process of its own, and its address."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "job.json").write_text(config.to_json())
-        command = [sys.executable, "-m", "shoal.ps", "--config", f"{folder}/job.json"]
-        process = subprocess.Popen(
-            [*command, "--index", "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        try:
-            assert process.stdout is not None
-            yield process, process.stdout.readline().strip()
-        finally:
-            process.terminate()
-            process.wait()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ids", type=int, default=1_000_000)
@@ -176,7 +155,7 @@ def main() -> None:
     made = reading(config, options.batches, timer)
     figures = {"read": timer.milliseconds("read"), "feed_batch": timer.milliseconds("feed_batch")}
     if options.only is None:
-        with server(config) as (process, address):
+        with lone_server(config) as (process, address):
             served, group, master = served_model(config, address, made[0])
             steps(served, group, made[:32], Timer())  # rows are made, functions traced
             before = server_seconds(process)

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +24,7 @@ import model
 import network
 import pyarrow.parquet as pq
 import tensorflow as tf
+from lone_server import lone_server
 
 from shoal.config.job import JobConfig
 from shoal.proto import methods, rpc, serving
@@ -60,22 +59,8 @@ def ceiling(path: Path, ids: int) -> Train:  # noqa: ARG001
     """Shoal's own compiled step on rows that were pulled before: no servers, no reading."""
     config = JobConfig(model_def="model.custom_model", training_data="none", minibatch_size=BATCH)
     keep_freed_memory()
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "job.json").write_text(config.to_json())
-        command = [sys.executable, "-m", "shoal.ps", "--config", f"{folder}/job.json"]
-        server = subprocess.Popen(
-            [*command, "--index", "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            prepared, served = _prepared(config, address, minibatches(path)[:16])
-        finally:
-            server.terminate()
-            server.wait()
+    with lone_server(config) as (_, address):
+        prepared, served = _prepared(config, address, minibatches(path)[:16])
 
     def train(seconds: float) -> int:
         end = time.perf_counter() + seconds
