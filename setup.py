@@ -85,7 +85,7 @@ setup(
     package_dir=package_dir,
     # The sources of C belong to the source distribution alone.
     include_package_data=False,
-    package_data={name: ["py.typed", "*.pyi", "*.proto"] for name in package_dir},
+    package_data={name: ["py.typed", "*.pyi", "*.proto", "static/*"] for name in package_dir},
     ext_modules=cythonize(
         extensions(),
         compiler_directives={

@@ -4,7 +4,7 @@
         [--malloc-defaults] [--piece BYTES] [--nice N]
 
 Three million rows of dim 16 with Adagrad; the checkpoint goes to FOLDER (default: /dev/shm, a
-tmpfs). A server process and this one, which pulls 4,096 rows a call over loopback gRPC, one
+tmpfs). A server process and this one, which pulls 4,096 rows a call over a loopback socket, one
 call after the other: for some seconds, then while a shard is written, in turns, since this kind
 of machine's speed drifts.
 

@@ -39,7 +39,8 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import methods, rpc, transport
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.heartbeat import Heartbeat
+from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.pulling import Pulled
 from shoal.worker.servers.pushing import Push
@@ -127,10 +128,12 @@ class LightWorker:
         self._servers.register(self._load.model(), np.zeros(self._load.dense, np.float32), NONE)
         self._heartbeat.start()
         task = self._leased()
+        after: pb.GetTaskReply | None = None  # what the report before was answered
         while task is not None:
             self._progress.begin(task.id)
             # The next one is leased while this one is at work.
-            ahead = self._leased(held=task.id) if task.kind == pb.TRAIN else None
+            ahead = self._ahead(task, after)
+            after = None
             report = pb.ReportTaskRequest(**self._who, task=task.id, done=True)
             if task.kind == pb.DESCRIBE_DATA:
                 report.data.training.add(name="records", records=self._records)
@@ -139,11 +142,19 @@ class LightWorker:
                 self.tasks += 1
             report.version = self._servers.version
             report.acknowledged = self._progress.acknowledged
-            self._master.call(methods.REPORT_TASK, report)
+            report.held = ahead.id if ahead is not None else 0
+            reply = self._master.call(methods.REPORT_TASK, report)
+            if ahead is not None:
+                after = reply.next
             task = ahead or self._leased()
         self._heartbeat.stop()
         self._servers.close()
         self._master.close()
+
+    def _ahead(self, task: pb.Task, answer: pb.GetTaskReply | None) -> pb.Task | None:
+        if answer is not None:
+            return answer.task if answer.WhichOneof("answer") == "task" else None
+        return self._leased(held=task.id) if task.kind == pb.TRAIN else None
 
     def _leased(self, held: int = 0) -> pb.Task | None:
         request = pb.GetTaskRequest(**self._who, held=held)

@@ -5,16 +5,20 @@
 The real master process and real server processes, with logs of updates and checkpoints under way;
 the workers are those of light.py, with tasks of one step each. They pull for every eighth step
 only, as a pull is much of what a step costs. Prints the memory of each process at each tenth of
-the tasks, the rate, and the milliseconds of CPU that a task took. Exits with 1 if one has grown by
-more than 5% since the first tenth.
+the tasks, the rate, and the milliseconds of CPU that a task took. Memory is the median of the last
+looks, as a checkpoint or a journal segment that is compressed takes some for a moment. Exits with 1
+if one has grown by more than 5% since the first tenth.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import statistics
 import sys
 import tempfile
 import time
+from collections import defaultdict, deque
 from pathlib import Path
 
 import click
@@ -30,6 +34,9 @@ LOAD = Load(ids=2000, batch=8, dim=8, optimizer="adam", dense=64, pull_steps=8, 
 
 LOOK_SECONDS = 1.0
 """Between two looks at the job, which cost the master as much as some tasks."""
+
+LOOKS = 20
+"""Of which the median is taken: so many that a checkpoint is among them."""
 
 
 @click.command()
@@ -81,6 +88,8 @@ def watch(job: LightJob, tasks: int, limit: float) -> float | None:
     began = time.monotonic()
     first: dict[str, float] | None = None
     last: dict[str, float] | None = None
+    looks: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LOOKS))
+    cpu: dict[str, float] = {}
     tenth = done = 0
     over = False
     while tenth < 10 and not over and not job.ended:
@@ -91,21 +100,24 @@ def watch(job: LightJob, tasks: int, limit: float) -> float | None:
         done = status.ledger.trained_once  # a record each
         if not done:
             began = time.monotonic()
+            continue
+        with contextlib.suppress(FileNotFoundError):  # a process that has ended
+            for name, process in job.processes().items():
+                looks[name].append(resident_mb(process))
+                cpu[name] = cpu_seconds(process)
         over = 0 < limit < time.monotonic() - began
         if done * 10 < tasks * (tenth + 1) and not over:
             continue
         tenth = done * 10 // tasks
         rate = done / (time.monotonic() - began)
-        processes = job.processes()
-        cpu = {name: cpu_seconds(process) * 1e3 / done for name, process in processes.items()}
         last = {
-            name: resident_mb(process)
-            for name, process in processes.items()
+            name: statistics.median(each)
+            for name, each in looks.items()
             if not name.startswith("workers")
         }
         first = first or last
         shown = ", ".join(f"{name} {mb:.1f} MB" for name, mb in last.items())
-        costs = ", ".join(f"{name} {each:.2f}" for name, each in cpu.items())
+        costs = ", ".join(f"{name} {each * 1e3 / done:.2f}" for name, each in cpu.items())
         print(f"{done:,} tasks: {shown}; {rate:.0f} tasks/s; ms of CPU a task: {costs}", flush=True)
     if first is None or last is None:
         return None

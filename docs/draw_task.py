@@ -23,7 +23,7 @@ BOXES = (
     ("shell", SHELL, 170, 175, ["Service", "messages to questions"]),
     ("shell", SHELL, 280, 175, ["Shared job", "one question at a time"]),
     ("data", SHELL, 390, 175, ["Journal", "on disk before the reply"]),
-    ("decide", DECIDE, 60, 175, ["Phase machine", "the phase, what follows"]),
+    ("decide", DECIDE, 60, 175, ["Task outcomes, phases", "what a report leads to"]),
     ("decide", DECIDE, 170, 175, ["Assignments, leases", "who is given which task"]),
     ("decide", DECIDE, 280, 175, ["Job", "who may speak"]),
     ("work", WORK, 170, 175, ["Workload", "which kind comes first"]),

@@ -38,17 +38,21 @@ from shoal.master.journal.journal import Journal, JournalError
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.journal.resume import resume_job
 from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
+from shoal.master.kubeflow import StatusServer, TrainJobReports
 from shoal.master.launchers.processes import ProcessLauncher, shoal_command
+from shoal.master.recorder import Recorder
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
+from shoal.master.stacks import Stacks
 from shoal.master.step_losses import StepLosses
 from shoal.master.work.phases import Phase
 from shoal.proto import serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.identity import Identity, IdentityError
 from shoal.proto.memory import share_heaps
+from shoal.proto.open_files import allow_open_files
 from shoal.proto.positions import position_json
 from shoal.proto.routing import Routing
 from shoal.security.identities import ensure, listening_address, own_identity
@@ -162,6 +166,7 @@ def run_job(
     Raises UserError if the journal is damaged; OSError if the port is taken.
     """
     share_heaps()
+    allow_open_files()
     identity = own_identity(config, folder, "master")
     with contextlib.ExitStack() as stack:
         journal = Journal(folder.journal, config, begun=bool(resume))
@@ -191,18 +196,25 @@ def run_job(
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
+        stacks = stack.enter_context(closing(Stacks(shared, identity)))
         service = MasterService(
             shared,
             Routing.even(config.num_ps),
             losses,
             partial(audit_apart, folder),
             lambda: journal.trouble,
+            stacks,
         )
         name = transport.peer_name(config.token, "master")
         here = f"{host}:{port}"
         if make_launcher is None and not port:
             here = listening_address(config, folder, "master")
-        server, address = serve(service.handlers(), name, folder, here, identity, health)
+        handlers: serving.Handlers = service.handlers()
+        if config.serve_metrics:
+            from shoal.master.metrics import serving_metrics  # late: its imports take long
+
+            handlers = stack.enter_context(serving_metrics(shared, handlers, folder))
+        server, address = serve(handlers, name, folder, here, identity, health)
         try:
             write_json(folder.master, {"address": address, "pid": os.getpid()})
             logger.info("job %s in %s, serving on %s", config.job_name, folder.path, address)
@@ -216,7 +228,13 @@ def run_job(
                 )
             else:
                 launcher = make_launcher(runner, address)
-            runner.run(launcher, again=journal.begun, resumed=resumed)
+            # Not that of job.json: a resumption may have changed it.
+            reports = TrainJobReports(shared, StatusServer.of(os.environ))
+            recorder = Recorder(shared, folder, journal.config)
+            # After the result is there, and also if there is none.
+            stack.callback(recorder.wait_for_upload)
+            with recorder, reports:
+                runner.run(launcher, again=journal.begun, resumed=resumed)
             result = shared.look(result_of) | {"journal": position_json(shared.position())}
             write_json(folder.result, result)
         finally:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import cast
 
 from shoal.master.job.instructions import FenceWorker
 from shoal.master.servers import FENCE_DEADLINE, Place, ServerConnections
@@ -158,12 +159,13 @@ class Fences:
         )
         connection = self._servers.connection(server, place)
         try:
-            future = connection.start(methods.FENCE, request, FENCE_DEADLINE)
+            begun = connection.start(methods.FENCE, request, FENCE_DEADLINE)
         except PeerUnavailableError:  # closed, as the job ends
             asked.again.add(server)
             return
         asked.under_way.add(server)
         whose = fence, server, place.incarnation, connection
+        future = cast("Future[pb.FenceReply]", begun)  # as of all calls of gRPC
         future.add_done_callback(lambda ended: self._inbox.put(_Answer(*whose, ended)))
 
     def _take(self, event: FenceWorker | _Answer | None) -> FenceWorker | None:

@@ -36,7 +36,7 @@ from shoal.config.job import JobConfig
 from shoal.config.url_variables import check_variables
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets
 from shoal.master.__main__ import RunningError, run_job
-from shoal.master.cluster.bounded import bounded
+from shoal.master.cluster.bounded import bounded, thinned
 from shoal.master.cluster.insisting import insist
 from shoal.master.cluster.job_end import MastersJob, allow_restarts, end
 from shoal.master.cluster.job_events import JobEvents, end_of
@@ -45,6 +45,7 @@ from shoal.master.cluster.lease_keeper import LeaseApi, LeaseKeeper, identity, i
 from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.launchers.pod_launcher import PodLauncher
+from shoal.master.metrics_file import is_evaluation
 from shoal.master.runner import Runner
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import Start
@@ -60,7 +61,7 @@ LINGER_SECONDS, LINGER_AT_MOST_SECONDS = 3.0, 25.0
 
 POLL_SECONDS = 0.5
 
-RESULT_BYTES, AUDIT_BYTES = 400_000, 300_000
+RESULT_BYTES, AUDIT_BYTES, METRICS_BYTES = 400_000, 300_000, 100_000
 """A ConfigMap holds a MiB, the job's configuration and templates among it."""
 
 NOTE_BYTES = 2_000
@@ -195,7 +196,10 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     except UserError as error:
         logger.error("%s", error)  # which must not keep the result back
     result = folder.result.read_text()
-    insist(pod.objects.publish, published(result, audit, config.job_dir))
+    metrics: str | None = None
+    with contextlib.suppress(OSError):  # with --metrics-seconds 0 there are none
+        metrics = folder.metrics.read_text()
+    insist(pod.objects.publish, published(result, audit, config.job_dir, metrics))
     pod.events.tell(end_of(json.loads(result)))
     if code:
         with contextlib.suppress(OSError):
@@ -227,11 +231,13 @@ def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str)
     signal.signal(signal.SIGTERM, told)
 
 
-def published(result: str, audit: str | None, job_dir: str) -> dict[str, str]:
-    """What the job's ConfigMap says of its end: result.json and the audit, as far as they fit.
+def published(
+    result: str, audit: str | None, job_dir: str, metrics: str | None = None
+) -> dict[str, str]:
+    """What the job's ConfigMap says of its end: result.json, audit and metrics.csv, as they fit.
 
     One that is too large would be refused whole, however the job ended. What is left out is
-    said in the result's messages and the audit's text.
+    said in the result's messages and the audit's text; of the metrics it is rows between others.
     """
     content, lacks = bounded(json.loads(result), RESULT_BYTES - NOTE_BYTES)
     if lacks:
@@ -247,6 +253,8 @@ def published(result: str, audit: str | None, job_dir: str) -> dict[str, str]:
             content["text"] = "\n".join([content.get("text", ""), note])
             audit = json.dumps(content)
         data[manifests.AUDIT_FILE] = audit
+    if metrics:
+        data[manifests.METRICS_FILE] = thinned(metrics, METRICS_BYTES, is_evaluation)
     return data
 
 

@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from shoal.master.job.job import Job
-from shoal.master.job.status import age, staleness
+from shoal.master.job.status import age, diagnosis, staleness
 
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
 
@@ -69,6 +69,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "stage_seconds": record.stage_seconds(
             [member.stage_seconds for member in job.members.workers.values()]
         ),
+        "diagnosis": _diagnosis_of(job),
         "workers": {
             "starts": sum(member.starts for member in job.members.workers.values()),
             "deaths": sum(member.deaths for member in job.members.workers.values()),
@@ -87,6 +88,16 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "failure": phases.failure and phases.failure.to_json(),
         "messages": list(record.messages),
         "output": job.config.output or None,
+    }
+
+
+def _diagnosis_of(job: Job) -> dict[str, str] | None:
+    if (found := diagnosis(job)) is None:
+        return None
+    return {
+        "bound_by": found.bound_by.value,
+        "evidence": found.evidence,
+        "advice": found.advice,
     }
 
 

@@ -24,7 +24,7 @@ from shoal.master.job.instructions import (
     TakeCheckpoint,
 )
 from shoal.master.job.job import Job
-from shoal.master.job.membership import ProcessState, ServerMember
+from shoal.master.job.members import ProcessState
 from shoal.master.job.status import position
 from shoal.master.job.updates import Update
 from shoal.master.servers import Place, ServerConnections
@@ -67,11 +67,6 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
     if absences != member.absences or status.unprotected != member.unprotected:
         seconds = member.absent_seconds_before + status.absent_seconds
         job.protection_changed(server, absences, seconds, status.unprotected, now)
-
-
-def _place(member: ServerMember) -> Place:
-    here = member.state == ProcessState.ALIVE
-    return Place(member.address, member.incarnation if here else None)
 
 
 def _start_of(server: ServerId, job: Job, now: float) -> Start:
@@ -131,7 +126,7 @@ class ServerWork:
     def places(self) -> dict[ServerId, Place]:
         """Where all servers are, or were last."""
         return self._job.apply(
-            lambda job, _: {each.id: _place(each) for each in job.members.servers.values()}
+            lambda job, _: {each.id: Place.of(each) for each in job.members.servers.values()}
         )
 
     # ------------------------------------------------------------ status
@@ -225,7 +220,7 @@ class ServerWork:
             # One may have registered since it was looked at last, and told already what it has:
             # what the incarnation before it had is no answer any more.
             servers = job.members.servers
-            if any(_place(servers[each]).incarnation != said[each].incarnation for each in said):
+            if any(Place.of(servers[each]).incarnation != said[each].incarnation for each in said):
                 return False
             pushes = [each.push for each in said.values()]
             job.fenced(fence.worker, fence.incarnation, pushes, now)

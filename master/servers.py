@@ -10,10 +10,11 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from shoal.master.job.members import ProcessState, ServerMember
 from shoal.master.job.updates import Gradient, Update
-from shoal.master.work.ids import ServerId
+from shoal.master.work.ids import ProcessId, ServerId
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, PeerUnavailableError
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 STATUS_DEADLINE = 2.0
 """Seconds; the next poll comes soon, so an unanswered one is dropped."""
+
+STACKS_DEADLINE = 5.0
+"""Seconds for a server to say where its threads stand, which takes it milliseconds."""
 
 FENCE_DEADLINE = 10.0
 """Seconds; a fence waits for the push under way."""
@@ -51,6 +55,12 @@ class Place(NamedTuple):
 
     address: str
     incarnation: int | None
+
+    @classmethod
+    def of(cls, member: ServerMember) -> Place:
+        """That of a server of the job."""
+        here = member.state == ProcessState.ALIVE
+        return cls(member.address, member.incarnation if here else None)
 
     @property
     def here(self) -> bool:
@@ -147,6 +157,39 @@ class ServerConnections:
             except RuntimeError as error:
                 # A mistake of its own: if it stays so, the server is killed as one that hangs.
                 logger.warning("%s could not say how it is: %s", server, error)
+
+    def stacks(self, places: Mapping[ServerId, Place]) -> dict[ProcessId, pb.ProcessStacks | str]:
+        """Where the threads of servers stand, or why one has not answered; all asked at once."""
+        return self._asked(places, methods.GET_STACKS, pb.StacksRequest(), STACKS_DEADLINE)
+
+    def profiles(
+        self, places: Mapping[ServerId, Place], seconds: float
+    ) -> dict[ProcessId, pb.ProcessStacks | str]:
+        """As `stacks`, over some seconds."""
+        request = pb.ProfileRequest(seconds=seconds)
+        return self._asked(places, methods.PROFILE, request, seconds + STACKS_DEADLINE)
+
+    def _asked(
+        self,
+        places: Mapping[ServerId, Place],
+        method: Method[Request, pb.ProcessStacks],
+        request: Request,
+        deadline: float,
+    ) -> dict[ProcessId, pb.ProcessStacks | str]:
+        asked: dict[ServerId, tuple[Connection, Any]] = {}
+        found: dict[ProcessId, pb.ProcessStacks | str] = {}
+        for server, place in places.items():
+            connection = self.connection(server, place)
+            try:
+                asked[server] = connection, connection.start(method, request, deadline)
+            except CallError as error:  # closed, as the job ends
+                found[server] = str(error)
+        for server, (connection, answer) in asked.items():
+            try:
+                found[server] = connection.result(method, answer)
+            except (CallError, RuntimeError) as error:
+                found[server] = str(error)
+        return found
 
     def begin_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Have a server fix what it holds. Raises WireError, PeerUnavailableError."""

@@ -16,6 +16,7 @@ from shoal.master.job.instructions import Assignment, Finished, Wait
 from shoal.master.job.status import status_message
 from shoal.master.job.updates import Gradient
 from shoal.master.shared_job import SharedJob
+from shoal.master.stacks import Stacks
 from shoal.master.step_losses import StepLosses
 from shoal.master.work import outcomes
 from shoal.master.work.applied import LastPush
@@ -40,11 +41,13 @@ class MasterService:
         losses: StepLosses | None = None,
         audit: Callable[[], str] | None = None,
         trouble: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
+        stacks: Stacks | None = None,
     ) -> None:
         """losses: takes what the workers tell of their steps. audit: as `audit_apart`.
 
-        trouble: as `Journal.trouble`.
+        trouble: as `Journal.trouble`. stacks: of the job's processes.
         """
+        self._stacks = stacks
         self._trouble = trouble
         self._job = job
         self._audit = audit
@@ -72,6 +75,8 @@ class MasterService:
             methods.STOP_JOB: self._stop_job,
             methods.SCALE_JOB: self._scale_job,
             methods.AUDIT_JOB: self._audit_job,
+            methods.GET_JOB_STACKS: self._get_job_stacks,
+            methods.PROFILE_JOB: self._profile_job,
         }
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
@@ -166,20 +171,10 @@ class MasterService:
         answer = self._job.answer(
             lambda job, now: job.assignment_wanted(worker, request.incarnation, request.held, now)
         )
-        match answer:
-            case Wait(seconds):
-                return pb.GetTaskReply(wait_seconds=seconds)
-            case Finished():
-                return pb.GetTaskReply(finished=True)
-            case Assignment(task, clock, rate_reductions):
-                return pb.GetTaskReply(
-                    task=task.to_message(),
-                    clock=clock,
-                    rate_reductions=rate_reductions,
-                    journal=self._job.position(),
-                )
-            case _:
-                assert_never(answer)
+        reply = _task_reply(answer)
+        if isinstance(answer, Assignment):
+            reply.journal.CopyFrom(self._job.position())
+        return reply
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
         worker = WorkerId(request.worker)
@@ -222,18 +217,23 @@ class MasterService:
             request.left_out,
             request.left_out_records,
             request.left_out_why,
+            request.steps_done,
+            learning_rate=request.learning_rate,
         )
         answer = self._job.answer(
             lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)
         )
         if self._losses is not None:
             self._losses.add(request.worker, request.incarnation, request.steps)
-        return pb.HeartbeatReply(
+        reply = pb.HeartbeatReply(
             stop=answer.stop,
             abandon_task=answer.abandon_task,
             step_limit_seconds=answer.step_limit,
             journal=self._job.position(),
         )
+        if self._stacks is not None:
+            self._stacks.heard(Start(worker, request.incarnation), request, reply)
+        return reply
 
     def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:
         worker = WorkerId(request.worker)
@@ -242,8 +242,10 @@ class MasterService:
         trained = outcomes.Trained()
         if isinstance(outcome, Failure):
             trained = outcomes.Trained(request.records_done, request.records_touched)
-        self._job.answer(
-            lambda job, now: job.task_reported(
+        # As in _get_task: none is given out before all have spoken.
+        held = request.held if request.held and self._job.all_heard else 0
+        answer = self._job.answer(
+            lambda job, now: job.report_made(
                 worker,
                 request.incarnation,
                 request.task,
@@ -252,9 +254,12 @@ class MasterService:
                 now,
                 trained,
                 request.acknowledged,
+                held,
             )
         )
-        return pb.ReportTaskReply()
+        if not request.held:
+            return pb.ReportTaskReply()
+        return pb.ReportTaskReply(next=_task_reply(answer), journal=self._job.position())
 
     def _report_failure(self, request: pb.ReportFailureRequest) -> pb.ReportFailureReply:
         process: WorkerId | ServerId
@@ -310,6 +315,30 @@ class MasterService:
             return pb.AuditJobReply(audit=self._audit())
         except UserError as error:
             raise WireError(pb.BAD_REQUEST, str(error)) from error
+
+    def _get_job_stacks(self, request: pb.JobStacksRequest) -> pb.JobStacks:
+        if self._stacks is None:
+            raise WireError(pb.BAD_REQUEST, "this master knows no stacks")
+        return pb.JobStacks(processes=self._stacks.of(request.role, request.index))
+
+    def _profile_job(self, request: pb.ProfileJobRequest) -> pb.ProcessStacks:
+        if self._stacks is None:
+            raise WireError(pb.BAD_REQUEST, "this master knows no stacks")
+        return self._stacks.profile(request.role, request.index, request.seconds)
+
+
+def _task_reply(answer: Assignment | Wait | Finished) -> pb.GetTaskReply:
+    match answer:
+        case Wait(seconds):
+            return pb.GetTaskReply(wait_seconds=seconds)
+        case Finished():
+            return pb.GetTaskReply(finished=True)
+        case Assignment(task, clock, rate_reductions):
+            return pb.GetTaskReply(
+                task=task.to_message(), clock=clock, rate_reductions=rate_reductions
+            )
+        case _:
+            assert_never(answer)
 
 
 def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:

@@ -92,48 +92,48 @@ def _same_shape(name, given, dtype, out, out_dtype):
     return require("out", out, out_dtype, given.shape, writable=True)
 
 
-def to_bfloat16(values, out=None):
-    """float32 of any shape to bfloat16 bit patterns (uint16), to nearest even."""
+ctypedef void (*encoding)(const float *, uint16_t *, int64_t) noexcept nogil
+ctypedef void (*decoding)(const uint16_t *, float *, int64_t) noexcept nogil
+
+
+cdef encoded(encoding encode, values, out):
     out = _same_shape("values", values, np.float32, out, np.uint16)
     cdef const float[::1] source = values.reshape(-1)
     cdef uint16_t[::1] target = out.reshape(-1)
     if source.shape[0]:
         with nogil:
-            shoal_encode_bfloat16(&source[0], &target[0], source.shape[0])
+            encode(&source[0], &target[0], source.shape[0])
     return out
+
+
+cdef decoded(decoding decode, bits, out):
+    out = _same_shape("bits", bits, np.uint16, out, np.float32)
+    cdef const uint16_t[::1] source = bits.reshape(-1)
+    cdef float[::1] target = out.reshape(-1)
+    if source.shape[0]:
+        with nogil:
+            decode(&source[0], &target[0], source.shape[0])
+    return out
+
+
+def to_bfloat16(values, out=None):
+    """float32 of any shape to bfloat16 bit patterns (uint16), to nearest even."""
+    return encoded(shoal_encode_bfloat16, values, out)
 
 
 def from_bfloat16(bits, out=None):
     """bfloat16 bit patterns (uint16) of any shape to float32, exactly."""
-    out = _same_shape("bits", bits, np.uint16, out, np.float32)
-    cdef const uint16_t[::1] source = bits.reshape(-1)
-    cdef float[::1] target = out.reshape(-1)
-    if source.shape[0]:
-        with nogil:
-            shoal_decode_bfloat16(&source[0], &target[0], source.shape[0])
-    return out
+    return decoded(shoal_decode_bfloat16, bits, out)
 
 
 def to_float16(values, out=None):
     """float32 of any shape to float16 bit patterns (uint16), to nearest even."""
-    out = _same_shape("values", values, np.float32, out, np.uint16)
-    cdef const float[::1] source = values.reshape(-1)
-    cdef uint16_t[::1] target = out.reshape(-1)
-    if source.shape[0]:
-        with nogil:
-            shoal_encode_float16(&source[0], &target[0], source.shape[0])
-    return out
+    return encoded(shoal_encode_float16, values, out)
 
 
 def from_float16(bits, out=None):
     """float16 bit patterns (uint16) of any shape to float32, exactly."""
-    out = _same_shape("bits", bits, np.uint16, out, np.float32)
-    cdef const uint16_t[::1] source = bits.reshape(-1)
-    cdef float[::1] target = out.reshape(-1)
-    if source.shape[0]:
-        with nogil:
-            shoal_decode_float16(&source[0], &target[0], source.shape[0])
-    return out
+    return decoded(shoal_decode_float16, bits, out)
 
 
 def squared_norm(values):

@@ -38,20 +38,23 @@ class Budget:
         try:
             yield
         finally:
-            self.free(size)
+            self._free(size)
+
+    def giving(self, data: bytes) -> Iterator[bytes]:
+        """`data`, which is held, whether or not there is room, until more is asked for."""
+        with self._changed:
+            self.held += len(data)
+        try:
+            yield data
+        finally:
+            self._free(len(data))
 
     def check(self) -> None:
         """Raises WireError(NOT_READY) if all is held."""
         if self.held >= self._limit:
             raise self._full()
 
-    def hold(self, size: int) -> None:
-        """Hold `size` bytes, whether or not there is room, until they are freed."""
-        with self._changed:
-            self.held += size
-
-    def free(self, size: int) -> None:
-        """`size` bytes are held no longer."""
+    def _free(self, size: int) -> None:
         with self._changed:
             self.held -= size
             self._changed.notify_all()

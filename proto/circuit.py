@@ -26,6 +26,7 @@ from shoal.proto.backoff import backoff_seconds
 from shoal.proto.errors import CallError, PeerUnavailableError, ServerAwayError, WireError
 from shoal.proto.identity import Identity
 from shoal.proto.methods import READY, Method, Reply, Request
+from shoal.proto.plane.client import Exchange, Take
 from shoal.proto.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class Attempt(Generic[Reply]):
     """A call that was begun: where, and its answer to come; both None if it has to wait."""
 
     connection: Connection | None
-    future: Future[Reply] | None
+    future: Future[Reply] | Exchange[Reply] | None
 
 
 class Circuit:
@@ -130,21 +131,28 @@ class Circuit:
 
     def start(self, method: Method[Request, Reply], request: Request) -> Attempt[Reply]:
         """Send `request` without waiting, unless the server is away; then `finish` sends it."""
-        with self._changed:
-            connection = self._connection if self._away_since is None else None
-        if connection is None:
+        # Without the lock, as each call of each step does it: at worst the connection is closed
+        # by who opens the circuit in this moment, and the call waits with all others.
+        if self._away_since is not None:
             return Attempt(None, None)
-        return self._send(method, request, connection)
+        return self._send(method, request, self._connection)
 
     def finish(
-        self, method: Method[Request, Reply], request: Request, attempt: Attempt[Reply]
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        attempt: Attempt[Reply],
+        take: Take | None = None,
     ) -> Reply:
-        """Wait for a call begun with `start`, repeating it as `call` does."""
-        while (answer := self._collect(method, attempt)) is None:
+        """Wait for a call begun with `start`, repeating it as `call` does.
+
+        take: as Connection.result takes it; begun anew with each repetition.
+        """
+        while (answer := self._collect(method, attempt, take)) is None:
             with self._turn() as mine:
                 if mine and self._takes(method, request):
                     attempt = self._send(method, request, self._connection)
-                    if (answer := self._collect(method, attempt)) is not None:
+                    if (answer := self._collect(method, attempt, take)) is not None:
                         return answer
             attempt = self.start(method, request)
         return answer
@@ -160,10 +168,10 @@ class Circuit:
             return False
         return True
 
-    def _takes(self, method: Method[Any, Any], request: Message | bytes) -> bool:
+    def _takes(self, method: Method[Any, Any], request: Any) -> bool:
         """Whether the server, where it is now, would take this call. Only by whose turn it is."""
         connection = self._move()
-        size = len(request) if isinstance(request, bytes) else request.ByteSize()
+        size = request.ByteSize() if isinstance(request, Message) else len(request)
         probe = pb.ReadyRequest(method=method.name, bytes=size)
         try:
             connection.call(READY, probe, patience=0.0)
@@ -201,13 +209,15 @@ class Circuit:
         except PeerUnavailableError:
             return Attempt(None, None)  # closed in this moment, as the server moved
 
-    def _collect(self, method: Method[Request, Reply], attempt: Attempt[Reply]) -> Reply | None:
+    def _collect(
+        self, method: Method[Request, Reply], attempt: Attempt[Reply], take: Take | None = None
+    ) -> Reply | None:
         """The answer of an attempt; None if there was none, or none that counts."""
         connection, future = attempt.connection, attempt.future
         if connection is None or future is None:
             return None
         try:
-            answer = connection.result(method, future)
+            answer = connection.result(method, future, take)
         except CallError as error:
             self._failed(connection, error, method)
             return None
@@ -217,6 +227,8 @@ class Circuit:
     # ------------------------------------------------------------ the circuit
 
     def _answered(self, connection: Connection, method: Method[Any, Any]) -> None:
+        if self._away_since is None:
+            return  # as nearly always; who opens the circuit in this moment comes after this answer
         with self._changed:
             if self._away_since is None or connection is not self._connection:
                 return

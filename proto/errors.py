@@ -32,6 +32,19 @@ STATUS_CODES: dict[pb.ErrorKind, grpc.StatusCode] = {
 """The gRPC status that each kind travels under, for tools that know only gRPC."""
 
 
+MAXIMUM_ERROR_BYTES = 1 << 10
+"""Of an error's text on the wire. It travels twice, in metadata of which gRPC takes 8 KiB."""
+
+
+def shortened(text: str) -> str:
+    """`text` in at most MAXIMUM_ERROR_BYTES of UTF-8; says how much is missing."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= MAXIMUM_ERROR_BYTES:
+        return encoded.decode("utf-8")
+    end = f" ... (the first {MAXIMUM_ERROR_BYTES} of {len(encoded)} bytes)"
+    return encoded[: MAXIMUM_ERROR_BYTES - len(end)].decode("utf-8", "ignore") + end
+
+
 class CallError(Error):
     """A call of another process that failed: it refused, or could not be reached."""
 

@@ -1,6 +1,6 @@
 """Why a handshake has failed, in a sentence that says what to do.
 
-gRPC gives the reason in OpenSSL's words, and none where the other end has refused.
+gRPC and Python's ssl give the reason in OpenSSL's words, and none where the other end has refused.
 """
 
 from __future__ import annotations
@@ -11,26 +11,33 @@ from shoal.proto.identity import Identity
 
 AGAIN = "`shoal train --resume` makes new certificates"
 
+_OTHER_JOB = (
+    "its certificate is of another job: use the address and the certificate of the same job"
+)
+_OTHER_PROCESS = (
+    "by its certificate it is another process of the job: this address is no longer its own"
+)
+_OTHER_KEY = "this process's key is not its certificate's"
+
 _REASONS = {
     "certificate has expired": f"its certificate has expired: {AGAIN}",
     "certificate is not yet valid": (
         "its certificate is not valid yet: the clocks of the two machines differ by more than a "
         "day, set them"
     ),
-    "unable to get local issuer certificate": (
-        "its certificate is of another job: use the address and the certificate of the same job"
-    ),
-    "Hostname Verification Check failed": (
-        "by its certificate it is another process of the job: this address is no longer its own"
-    ),
+    "unable to get local issuer certificate": _OTHER_JOB,
+    "self-signed certificate in certificate chain": _OTHER_JOB,
+    "Hostname Verification Check failed": _OTHER_PROCESS,
+    "Hostname mismatch": _OTHER_PROCESS,
     "WRONG_VERSION_NUMBER": (
         "it answers without encryption: it is no process of this job, or one with --insecure"
     ),
-    "Failed to create security handshaker": "this process's key is not its certificate's",
+    "Failed to create security handshaker": _OTHER_KEY,
+    "key values mismatch": _OTHER_KEY,
 }
-"""By a part of gRPC's words."""
+"""By a part of the words."""
 
-_REFUSED = "Socket closed"
+_REFUSED = ("Socket closed", "EOF occurred", "closed by the other end", "reset by peer", "alert")
 
 
 def explained(details: str, identity: Identity | None) -> str:
@@ -40,7 +47,7 @@ def explained(details: str, identity: Identity | None) -> str:
     for words, reason in _REASONS.items():
         if words in details:
             return reason
-    if _REFUSED in details and (expired := _expired(identity)):
+    if any(each in details for each in _REFUSED) and (expired := _expired(identity)):
         return expired
     return details
 

@@ -1,16 +1,15 @@
 """The calls of both services as typed values, one each.
 
 `serving.serve` and `rpc.Connection.call` take these instead of generated stubs: the
-types of request and reply follow from the value, and a method whose bytes are a
-frame (proto/frames.py) is simply one of `bytes`. A test holds this table against
-shoal.proto.
+types of request and reply follow from the value. Methods with a kind carry arrays and travel on
+the data plane (plane/); a test holds the others against shoal.proto.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
@@ -23,40 +22,34 @@ Reply = TypeVar("Reply", bound=Message | bytes)
 class Threads(enum.Enum):
     """Which of a server's threads handle a call.
 
-    Those of DATA may all be busy, or wait for the LOG that another server keeps. So calls of logs
-    have their own; so have questions for the STATE of a process, whose handlers never wait, since
-    who does not answer them is taken for dead; and so have the calls that CONTROL a job, which may
-    wait for pushes or for a disk. Requests of data that come in PARTS, and answers that are a
-    STREAM, take as long as the other end lets them: they have their own, too.
+    Those for WORKERS may all be busy. So calls of logs have their own; so have questions for the
+    STATE of a process, whose handlers never wait, since who does not answer them is taken for dead;
+    and so have the calls that CONTROL a job, which may wait for pushes or for a disk.
     """
 
-    DATA = "data"
+    WORKERS = "workers"
     LOG = "log"
     STATE = "state"
     CONTROL = "control"
-    PARTS = "parts"
-    STREAM = "stream"
 
 
 THREADS = {
     Threads.LOG: 2,
     Threads.STATE: 2,
     Threads.CONTROL: 8,
-    Threads.PARTS: 4,
-    Threads.STREAM: 4,
 }
-"""How many there are, but for those of data: whoever serves says their number."""
+"""How many there are, but for those for workers: whoever serves says their number."""
 
 
 @dataclass(frozen=True)
 class Method(Generic[Request, Reply]):
     """One call: its service and name, and the types of request and reply.
 
-    streaming: the reply is a stream of `reply`, not a single one.
-    label: of a request of bytes, a small message that travels beside them; the handler gets
+    kind: its number on the data plane; 0: it is a call of gRPC.
+    streaming: the reply is a stream of `reply`, not a single one; only on the data plane.
+    label: of a request of bytes, a small message that travels before them; the handler gets
         (label, bytes). So bytes that came from elsewhere are passed on as they are.
-    threads: which handle it.
-    large: its answers are, so that those that nobody has read yet are bounded.
+    threads: of gRPC's, which handle it.
     """
 
     service: str
@@ -65,12 +58,12 @@ class Method(Generic[Request, Reply]):
     reply: type[Reply]
     streaming: bool = False
     label: type[Message] | None = None
-    threads: Threads = Threads.DATA
-    large: bool = False
+    threads: Threads = Threads.WORKERS
+    kind: int = 0
 
     @property
     def path(self) -> str:
-        """The gRPC path, /package.Service/Name."""
+        """The gRPC path, /package.Service/Name; on the data plane, a name for people."""
         return f"/{self.service}/{self.name}"
 
 
@@ -78,13 +71,11 @@ SERVER = "shoal.v1.ParameterServer"
 MASTER = "shoal.v1.Master"
 
 REGISTER = Method(SERVER, "Register", pb.RegisterRequest, pb.RegisterReply)
-INITIALIZE_DENSE = Method(SERVER, "InitializeDense", bytes, bytes)
-PULL = Method(SERVER, "Pull", bytes, bytes, large=True)
-PUSH = Method(SERVER, "Push", bytes, bytes)
-READ_TABLE = Method(
-    SERVER, "ReadTable", pb.ReadTableRequest, bytes, streaming=True, threads=Threads.STREAM
-)
-ASSIGN_ROWS = Method(SERVER, "AssignRows", bytes, bytes)
+INITIALIZE_DENSE: Method[Any, bytes] = Method(SERVER, "InitializeDense", bytes, bytes, kind=1)
+PULL: Method[Any, bytes] = Method(SERVER, "Pull", bytes, bytes, kind=2)
+PUSH: Method[Any, bytes] = Method(SERVER, "Push", bytes, bytes, kind=3)
+READ_TABLE = Method(SERVER, "ReadTable", pb.ReadTableRequest, bytes, streaming=True, kind=4)
+ASSIGN_ROWS: Method[Any, bytes] = Method(SERVER, "AssignRows", bytes, bytes, kind=5)
 FENCE = Method(SERVER, "Fence", pb.FenceRequest, pb.FenceReply, threads=Threads.CONTROL)
 BEGIN_CHECKPOINT = Method(
     SERVER,
@@ -111,13 +102,11 @@ COMPLETE_CHECKPOINT = Method(
     threads=Threads.CONTROL,
 )
 BEGIN_LOG = Method(SERVER, "BeginLog", pb.BeginLogRequest, pb.BeginLogReply, threads=Threads.LOG)
-APPEND_LOG = Method(
-    SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogGroup, threads=Threads.LOG
+APPEND_LOG: Method[Any, pb.AppendLogReply] = Method(
+    SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogGroup, kind=6
 )
 DROP_LOG = Method(SERVER, "DropLog", pb.DropLogRequest, pb.DropLogReply, threads=Threads.LOG)
-TAKE_LOG = Method(
-    SERVER, "TakeLog", pb.TakeLogRequest, bytes, streaming=True, threads=Threads.CONTROL
-)
+TAKE_LOG = Method(SERVER, "TakeLog", pb.TakeLogRequest, bytes, streaming=True, kind=7)
 APPLY_UPDATE = Method(
     SERVER, "ApplyUpdate", pb.ApplyUpdateRequest, pb.ApplyUpdateReply, threads=Threads.CONTROL
 )
@@ -126,6 +115,8 @@ SET_ROUTING = Method(
 )
 READY = Method(SERVER, "Ready", pb.ReadyRequest, pb.ReadyReply, threads=Threads.STATE)
 STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus, threads=Threads.STATE)
+GET_STACKS = Method(SERVER, "GetStacks", pb.StacksRequest, pb.ProcessStacks, threads=Threads.STATE)
+PROFILE = Method(SERVER, "Profile", pb.ProfileRequest, pb.ProcessStacks, threads=Threads.CONTROL)
 SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply, threads=Threads.STATE)
 
 GET_RESTORE = Method(
@@ -169,4 +160,10 @@ AUDIT_JOB = Method(
 )
 SCALE_JOB = Method(
     MASTER, "ScaleJob", pb.ScaleJobRequest, pb.ScaleJobReply, threads=Threads.CONTROL
+)
+GET_JOB_STACKS = Method(
+    MASTER, "GetJobStacks", pb.JobStacksRequest, pb.JobStacks, threads=Threads.CONTROL
+)
+PROFILE_JOB = Method(
+    MASTER, "ProfileJob", pb.ProfileJobRequest, pb.ProcessStacks, threads=Threads.CONTROL
 )

@@ -7,13 +7,17 @@ its request is read, and a request that speaks for another process before its ha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.identity import CLIENT, MASTER, SERVER, WORKER, Caller
+from shoal.proto.errors import WireError
+from shoal.proto.identity import CLIENT, MASTER, SERVER, WORKER, Caller, Identity
 from shoal.proto.methods import Method
+
+logger = logging.getLogger(__name__)
 
 CALLERS: dict[Method[Any, Any], frozenset[str]] = {
     method: frozenset(roles)
@@ -45,6 +49,8 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
             methods.APPLY_UPDATE,
             methods.SET_ROUTING,
             methods.SHUTDOWN,
+            methods.GET_STACKS,
+            methods.PROFILE,
         ),
         (SERVER,): (
             methods.BEGIN_LOG,
@@ -62,6 +68,8 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
             methods.STOP_JOB,
             methods.AUDIT_JOB,
             methods.SCALE_JOB,
+            methods.GET_JOB_STACKS,
+            methods.PROFILE_JOB,
         ),
         (SERVER, WORKER): (methods.REPORT_FAILURE,),
         # Those who look on, as `shoal chaos` does, change nothing.
@@ -70,6 +78,25 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
     }.items()
     for method in called
 }
+
+
+def check_permitted(
+    method: Method[Any, Any], identity: Identity | None, caller: Caller | None, where: str
+) -> None:
+    """Raises WireError(NOT_PERMITTED), which is logged, if the caller may not call `method`.
+
+    identity: of this process; None: it does not know who calls, and takes every call. caller: by
+    its certificate. where: it is, in words.
+    """
+    if identity is None:
+        return
+    own_job = caller is not None and caller.job == identity.caller.job
+    if caller is not None and own_job and permitted(method, caller.role):
+        return
+    who = str(caller) if caller else "a caller without a certificate"
+    may = " or ".join(sorted(CALLERS[method])) + " of the same job"
+    logger.warning("refused %s of %s at %s", method.name, who, where)
+    raise WireError(pb.NOT_PERMITTED, f"{who} may not call {method.name}, only a {may} may")
 
 
 def permitted(method: Method[Any, Any], role: str) -> bool:
@@ -112,6 +139,20 @@ SPEAKERS: dict[Method[Any, Any], Callable[[Any], Speakers]] = {
 }
 """The (role, index) of each process for which a request speaks, or its label where it has one.
 Requests that name no process are not here."""
+
+
+def check_speaker(
+    method: Method[Any, Any], caller: Caller | None, request: Any, where: str
+) -> None:
+    """Raises WireError(NOT_PERMITTED), which is logged, if a request speaks for another process.
+
+    caller: None where it is not known, as this process has no identity. request: as `spoken_for`
+    takes it. where: the caller is, in words.
+    """
+    if caller is None or not (other := spoken_for(method, caller, request)):
+        return
+    logger.warning("refused %s of %s at %s: it speaks for %s", method.name, caller, where, other)
+    raise WireError(pb.NOT_PERMITTED, f"{caller} may not speak for {other} in {method.name}")
 
 
 def spoken_for(method: Method[Any, Any], caller: Caller, request: Any) -> str:

@@ -11,30 +11,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, cast
 from weakref import WeakSet
 
 import grpc
 from google.protobuf.message import Message
 
-from shoal.proto import faults, parts
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import BACKOFF_LIMIT, backoff_seconds
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import CallError, PeerUnavailableError, WireError
 from shoal.proto.handshakes import explained
 from shoal.proto.identity import Identity
 from shoal.proto.methods import Method, Reply, Request
-from shoal.proto.transport import (
-    ERROR_METADATA,
-    LABEL_METADATA,
-    PARTS_SUFFIX,
-    PEER_METADATA,
-    deserializer,
-    open_channel,
-    serialize,
-)
-from shoal.proto.watch import WATCH
+from shoal.proto.plane.client import Exchange, Pool, Take
+from shoal.proto.transport import ERROR_METADATA, PEER_METADATA, open_channel, serialize
 
 DEFAULT_DEADLINE = 60.0
 """Seconds one attempt of a call may take."""
@@ -53,13 +44,12 @@ RETRYABLE = frozenset(
 )
 
 
-def _give_up(late: threading.Event, call: grpc.Call) -> None:
-    late.set()
-    call.cancel()
+class CancelledError(PeerUnavailableError):
+    """The call was given up here: it is not repeated."""
 
 
 class Connection:
-    """A channel to one peer, shared by threads.
+    """The way to one peer, shared by threads: a channel of gRPC, and the data plane.
 
     `call` waits and retries; `start` sends without waiting (for fan-out). A peer
     that cannot be reached is tried again, with backoff, until `patience` seconds
@@ -104,13 +94,25 @@ class Connection:
         self._identity = identity
         self._channel = self._channel_to(address)
         self._stubs: dict[str, Any] = {}
+        # The last one is for new calls.
+        self._pools: list[Pool] = []
+        self._closed = False
 
     def close(self) -> None:
-        """Close the channel; calls under way fail."""
+        """Close the connection; calls under way fail."""
         with self._moving:
+            self._closed = True
             channels = [self._channel, *(channel for channel, _ in self._left)]
-        for channel in channels:
-            channel.close()
+            pools, self._pools = self._pools, []
+        for each in (*channels, *pools):
+            each.close()
+
+    def _pool(self) -> Pool:
+        """The connections of the data plane to where the peer is now; made at the first call."""
+        with self._moving:
+            if not self._pools:
+                self._pools.append(Pool(self.address, self._peer, self._identity))
+            return self._pools[-1]
 
     def _follow(self) -> None:
         """Call the peer where it is now."""
@@ -125,6 +127,10 @@ class Connection:
             self._left.append((self._channel, self._calls))
             self._channel, self._calls = self._channel_to(address), WeakSet()
             self._stubs = {}
+            for pool in self._pools:
+                pool.retire()  # exchanges of other threads end by themselves, too
+            self._pools = [each for each in self._pools if each.used]
+            self._pools.append(Pool(address, self._peer, self._identity))
             self.address = address
         for channel, _ in ended:
             channel.close()
@@ -132,47 +138,18 @@ class Connection:
     def _channel_to(self, address: str) -> grpc.Channel:
         return open_channel(faults.route(address, self._peer), self._peer, self._identity)
 
-    def _send(
-        self,
-        method: Method[Request, Reply],
-        request: Request,
-        deadline: float,
-        label: Message | None,
-    ) -> Any:
-        """Send a request, in parts if it is large; returns the call."""
-        metadata = self._metadata
-        if label is not None:
-            metadata = (*metadata, (LABEL_METADATA, label.SerializeToString()))
-        if isinstance(request, bytes) and len(request) > parts.WHOLE_BYTES:
-            stub, calls = self._stub(method, in_parts=True)
-            call = stub.future(parts.cut(request), timeout=deadline, metadata=metadata)
-        else:
-            stub, calls = self._stub(method)
-            call = stub.future(request, timeout=deadline, metadata=metadata)
-        self._note(call, calls)
-        return call
-
-    def _stub(
-        self, method: Method[Request, Reply], *, in_parts: bool = False
-    ) -> tuple[Any, WeakSet[Any]]:
+    def _stub(self, method: Method[Request, Reply]) -> tuple[Any, WeakSet[Any]]:
         """What makes a call to where the peer is now, and where the call is to be noted."""
         with self._moving:
             channel, stubs, calls = self._channel, self._stubs, self._calls
-        path = method.path + PARTS_SUFFIX if in_parts else method.path
-        stub = stubs.get(path)
+        stub = stubs.get(method.path)
         if stub is None:
-            read = deserializer(method.reply)
-            if in_parts:
-                stub = channel.stream_unary(path, response_deserializer=read)
-            else:
-                make = channel.unary_stream if method.streaming else channel.unary_unary
-                stub = make(path, request_serializer=serialize, response_deserializer=read)
-            stubs[path] = stub
+            read = cast(type[Message], method.reply).FromString
+            stub = channel.unary_unary(
+                method.path, request_serializer=serialize, response_deserializer=read
+            )
+            stubs[method.path] = stub
         return stub, calls
-
-    def _note(self, call: Any, calls: WeakSet[Any]) -> None:
-        with self._moving:  # who looks through them must not find them changing
-            calls.add(call)
 
     def call(
         self,
@@ -181,17 +158,44 @@ class Connection:
         *,
         deadline: float | None = None,
         patience: float | None = None,
+        label: Message | None = None,
+        take: Take | None = None,
     ) -> Reply:
         """Send `request` and wait for the answer.
 
-        deadline, patience: seconds, as the connection's own where None.
+        deadline, patience: seconds, as the connection's own where None. label: for a method that
+        has one. take: as `result` takes it.
 
         Raises WireError if the peer refuses, PeerUnavailableError if it cannot be
         reached in time.
         """
-        return self.finish(
-            method, request, self.start(method, request, deadline), deadline, patience
-        )
+        first = self.start(method, request, deadline, label)
+        return self.finish(method, request, first, deadline, patience, label, take)
+
+    def finish(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        first: Future[Reply] | Exchange[Reply],
+        deadline: float | None = None,
+        patience: float | None = None,
+        label: Message | None = None,
+        take: Take | None = None,
+    ) -> Reply:
+        """Wait for a call begun with `start`, repeating it as `call` does."""
+        give_up = time.monotonic() + (self.patience if patience is None else patience)
+        attempt = 1
+        future = first
+        while True:
+            try:
+                return self.result(method, future, take)
+            except CallError as error:
+                not_ready = isinstance(error, WireError) and error.kind == pb.NOT_READY
+                if self._until_ready and patience is None and not_ready:
+                    give_up = time.monotonic() + BACKOFF_LIMIT + self.patience
+                self._wait_or_raise(method, error, give_up, attempt)
+            attempt += 1
+            future = self.start(method, request, deadline, label)
 
     def start(
         self,
@@ -199,96 +203,73 @@ class Connection:
         request: Request,
         deadline: float | None = None,
         label: Message | None = None,
-    ) -> Future[Reply]:
-        """Send `request` once, without waiting; `finish` waits and retries.
+    ) -> Future[Reply] | Exchange[Reply]:
+        """Send `request` once, without waiting for the answer; `result` does.
 
         label: for a method that has one. Raises PeerUnavailableError if the connection is
         closed.
         """
+        if method.kind:
+            pool = pools[-1] if (pools := self._pools) else self._pool()
+            if self._closed:
+                raise PeerUnavailableError(self.address, method.name, "the connection is closed")
+            return pool.begin(method, request, deadline or self.deadline, label)
+        stub, calls = self._stub(method)
         try:
-            future = self._send(method, request, deadline or self.deadline, label)
+            future = stub.future(
+                request, timeout=deadline or self.deadline, metadata=self._metadata
+            )
         except ValueError as error:  # gRPC's for a closed channel
             raise PeerUnavailableError(self.address, method.name, str(error)) from error
+        with self._moving:  # who looks through them must not find them changing
+            calls.add(future)
         return cast("Future[Reply]", future)
 
-    def result(self, method: Method[Request, Reply], future: Future[Reply]) -> Reply:
-        """Wait for a call begun with `start`, without a retry. Raises as `call` does."""
+    def result(
+        self,
+        method: Method[Request, Reply],
+        future: Future[Reply] | Exchange[Reply],
+        take: Take | None = None,
+    ) -> Reply:
+        """Wait for a call begun with `start`, without a retry. Raises as `call` does.
+
+        take: reads the answer of a call on the data plane while it is received; what it returns is
+        the result. By default it is parsed, or left as bytes.
+        """
+        if isinstance(future, Exchange):
+            return future.result(take)
         try:
             return future.result()
         except grpc.FutureCancelledError as error:
-            raise PeerUnavailableError(self.address, method.name, "cancelled") from error
+            raise CancelledError(self.address, method.name, "cancelled") from error
         except grpc.RpcError as error:
             raise self._translate(method, error) from error
 
-    def finish(
-        self,
-        method: Method[Request, Reply],
-        request: Request,
-        first: Future[Reply],
-        deadline: float | None = None,
-        patience: float | None = None,
-        label: Message | None = None,
-    ) -> Reply:
-        """Wait for a call begun with `start`, retrying as `call` does."""
-        give_up = time.monotonic() + (self.patience if patience is None else patience)
-        attempt = 1
-        future = first
-        while True:
-            try:
-                return future.result()
-            except grpc.FutureCancelledError as error:
-                raise PeerUnavailableError(self.address, method.name, "cancelled") from error
-            except grpc.RpcError as error:
-                if self._until_ready and patience is None and _not_ready(error):
-                    give_up = time.monotonic() + BACKOFF_LIMIT + self.patience
-                self._retry_or_raise(method, error, give_up, attempt)
-            attempt += 1
-            future = self.start(method, request, deadline, label)
-
     def stream(self, method: Method[Request, Reply], request: Request) -> Iterator[Reply]:
-        """Send `request` and yield the streamed answers, without retry.
+        """Send `request`, once the first is asked for, and yield the answers, without retry.
 
         The deadline holds for the wait for each answer: a whole stream may take as long
         as it is long, and what the caller does between two answers does not count.
 
         Raises as `call` does.
         """
-        try:
-            stub, calls = self._stub(method)
-            answers = stub(request, metadata=self._metadata)
-            self._note(answers, calls)
-        except ValueError as error:  # gRPC's for a closed channel
-            raise PeerUnavailableError(self.address, method.name, str(error)) from error
-        try:
-            while True:
-                # gRPC's own timeout would be one of the whole stream.
-                late = threading.Event()
-                try:
-                    with WATCH.within(self.deadline, partial(_give_up, late, answers)):
-                        answer = next(answers, None)
-                except grpc.RpcError as error:
-                    if late.is_set():
-                        reason = f"no answer for {self.deadline:g} s"
-                        raise PeerUnavailableError(self.address, method.name, reason) from error
-                    raise self._translate(method, error) from error
-                if answer is None:
-                    return
-                yield answer
-        finally:
-            answers.cancel()  # a caller that stops early leaves no call behind
+        exchange = self.start(method, request)
+        assert isinstance(exchange, Exchange), f"{method.name} is no stream"
+        yield from exchange.parts()
 
-    def _retry_or_raise(
-        self, method: Method[Any, Any], error: grpc.RpcError, give_up: float, attempt: int
+    def _wait_or_raise(
+        self, method: Method[Any, Any], error: CallError, give_up: float, attempt: int
     ) -> None:
-        translated = self._translate(method, error)
-        retryable = error.code() in RETRYABLE
-        if isinstance(translated, WireError):
+        """Wait before a call is repeated; raises `error` if it is not to be."""
+        retryable = isinstance(error, PeerUnavailableError)
+        if isinstance(error, WireError):
             # A peer that can move has left this address to the one that refuses.
-            moved = translated.kind == pb.WRONG_PEER and self._address_now is not None
-            retryable = moved or (retryable and translated.kind == pb.NOT_READY)
+            moved = error.kind == pb.WRONG_PEER and self._address_now is not None
+            retryable = moved or error.kind == pb.NOT_READY
         pause = backoff_seconds(attempt)
+        retryable = retryable and not isinstance(error, CancelledError)
         if not retryable or time.monotonic() + pause > give_up:
-            raise translated from error
+            raise error
         if self._cancelled.wait(pause):
             raise PeerUnavailableError(self.address, method.name, "cancelled") from error
         self._follow()
@@ -311,8 +292,3 @@ def _refusal(error: grpc.RpcError) -> WireError | None:
             detail = pb.ErrorDetail.FromString(value)
             return WireError(detail.kind, detail.message)
     return None
-
-
-def _not_ready(error: grpc.RpcError) -> bool:
-    refusal = _refusal(error)
-    return refusal is not None and refusal.kind == pb.NOT_READY

@@ -1,61 +1,52 @@
 """Serving: a gRPC server of handlers, and how their errors go back.
 
-Owns threads, and refusing calls that were meant for another process, before anything of their
-requests is read. Does not know what any call means. Reading a request is receiving.py's.
+Owns gRPC's threads, refusing calls that were meant for another process, before anything of their
+requests is read, and where both planes listen. Does not know what any call means. Reading a request
+is receiving.py's; calls that carry arrays are plane/'s.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError, Message
 
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.budget import Budget
-from shoal.proto.errors import STATUS_CODES, WireError
+from shoal.proto.errors import STATUS_CODES, WireError, shortened
 from shoal.proto.health import POOL, health_handler
 from shoal.proto.identity import Caller, Identity, caller_of
 from shoal.proto.methods import THREADS, Method, Threads
-from shoal.proto.permissions import CALLERS, permitted, spoken_for
+from shoal.proto.permissions import check_permitted, check_speaker
+from shoal.proto.plane.server import BACKLOG, ArrayServer
 from shoal.proto.pools import NO_THREAD, started_pool
-from shoal.proto.receiving import Receiver
+from shoal.proto.receiving import received
 from shoal.proto.transport import (
+    ARRAYS_PORT,
     ERROR_METADATA,
-    LABEL_METADATA,
-    PARTS_SUFFIX,
     PEER_METADATA,
     SERVER_OPTIONS,
-    deserializer,
+    arrays_address,
     serialize,
 )
 
 logger = logging.getLogger(__name__)
 
-MAXIMUM_ERROR_BYTES = 1 << 10
-"""Of an error's text on the wire. It travels twice, in metadata of which gRPC takes 8 KiB."""
-
-ANSWER_BYTES = 256 << 20
-"""Of answers of data that wait for their callers to read them. While there are so many, calls
-that would make more are told to come again."""
+PAIRS, LAST_PORT = 50, 65_535
+"""Tries to find two free ports, one for gRPC and one for arrays."""
 
 Handlers = Mapping[Method[Any, Any], Callable[[Any], Any]]
 
 
-def _shortened(text: str) -> str:
-    """`text` in at most MAXIMUM_ERROR_BYTES of UTF-8; says how much is missing."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= MAXIMUM_ERROR_BYTES:
-        return encoded.decode("utf-8")
-    end = f" ... (the first {MAXIMUM_ERROR_BYTES} of {len(encoded)} bytes)"
-    return encoded[: MAXIMUM_ERROR_BYTES - len(end)].decode("utf-8", "ignore") + end
-
-
 def _abort(context: grpc.ServicerContext, error: WireError) -> None:
-    message = _shortened(error.message)
+    message = shortened(error.message)
     detail = pb.ErrorDetail(kind=error.kind, message=message)
     context.set_trailing_metadata(((ERROR_METADATA, detail.SerializeToString()),))
     context.abort(STATUS_CODES[error.kind], message)
@@ -64,7 +55,7 @@ def _abort(context: grpc.ServicerContext, error: WireError) -> None:
 def _abort_bug(method: Method[Any, Any], context: grpc.ServicerContext, error: Exception) -> None:
     """Log a handler's error whole, and tell the caller of it. Only while it is handled."""
     logger.exception("%s failed", method.path)
-    context.abort(grpc.StatusCode.UNKNOWN, _shortened(f"{type(error).__name__}: {error}"))
+    context.abort(grpc.StatusCode.UNKNOWN, shortened(f"{type(error).__name__}: {error}"))
 
 
 def _refusal(name: str, metadata: Sequence[tuple[str, str | bytes]]) -> WireError | None:
@@ -74,17 +65,6 @@ def _refusal(name: str, metadata: Sequence[tuple[str, str | bytes]]) -> WireErro
         return None
     meant_for = f"for {meant!s}" if meant else "without a job's token"
     return WireError(pb.WRONG_PEER, f"this is {name}, the call was {meant_for}")
-
-
-def _label(kind: type[Message], context: grpc.ServicerContext) -> Message:
-    """The label of a call. Raises WireError(BAD_REQUEST) if it has none."""
-    for key, value in context.invocation_metadata():
-        if key == LABEL_METADATA:
-            try:
-                return kind.FromString(value)
-            except DecodeError as error:
-                raise WireError(pb.BAD_REQUEST, f"label: {error}") from error
-    raise WireError(pb.BAD_REQUEST, f"the call has no label, which is to be a {kind.__name__}")
 
 
 class _Guard:
@@ -97,10 +77,8 @@ class _Guard:
     def __init__(self, identity: Identity | None) -> None:
         """identity: of the process; None: it does not know who calls, and takes every call."""
         self._identity = identity
-        self._receiver = Receiver()
-        self._answers = Budget("answers that nobody has read yet", ANSWER_BYTES)
 
-    def _permit(self, method: Method[Any, Any], context: grpc.ServicerContext) -> Caller | None:
+    def _caller(self, method: Method[Any, Any], context: grpc.ServicerContext) -> Caller | None:
         """Who calls; None where that is not known, as this process has no identity.
 
         Raises WireError(NOT_PERMITTED), which is logged, if the caller may not call `method`.
@@ -108,87 +86,39 @@ class _Guard:
         if self._identity is None:
             return None
         caller = caller_of(context.auth_context())
-        own_job = caller is not None and caller.job == self._identity.caller.job
-        if caller is not None and own_job and permitted(method, caller.role):
-            return caller
-        who = str(caller) if caller else "a caller without a certificate"
-        may = " or ".join(sorted(CALLERS[method])) + " of the same job"
-        logger.warning("refused %s of %s at %s", method.name, who, context.peer())
-        raise WireError(pb.NOT_PERMITTED, f"{who} may not call {method.name}, only a {may} may")
+        check_permitted(method, self._identity, caller, context.peer())
+        return caller
 
-    def _hear(
-        self,
-        caller: Caller | None,
-        method: Method[Any, Any],
-        request: Any,
-        context: grpc.ServicerContext,
-    ) -> None:
-        """Raises WireError(NOT_PERMITTED), which is logged, if a request speaks for another."""
-        if caller is None or not (other := spoken_for(method, caller, request)):
-            return
-        logger.warning(
-            "refused %s of %s at %s: it speaks for %s", method.name, caller, context.peer(), other
-        )
-        raise WireError(pb.NOT_PERMITTED, f"{caller} may not speak for {other} in {method.name}")
-
-    def unary(
-        self, method: Method[Any, Any], handler: Callable[[Any], Any], *, in_parts: bool
-    ) -> Callable[..., Any]:
-        """Of a method with one answer. in_parts: its request comes in parts."""
+    def unary(self, method: Method[Any, Any], handler: Callable[[Any], Any]) -> Callable[..., Any]:
+        """Of a method."""
 
         def unary(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             faults.before_call()
             try:
-                caller = self._permit(method, context)
-                receive = self._receiver.joined if in_parts else self._receiver.whole
-                request = receive(method, requests, context)
-                if method.large:
-                    self._answers.check()
-                label = None if method.label is None else _label(method.label, context)
-                self._hear(caller, method, request if label is None else label, context)
-                answer = handler(request if label is None else (label, request))
+                caller = self._caller(method, context)
+                request = received(requests, context)
+                check_speaker(method, caller, request, context.peer())
+                return handler(request)
             except WireError as error:
                 _abort(context, error)
             except grpc.RpcError:
                 raise  # gRPC's own: the caller is gone
             except Exception as error:
                 _abort_bug(method, context, error)
-            if method.large:
-                self._answers.hold(len(answer))
-                if not context.add_callback(lambda: self._answers.free(len(answer))):
-                    self._answers.free(len(answer))  # the caller is gone already
-            return answer
 
         return unary
-
-    def stream(self, method: Method[Any, Any], handler: Callable[[Any], Any]) -> Callable[..., Any]:
-        """Of a method that answers with a stream."""
-
-        def stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            faults.before_call()
-            try:
-                caller = self._permit(method, context)
-                request = self._receiver.whole(method, requests, context)
-                self._hear(caller, method, request, context)
-                yield from handler(request)
-            except WireError as error:
-                _abort(context, error)
-            except grpc.RpcError:
-                raise
-            except Exception as error:
-                _abort_bug(method, context, error)
-
-        return stream
 
 
 class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     """The calls of the process `name`; those meant for another are refused unread."""
 
-    def __init__(self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler]) -> None:
-        """handlers: by path. name: "" takes every call."""
+    def __init__(
+        self, name: str, handlers: Mapping[str, grpc.RpcMethodHandler], refusing: Executor
+    ) -> None:
+        """handlers: by path. name: "" takes every call. refusing: where calls are refused."""
         self._name = name
         self._handlers = handlers
-        self._refusing = started_pool(1, "rpc-refusals")
+        self._refusing = refusing
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """The handler of a call, as gRPC asks for it before it reads anything of the request."""
@@ -209,6 +139,67 @@ def bound(address: str, port: int) -> str:
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 
+class Server:
+    """What `serve` has started: gRPC's server, and that of calls that carry arrays, if any."""
+
+    def __init__(
+        self, calls: grpc.Server, pools: Sequence[Executor], arrays: ArrayServer | None
+    ) -> None:
+        """pools: the threads of gRPC's calls, which end with the server."""
+        self._calls = calls
+        self._pools = pools
+        self._arrays = arrays
+
+    def stop(self, grace: float | None) -> threading.Event:
+        """Take no call any more; those under way have `grace` seconds. Set once they have ended."""
+        ended: threading.Event = self._calls.stop(grace)
+        both = threading.Event()
+
+        def wait() -> None:
+            if self._arrays is not None:
+                self._arrays.stop(grace or 0.0)
+            ended.wait()
+            for pool in self._pools:
+                pool.shutdown(wait=False)
+            both.set()
+
+        if grace:
+            threading.Thread(target=wait, name="rpc-stop", daemon=True).start()
+        else:
+            wait()
+        return both
+
+
+def _listeners(address: str) -> Iterator[tuple[str, socket.socket]]:
+    """Where gRPC may listen, and a socket that listens where arrays are taken then.
+
+    Several only for any free port. Raises OSError.
+    """
+    if address.startswith("unix:"):
+        path = arrays_address(address).removeprefix("unix:")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # as gRPC does with its own
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.bind(path)
+            made.listen(BACKLOG)
+        except BaseException:
+            made.close()
+            raise
+        yield address, made
+        return
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for _ in range(PAIRS if port == "0" else 1):
+        wanted = 0 if port == "0" else int(port) + ARRAYS_PORT
+        made = socket.create_server((host.strip("[]"), wanted), family=family, backlog=BACKLOG)
+        found = made.getsockname()[1]
+        if found <= ARRAYS_PORT or found > LAST_PORT:
+            made.close()
+            continue
+        yield f"{host}:{found - ARRAYS_PORT}", made
+
+
 def serve(
     handlers: Handlers,
     address: str,
@@ -216,51 +207,82 @@ def serve(
     name: str = "",
     identity: Identity | None = None,
     health: str = "",
-) -> tuple[grpc.Server, int]:
+    admit: Callable[[Method[Any, Any], int], object] = lambda _method, _size: None,
+) -> tuple[Server, int]:
     """Start a server for `handlers` on `address` and return it with its port.
 
-    handlers: method -> function of the request. A method of bytes gets and returns
-        bytes. Raise `WireError` to refuse a call.
-    address: "host:port"; port 0 takes a free one. Or "unix:path".
-    threads: calls of data handled at the same time; further ones wait. Others have their
-        own (methods.THREADS).
+    handlers: method -> function of the request. Raise `WireError` to refuse a call. A method of
+        the data plane (methods.py) gets bytes as a memoryview, which is valid during the call, and
+        returns bytes or frames.Pieces.
+    address: "host:port"; port 0 takes a free one. Or "unix:path". Calls of the data plane are
+        taken at transport.arrays_address of it.
+    threads: calls of workers handled at the same time; further ones wait. Others have their
+        own (methods.THREADS), and so have those of the data plane: one a connection.
     name: as `peer_name` gives it; calls meant for another are refused. "": none are.
     identity: of this process: the connection is encrypted, and takes certificates of the same
         authority only, for the calls that permissions.py permits them.
     health: a further address, without encryption, that answers the health check and nothing
         else; for probes, which have no certificate. Only with an identity.
+    admit: of a call of the data plane, and of the bytes of its request: raises WireError if it
+        would be refused. Asked before they are received.
 
     Raises OSError if the address cannot be bound, or there are not threads enough.
     """
+    arrays = {method: each for method, each in handlers.items() if method.kind}
+    calls = {method: each for method, each in handlers.items() if not method.kind}
+    if not arrays:
+        server, pools, port = _serve(calls, address, threads, name, identity, health)
+        return Server(server, pools, None), port
+    failed: OSError | None = None
+    for here, listener in _listeners(address):
+        try:
+            server, pools, port = _serve(calls, here, threads, name, identity, health)
+        except OSError as error:
+            listener.close()
+            failed = error  # the port beside it is another's
+            continue
+        plane = ArrayServer(arrays, listener, name, identity, admit)
+        try:
+            plane.start()
+        except RuntimeError as error:
+            Server(server, pools, None).stop(None)
+            listener.close()
+            raise OSError(f"{NO_THREAD} ({error})") from error
+        return Server(server, pools, plane), port
+    raise failed or OSError(f"there are no two free ports for {address}")
+
+
+def _serve(
+    handlers: Handlers,
+    address: str,
+    threads: int,
+    name: str,
+    identity: Identity | None,
+    health: str,
+) -> tuple[grpc.Server, list[Executor], int]:
+    """Start gRPC's server, as `serve`; and return the threads of its calls."""
     guard = _Guard(identity)
-    methods_in_parts = [each for each in handlers if each.request is bytes and not each.streaming]
     pools = {
         kind: started_pool(count, f"rpc-{kind.value}")
         for kind, count in THREADS.items()
         if kind in {Threads.STATE, *(method.threads for method in handlers)}
-        or (kind == Threads.PARTS and methods_in_parts)
     }
     of_grpc: dict[str, grpc.RpcMethodHandler] = {}
-
-    def add(path: str, make: Any, handler: Callable[..., Any], kind: Threads, read: Any) -> None:
-        if kind in pools:
-            vars(handler)[POOL] = pools[kind]
-        of_grpc[path] = make(handler, request_deserializer=read, response_serializer=serialize)
-
     for method, handler in handlers.items():
-        read = deserializer(method.request)
-        if method.streaming:
-            make, guarded = grpc.stream_stream_rpc_method_handler, guard.stream(method, handler)
-        else:
-            make = grpc.stream_unary_rpc_method_handler
-            guarded = guard.unary(method, handler, in_parts=False)
-        add(method.path, make, guarded, method.threads, read)
-        if method in methods_in_parts:
-            joined = guard.unary(method, handler, in_parts=True)
-            kind = Threads.PARTS if method.threads == Threads.DATA else method.threads
-            add(method.path + PARTS_SUFFIX, make, joined, kind, None)
-    server = grpc.server(started_pool(threads, "rpc"), options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((_Calls(name, of_grpc), health_handler(pools[Threads.STATE])))
+        guarded = guard.unary(method, handler)
+        if method.threads in pools:
+            vars(guarded)[POOL] = pools[method.threads]
+        of_grpc[method.path] = grpc.stream_unary_rpc_method_handler(
+            guarded,
+            request_deserializer=method.request.FromString,
+            response_serializer=serialize,
+        )
+    others, refusing = started_pool(threads, "rpc"), started_pool(1, "rpc-refusals")
+    all_pools: list[Executor] = [*pools.values(), others, refusing]
+    server = grpc.server(others, options=SERVER_OPTIONS)
+    server.add_generic_rpc_handlers(
+        (_Calls(name, of_grpc, refusing), health_handler(pools[Threads.STATE]))
+    )
     try:
         if identity is None:
             port = server.add_insecure_port(address)
@@ -270,9 +292,11 @@ def serve(
                 address = health
                 server.add_insecure_port(health)
     except RuntimeError as error:
+        Server(server, all_pools, None).stop(None)
         raise OSError(f"cannot listen on {address}: {error}") from error
     try:
         server.start()
     except RuntimeError as error:
+        Server(server, all_pools, None).stop(None)
         raise OSError(f"{NO_THREAD} ({error})") from error
-    return server, port
+    return server, all_pools, port

@@ -94,10 +94,6 @@ ENVIRONMENT: FailureKind
 SERVER_AWAY: FailureKind
 STORAGE: FailureKind
 
-class Frame(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
 class ArraySpec(_message.Message):
     __slots__ = ("data_type", "shape")
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +170,26 @@ class Protocol(_message.Message):
     version: str
     def __init__(self, number: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
 
+class Hello(_message.Message):
+    __slots__ = ("protocol", "meant", "caller", "nonce")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    MEANT_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    protocol: Protocol
+    meant: str
+    caller: str
+    nonce: bytes
+    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., meant: _Optional[str] = ..., caller: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+
+class HelloProof(_message.Message):
+    __slots__ = ("nonce", "proof")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    proof: bytes
+    def __init__(self, nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+
 class PushIdentity(_message.Message):
     __slots__ = ("worker", "incarnation", "sequence")
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +219,60 @@ class JournalPosition(_message.Message):
     number: int
     checksum: int
     def __init__(self, journal: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+
+class StackFrame(_message.Message):
+    __slots__ = ("where", "line", "function", "code", "own")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
+    where: str
+    line: int
+    function: str
+    code: str
+    own: bool
+    def __init__(self, where: _Optional[str] = ..., line: _Optional[int] = ..., function: _Optional[str] = ..., code: _Optional[str] = ..., own: bool = ...) -> None: ...
+
+class ThreadStacks(_message.Message):
+    __slots__ = ("threads", "names", "frames", "left_out")
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    threads: int
+    names: _containers.RepeatedScalarFieldContainer[str]
+    frames: _containers.RepeatedCompositeFieldContainer[StackFrame]
+    left_out: int
+    def __init__(self, threads: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., frames: _Optional[_Iterable[_Union[StackFrame, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class ProcessStacks(_message.Message):
+    __slots__ = ("process", "incarnation", "threads", "stacks", "problem", "question", "samples")
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    incarnation: int
+    threads: int
+    stacks: _containers.RepeatedCompositeFieldContainer[ThreadStacks]
+    problem: str
+    question: int
+    samples: int
+    def __init__(self, process: _Optional[str] = ..., incarnation: _Optional[int] = ..., threads: _Optional[int] = ..., stacks: _Optional[_Iterable[_Union[ThreadStacks, _Mapping]]] = ..., problem: _Optional[str] = ..., question: _Optional[int] = ..., samples: _Optional[int] = ...) -> None: ...
+
+class StacksRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ProfileRequest(_message.Message):
+    __slots__ = ("seconds",)
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    def __init__(self, seconds: _Optional[float] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("model", "caller", "known_version", "task", "records_done")
@@ -433,7 +503,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -454,6 +524,8 @@ class ServerStatus(_message.Message):
     HELD_LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     HAS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
     routing_epoch: int
@@ -474,7 +546,9 @@ class ServerStatus(_message.Message):
     held_log_bytes: int
     has: _containers.RepeatedCompositeFieldContainer[LastPush]
     journal: JournalPosition
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    seconds: float
+    cpu_seconds: float
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -891,7 +965,7 @@ class OfferGradientReply(_message.Message):
     def __init__(self, admitted: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "waits_for", "busy_seconds", "busy_with", "longest_seconds", "journal")
+    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "waits_for", "busy_seconds", "busy_with", "longest_seconds", "journal", "stacks", "steps_done", "learning_rate", "profile")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -917,6 +991,10 @@ class HeartbeatRequest(_message.Message):
     BUSY_WITH_FIELD_NUMBER: _ClassVar[int]
     LONGEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_DONE_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -935,7 +1013,11 @@ class HeartbeatRequest(_message.Message):
     busy_with: str
     longest_seconds: float
     journal: JournalPosition
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., acknowledged: _Optional[int] = ..., waits_for: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., busy_with: _Optional[str] = ..., longest_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    stacks: ProcessStacks
+    steps_done: int
+    learning_rate: float
+    profile: ProcessStacks
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., acknowledged: _Optional[int] = ..., waits_for: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., busy_with: _Optional[str] = ..., longest_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks: _Optional[_Union[ProcessStacks, _Mapping]] = ..., steps_done: _Optional[int] = ..., learning_rate: _Optional[float] = ..., profile: _Optional[_Union[ProcessStacks, _Mapping]] = ...) -> None: ...
 
 class StepLoss(_message.Message):
     __slots__ = ("step", "task", "records_done", "version", "loss")
@@ -952,16 +1034,22 @@ class StepLoss(_message.Message):
     def __init__(self, step: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("stop", "abandon_task", "step_limit_seconds", "journal")
+    __slots__ = ("stop", "abandon_task", "step_limit_seconds", "journal", "stacks_wanted", "profile_wanted", "profile_seconds")
     STOP_FIELD_NUMBER: _ClassVar[int]
     ABANDON_TASK_FIELD_NUMBER: _ClassVar[int]
     STEP_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    STACKS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_WANTED_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     stop: bool
     abandon_task: bool
     step_limit_seconds: float
     journal: JournalPosition
-    def __init__(self, stop: bool = ..., abandon_task: bool = ..., step_limit_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    stacks_wanted: int
+    profile_wanted: int
+    profile_seconds: float
+    def __init__(self, stop: bool = ..., abandon_task: bool = ..., step_limit_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks_wanted: _Optional[int] = ..., profile_wanted: _Optional[int] = ..., profile_seconds: _Optional[float] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("name", "records")
@@ -1008,20 +1096,41 @@ class PlateauRule(_message.Message):
     def __init__(self, best: _Optional[_Union[BestRule, _Mapping]] = ..., patience: _Optional[int] = ..., cooldown: _Optional[int] = ...) -> None: ...
 
 class TrainingRules(_message.Message):
-    __slots__ = ("max_steps", "early_stopping", "checkpoint", "export", "plateau", "first_checkpoint")
+    __slots__ = ("max_steps", "early_stopping", "checkpoint", "export", "plateau", "first_checkpoint", "mlflow")
     MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
     EARLY_STOPPING_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     EXPORT_FIELD_NUMBER: _ClassVar[int]
     PLATEAU_FIELD_NUMBER: _ClassVar[int]
     FIRST_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    MLFLOW_FIELD_NUMBER: _ClassVar[int]
     max_steps: int
     early_stopping: _containers.RepeatedCompositeFieldContainer[EarlyStoppingRule]
     checkpoint: BestRule
     export: BestRule
     plateau: PlateauRule
     first_checkpoint: bool
-    def __init__(self, max_steps: _Optional[int] = ..., early_stopping: _Optional[_Iterable[_Union[EarlyStoppingRule, _Mapping]]] = ..., checkpoint: _Optional[_Union[BestRule, _Mapping]] = ..., export: _Optional[_Union[BestRule, _Mapping]] = ..., plateau: _Optional[_Union[PlateauRule, _Mapping]] = ..., first_checkpoint: bool = ...) -> None: ...
+    mlflow: MlflowRun
+    def __init__(self, max_steps: _Optional[int] = ..., early_stopping: _Optional[_Iterable[_Union[EarlyStoppingRule, _Mapping]]] = ..., checkpoint: _Optional[_Union[BestRule, _Mapping]] = ..., export: _Optional[_Union[BestRule, _Mapping]] = ..., plateau: _Optional[_Union[PlateauRule, _Mapping]] = ..., first_checkpoint: bool = ..., mlflow: _Optional[_Union[MlflowRun, _Mapping]] = ...) -> None: ...
+
+class MlflowRun(_message.Message):
+    __slots__ = ("tracking_uri", "experiment", "run_name", "tags")
+    class TagsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TRACKING_URI_FIELD_NUMBER: _ClassVar[int]
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    RUN_NAME_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    tracking_uri: str
+    experiment: str
+    run_name: str
+    tags: _containers.ScalarMap[str, str]
+    def __init__(self, tracking_uri: _Optional[str] = ..., experiment: _Optional[str] = ..., run_name: _Optional[str] = ..., tags: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class DataDescription(_message.Message):
     __slots__ = ("training", "validation", "prediction", "notes", "rules")
@@ -1078,7 +1187,7 @@ class Failure(_message.Message):
     def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., error: _Optional[str] = ..., place: _Optional[str] = ..., server: _Optional[int] = ...) -> None: ...
 
 class ReportTaskRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done", "stop_training", "records_touched", "acknowledged", "journal")
+    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done", "stop_training", "records_touched", "acknowledged", "journal", "held")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -1093,6 +1202,7 @@ class ReportTaskRequest(_message.Message):
     RECORDS_TOUCHED_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -1107,7 +1217,8 @@ class ReportTaskRequest(_message.Message):
     records_touched: int
     acknowledged: int
     journal: JournalPosition
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ..., records_touched: _Optional[int] = ..., acknowledged: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    held: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ..., records_touched: _Optional[int] = ..., acknowledged: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., held: _Optional[int] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("values",)
@@ -1123,8 +1234,12 @@ class Metrics(_message.Message):
     def __init__(self, values: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ReportTaskReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("next", "journal")
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    next: GetTaskReply
+    journal: JournalPosition
+    def __init__(self, next: _Optional[_Union[GetTaskReply, _Mapping]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
 class ReportFailureRequest(_message.Message):
     __slots__ = ("role", "index", "incarnation", "failure", "refused_checkpoint")
@@ -1201,8 +1316,67 @@ class Ledger(_message.Message):
     pending: int
     def __init__(self, total: _Optional[int] = ..., trained_once: _Optional[int] = ..., repeated: _Optional[int] = ..., failed: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
+class WorkerView(_message.Message):
+    __slots__ = ("worker", "state", "incarnation", "starts", "deaths", "task", "records_done", "waits_for", "stage_seconds")
+    class StageSecondsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    DEATHS_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    state: str
+    incarnation: int
+    starts: int
+    deaths: int
+    task: Task
+    records_done: int
+    waits_for: str
+    stage_seconds: _containers.ScalarMap[str, float]
+    def __init__(self, worker: _Optional[int] = ..., state: _Optional[str] = ..., incarnation: _Optional[int] = ..., starts: _Optional[int] = ..., deaths: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., records_done: _Optional[int] = ..., waits_for: _Optional[str] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class ServerView(_message.Message):
+    __slots__ = ("server", "state", "incarnation", "starts", "deaths", "progress", "unprotected", "told")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    DEATHS_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    state: str
+    incarnation: int
+    starts: int
+    deaths: int
+    progress: str
+    unprotected: str
+    told: ServerStatus
+    def __init__(self, server: _Optional[int] = ..., state: _Optional[str] = ..., incarnation: _Optional[int] = ..., starts: _Optional[int] = ..., deaths: _Optional[int] = ..., progress: _Optional[str] = ..., unprotected: _Optional[str] = ..., told: _Optional[_Union[ServerStatus, _Mapping]] = ...) -> None: ...
+
+class Diagnosis(_message.Message):
+    __slots__ = ("bound_by", "evidence", "advice")
+    BOUND_BY_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    bound_by: str
+    evidence: str
+    advice: str
+    def __init__(self, bound_by: _Optional[str] = ..., evidence: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...
+
 class JobStatus(_message.Message):
-    __slots__ = ("protocol", "job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress")
+    __slots__ = ("protocol", "job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress", "workers", "servers", "checkpoint_seconds", "diagnosis")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1239,6 +1413,10 @@ class JobStatus(_message.Message):
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     WAITS_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DIAGNOSIS_FIELD_NUMBER: _ClassVar[int]
     protocol: Protocol
     job_name: str
     state: str
@@ -1268,7 +1446,11 @@ class JobStatus(_message.Message):
     trouble: str
     waits_for: str
     waits_progress: str
-    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ...) -> None: ...
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerView]
+    servers: _containers.RepeatedCompositeFieldContainer[ServerView]
+    checkpoint_seconds: float
+    diagnosis: Diagnosis
+    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerView, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., checkpoint_seconds: _Optional[float] = ..., diagnosis: _Optional[_Union[Diagnosis, _Mapping]] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()
@@ -1279,3 +1461,27 @@ class AuditJobReply(_message.Message):
     AUDIT_FIELD_NUMBER: _ClassVar[int]
     audit: str
     def __init__(self, audit: _Optional[str] = ...) -> None: ...
+
+class JobStacksRequest(_message.Message):
+    __slots__ = ("role", "index")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    index: int
+    def __init__(self, role: _Optional[str] = ..., index: _Optional[int] = ...) -> None: ...
+
+class JobStacks(_message.Message):
+    __slots__ = ("processes",)
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessStacks]
+    def __init__(self, processes: _Optional[_Iterable[_Union[ProcessStacks, _Mapping]]] = ...) -> None: ...
+
+class ProfileJobRequest(_message.Message):
+    __slots__ = ("role", "index", "seconds")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    index: int
+    seconds: float
+    def __init__(self, role: _Optional[str] = ..., index: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...

@@ -6,8 +6,7 @@ rpc.py's, handling it serving.py's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+import socket
 
 import grpc
 from google.protobuf.message import Message
@@ -15,18 +14,19 @@ from google.protobuf.message import Message
 from shoal.proto.identity import Identity
 
 MAXIMUM_MESSAGE_BYTES = 1 << 30
-"""Largest frame, bytes: far above a batch's rows, far below protobuf's own 2 GiB."""
-
-PARTS_SUFFIX = "Parts"
-"""Of the name of a method whose request comes in parts (proto/parts.py)."""
+"""Largest message of either plane, bytes: far above a batch's rows."""
 
 ERROR_METADATA = "shoal-error-bin"
 
 PEER_METADATA = "shoal-peer"
 """Whom a call is meant for, as `peer_name` gives it."""
 
-LABEL_METADATA = "shoal-label-bin"
-"""A method's label (methods.py)."""
+ARRAYS_PORT = 2
+"""By which the port for arrays is above gRPC's. Not 1: of two neighbouring ports Linux prefers one
+for connections that are made, and so one of them would be another's now and then."""
+
+ARRAYS_SUFFIX = ".arrays"
+"""Of the path of a Unix socket for arrays."""
 
 # Sizes of frames, windows, reads and write buffers are gRPC's own: no other was faster for pulls
 # and pushes alike (docs/notes/server.md).
@@ -75,6 +75,32 @@ def peer_name(token: str, role: str, index: int = 0) -> str:
     return f"{token}/{role}-{index}" if token else ""
 
 
+def arrays_address(address: str) -> str:
+    """Where the process whose calls of gRPC are taken at `address` takes those of arrays."""
+    if address.startswith("unix:"):
+        return address + ARRAYS_SUFFIX
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + ARRAYS_PORT}"
+
+
+def open_socket(address: str, seconds: float) -> socket.socket:
+    """A connection to "host:port" or "unix:path", made within so many seconds.
+
+    Raises OSError, ValueError for an address that is none.
+    """
+    if not address.startswith("unix:"):
+        host, _, port = address.rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port)), seconds)
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(seconds)
+    try:
+        made.connect(address.removeprefix("unix:"))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
 def open_channel(address: str, peer: str, identity: Identity | None) -> grpc.Channel:
     """A channel to the process `peer`, as `peer_name` gives it; encrypted with an identity.
 
@@ -87,11 +113,6 @@ def open_channel(address: str, peer: str, identity: Identity | None) -> grpc.Cha
     return identity.channel(address, peer.rpartition("/")[2], CHANNEL_OPTIONS)
 
 
-def serialize(message: Message | bytes) -> bytes:
-    """A message as it travels; bytes travel as they are."""
-    return message if isinstance(message, bytes) else message.SerializeToString()
-
-
-def deserializer(kind: type) -> Callable[[bytes], Any] | None:
-    """What makes a `kind` of what came; None for bytes, which are left as they are."""
-    return None if kind is bytes else cast(type[Message], kind).FromString
+def serialize(message: Message) -> bytes:
+    """A message as it travels."""
+    return message.SerializeToString()

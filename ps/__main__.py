@@ -6,8 +6,8 @@ are in service.py.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
 import signal
 import sys
 import threading
@@ -25,6 +25,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError
 from shoal.proto.identity import IdentityError
 from shoal.proto.memory import keep_freed_memory
+from shoal.proto.open_files import allow_open_files
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.ps.drain import MASTER_SECONDS, drain
@@ -46,14 +47,8 @@ LOOK_SECONDS = 1.0
 """Between looks whether the master is there, which asks about once a second."""
 
 
-LEAST_CALLS, MOST_CALLS = 8, 32
-"""Handled at once: pushes wait for the log that another server keeps, so more than cores; and
-each holds its frame and its answer in memory."""
-
-
-def calls_at_once() -> int:
-    """Threads for the workers' calls on this machine."""
-    return max(LEAST_CALLS, min(MOST_CALLS, 2 * len(os.sched_getaffinity(0))))
+THREADS = 4
+"""For workers that register; their pulls and pushes have a thread for each connection."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -87,12 +82,6 @@ def calls_at_once() -> int:
     type=click.FloatRange(0),
     help="Seconds after SIGTERM until it is killed, for a checkpoint.",
 )
-@click.option(
-    "--threads",
-    default=None,
-    type=click.IntRange(1),
-    help="Calls of workers handled at once. Default: by the number of cores.",
-)
 def main(
     config: str,
     index: int,
@@ -102,7 +91,6 @@ def main(
     advertise: str,
     health: str,
     grace: float,
-    threads: int | None,
 ) -> None:
     """One parameter server of a shoal job. Started by the job's master."""
     try:
@@ -112,6 +100,7 @@ def main(
         sys.exit(EXIT_USER_ERROR)
     log.configure("ps", job.log_level, job.log_format, job=job.job_name, index=index)
     keep_freed_memory()
+    allow_open_files()
     finite_only = job.nonfinite_gradients != "allow"
     server = ParameterServer(
         index,
@@ -144,6 +133,7 @@ def main(
         )
 
     connection = grpc_server = None
+    ends = contextlib.ExitStack()
     try:
         restored = ""
         name = transport.peer_name(job.token, "ps", index)
@@ -152,8 +142,12 @@ def main(
         # First of all: what is restored takes as long as it takes, and probes and the master
         # are to find somebody meanwhile.
         served = server.handlers()
+        if job.serve_metrics:
+            from shoal.ps.metrics import serving_metrics  # late: its imports take long
+
+            served = ends.enter_context(serving_metrics(server, served, job, folder, incarnation))
         grpc_server, port = serving.serve(
-            served, address, threads or calls_at_once(), name, identity, health
+            served, address, THREADS, name, identity, health, server.admit
         )
         here = serving.bound(address, port)
         logger.info("listening on %s", here)
@@ -209,6 +203,7 @@ def main(
         logger.error("cannot join the job: %s", error)
         sys.exit(1)
     finally:
+        ends.close()
         if grpc_server is not None:
             grpc_server.stop(SHUTDOWN_GRACE_SECONDS).wait()
         if connection is not None:

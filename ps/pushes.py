@@ -17,15 +17,25 @@ from shoal.proto.errors import WireError
 
 @dataclass
 class _Worker:
-    # Held while one of the worker's pushes is applied: a retry that overtakes its
-    # original waits for it and then finds it applied, and a fence waits too.
+    """What a server knows of the pushes of one worker, all its incarnations together.
+
+    lock: held while one of its pushes is applied. A retry that overtakes its original
+        waits for it and then finds it applied, and a fence waits too.
+    incarnation: the process that the next four are of; the newest that pushed.
+    sequence: the number of its last push applied; 0 before the first. Numbers rise from 1.
+    task, records_done: the task of that push, and how many of the task's records are in its
+        pushes up to that one.
+    pending: the number of its last push that is only held (synchronous training); 0 if none.
+    fenced: the highest incarnation that is refused; -1 if none.
+    """
+
     lock: threading.Lock = field(default_factory=threading.Lock)
     incarnation: int = 0
     sequence: int = 0
     task: int = 0
     records_done: int = 0
-    fenced: int = -1  # the highest incarnation that is refused
-    pending: int = 0  # the last sequence of this incarnation, not yet applied
+    fenced: int = -1
+    pending: int = 0
 
 
 _KEPT = ("incarnation", "sequence", "task", "records_done", "fenced")

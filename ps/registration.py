@@ -112,7 +112,7 @@ class Registration:
             version=self._model.version,
         )
 
-    def initialize_dense(self, frame: bytes) -> bytes:
+    def initialize_dense(self, frame: bytes | memoryview) -> bytes:
         """First values of the dense slices; the first call wins."""
         _, arrays = frames.decode(frame, pb.InitializeDenseRequest)
         trainable, state = exactly(arrays, 2)
@@ -122,7 +122,7 @@ class Registration:
             self.model.dense.check(trainable, state)
             begins = not self.model.dense.initialized
             if log is not None and begins:
-                log.begin(self.model.spec, frame)
+                log.begin(self.model.spec, bytes(frame))
             taken = self.model.dense.initialize(trainable, state)
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 

@@ -1,27 +1,26 @@
 """The parameter server's calls: messages and frames in, messages and frames out.
 
-Owns the conversion between the wire and `ServerModel`. One handler a call; how the server
-comes by its model is registration.py's, which ids are its own ownership.py's, the arithmetic
-is elsewhere.
+Owns the conversion between the wire and `ServerModel`. One handler a call; answers to pulls are
+pulls.py's, how the server comes by its model registration.py's, which ids are its own
+ownership.py's, the arithmetic is elsewhere.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
-import numpy as np
-import numpy.typing as npt
-
-from shoal.native import values
+from shoal.base.sampling import sampled_stacks
+from shoal.base.stacks import process_stacks
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.methods import Method
+from shoal.proto.plane.link import kept
 from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
 from shoal.proto.serving import Handlers
@@ -31,32 +30,23 @@ from shoal.ps.gradients import Gradients, averaged
 from shoal.ps.ownership import Ownership
 from shoal.ps.pending import PendingGradients, ReadersOrWriter
 from shoal.ps.progress import Progress
+from shoal.ps.pulls import Pulls
 from shoal.ps.pushes import PushRegister
 from shoal.ps.recovery import Sources
 from shoal.ps.registration import Registration
 from shoal.ps.shards import Shards
 from shoal.ps.tables import ServerModel
-from shoal.ps.unpack import check_ids, exactly, ids_of_tables, unpack
+from shoal.ps.unbroken import Unbroken, end_at_once
+from shoal.ps.unpack import check_ids, exactly, unpack
 from shoal.ps.update_log.log import UpdateLog
 from shoal.ps.update_log.peer_store import PeerLogs
 from shoal.ps.update_log.sinks import Sink
 
 logger = logging.getLogger(__name__)
 
-Array = npt.NDArray[Any]
-FLOAT32 = np.dtype(np.float32)
-
 
 NOTHING_SAVED = Sources()
 """Of a server that neither takes checkpoints nor restores."""
-
-EXIT_HALF_APPLIED = 70
-"""The exit code of a server that ended itself, as its model had a part of a push."""
-
-
-def end_at_once() -> NoReturn:
-    """End the process: nobody may read what it holds, or have it written, any more."""
-    os._exit(EXIT_HALF_APPLIED)
 
 
 class ParameterServer:
@@ -81,7 +71,7 @@ class ParameterServer:
         """
         self._check_finite = finite_only
         self._synchronous = synchronous
-        self._end = end
+        self._unbroken = Unbroken(end)
         self.server = server
         self.ownership = Ownership(server, routing)
         self.stopped = threading.Event()
@@ -97,7 +87,7 @@ class ParameterServer:
         )
         self._pending = PendingGradients()
         self._whole = ReadersOrWriter()
-        self._pulls = 0
+        self.pulls = Pulls(self.registration, self.ownership, self._pending, self._whole)
         # Set once the master knows of this server.
         self.ready = threading.Event()
         # Not set while calls are refused with NOT_READY: the port opens before anything is here.
@@ -129,7 +119,7 @@ class ParameterServer:
         of_the_model: dict[Method[Any, Any], Callable[[Any], Any]] = {
             methods.REGISTER: self.registration.register,
             methods.INITIALIZE_DENSE: self.registration.initialize_dense,
-            methods.PULL: self.pull,
+            methods.PULL: self.pulls.answer,
             methods.PUSH: self.push,
             methods.READ_TABLE: self.read_table,
             methods.ASSIGN_ROWS: self.assign_rows,
@@ -149,6 +139,8 @@ class ParameterServer:
             methods.DROP_LOG: self.held_logs.drop,
             methods.TAKE_LOG: self.held_logs.take,
             methods.STATUS: self.status,
+            methods.GET_STACKS: self.stacks,
+            methods.PROFILE: self.profile,
             methods.SHUTDOWN: self.shutdown,
         }
 
@@ -157,56 +149,11 @@ class ParameterServer:
         """Raises WireError(NOT_REGISTERED) before one is registered."""
         return self.registration.model
 
-    def pull(self, frame: bytes) -> bytes:
-        """Rows of each table's ids and, if newer than the caller's, the dense slices."""
-        request, arrays = frames.decode(frame, pb.PullRequest)
-        if request.HasField("caller"):
-            self.registration.workers.require(request.caller)
-        self.ownership.check(request.routing_epoch, arrays)
-        ids = ids_of_tables(arrays, request)
-        # Without it a pull waits for nobody: see ServerModel.
-        with self._whole.reading() if request.whole_updates else nullcontext():
-            return self._read(request, ids)
-
-    def _read(self, request: pb.PullRequest, ids: list[Array]) -> bytes:
-        model = self.model
-        # Read before the rows: a push that lands in between makes the caller count
-        # one push too many as missed, never one too few.
-        caller = request.caller
-        moment = model.moment(caller.worker, caller.incarnation, request.dense_version)
-        dense = moment.dense
-        dtype = _value_dtype(request.value_type)
-        writer = frames.FrameWriter(
-            pb.PullReply(
-                version=moment.version,
-                applied=moment.applied,
-                has_dense=dense is not None,
-                time=model.time(),
-                update=self._pending.update,
-            ),
-            [
-                (dtype, (each.size, model.dim(position)))
-                for position, each in zip(request.tables, ids, strict=True)
-            ]
-            + [(FLOAT32, part.shape) for part in dense or ()],
-        )
-        targets = iter(writer.arrays)
-        for position, each in zip(request.tables, ids, strict=True):
-            target = next(targets)
-            if dtype == FLOAT32:
-                model.lookup(position, each, target, training=request.training)
-            else:
-                rows = np.empty(target.shape, np.float32)
-                model.lookup(position, each, rows, training=request.training)
-                values.encode(rows, target)
-        for part in dense or ():
-            np.copyto(next(targets), part)
-        self._pulls += 1
-        return writer.frame
-
-    def push(self, frame: bytes) -> bytes:
+    def push(self, frame: bytes | memoryview) -> bytes:
         """Apply a push once, or hold it for the update that is to name it."""
         unpacked = unpack(frame)
+        if unpacked.request.hold:
+            unpacked = unpack(kept(memoryview(frame)))  # held beyond the call
         request, gradients = unpacked.request, unpacked.gradients
         self.registration.workers.require(request.identity)
         model = self.model
@@ -232,43 +179,23 @@ class ParameterServer:
             pb.PushReply(version=model.version, applied=fresh, staleness=staleness), []
         )
 
-    def _apply(self, model: ServerModel, gradients: Gradients, frame: bytes) -> int:
+    def _apply(self, model: ServerModel, gradients: Gradients, frame: bytes | memoryview) -> int:
         """Apply a push that was checked, and have it logged meanwhile; returns its staleness."""
         ticket = model.ticket(gradients)
         log = self._log
         kept = log.append(ticket, frame) if log else _nothing
         faults.point("push-logged", first=kept)
-        with self._whole_or_end():
+        with self._unbroken.changing():
             model.apply(gradients, ticket)
             kept()
         return ticket.staleness
 
-    @contextmanager
-    def _whole_or_end(self) -> Iterator[None]:
-        """Have what changes the model in it done wholly, or end the process.
-
-        A model that has a part of a push cannot be mended: done again, the push would be
-        applied twice in part. The server's next incarnation starts from its checkpoint, and
-        from its log, which has the push as a whole if it has it.
-        """
-        try:
-            yield
-        except WireError:
-            raise  # of a log that another incarnation writes: this one takes no push any more
-        except BaseException:
-            logger.critical(
-                "this server ends itself: a part of a push or of an update was applied, and not "
-                "the whole of it. It is started again from what is saved",
-                exc_info=True,
-            )
-            self._end()
-
-    def read_table(self, request: pb.ReadTableRequest) -> Iterator[bytes]:
+    def read_table(self, request: pb.ReadTableRequest) -> Iterator[frames.Pieces]:
         """Every row of a table, in frames."""
         for ids, rows in self.model.read_table(request.table):
-            yield frames.encode(pb.ReadTableReply(), [ids, rows])
+            yield frames.pieces(pb.ReadTableReply(), [ids, rows])
 
-    def assign_rows(self, frame: bytes) -> bytes:
+    def assign_rows(self, frame: bytes | memoryview) -> bytes:
         """Set rows of a table as they are."""
         request, arrays = frames.decode(frame, pb.AssignRowsRequest)
         ids, rows = exactly(arrays, 2)
@@ -291,7 +218,7 @@ class ParameterServer:
             gradients = self._pending.named(request)
             if gradients is not None:
                 update = averaged(gradients)
-                with self._whole_or_end():
+                with self._unbroken.changing():
                     self.model.apply_update(update)
                 self._pending.applied(request)
         return pb.ApplyUpdateReply(version=self.model.version)
@@ -305,10 +232,12 @@ class ParameterServer:
             server=self.server,
             journal=self.seen.position,
             routing_epoch=self.ownership.routing.epoch,
-            pulls=self._pulls,
+            pulls=self.pulls.answered,
             duplicate_pushes=self._pushes.duplicates,
             pending=len(self._pending),
             held_log_bytes=len(self.held_logs),
+            seconds=time.monotonic(),
+            cpu_seconds=time.process_time(),
         )
         if request.pushes:
             # What is restored until now is not what it will have.
@@ -332,6 +261,15 @@ class ParameterServer:
     def last_pushes(self) -> list[pb.LastPush]:
         """The last push applied of each worker."""
         return self._pushes.last()
+
+    def stacks(self, request: pb.StacksRequest) -> pb.ProcessStacks:
+        """Where the threads stand, but for the one that answers."""
+        del request  # it has no fields
+        return process_stacks(f"ps-{self.server}")
+
+    def profile(self, request: pb.ProfileRequest) -> pb.ProcessStacks:
+        """Where the threads are over some seconds."""
+        return sampled_stacks(f"ps-{self.server}", request.seconds, self.stopped)
 
     def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
         """Ask the process to end; the answer is sent first."""
@@ -376,19 +314,29 @@ class ParameterServer:
         if request.method == methods.REGISTER.name:
             self.registration.check_ready()
         if request.method == methods.PUSH.name:
-            self._pushes.check_open()
-            if self._log is not None:
-                self._log.check_room(request.bytes)
+            self._check_push(request.bytes)
         return pb.ReadyReply()
+
+    def admit(self, method: Method[Any, Any], size: int) -> None:
+        """Raises WireError(NOT_READY) if a call with a request of `size` bytes is not taken now.
+
+        Of the data plane, before the request is received.
+        """
+        if method in _OF_LOGS:
+            return
+        self._require_open()
+        if method is methods.PUSH:
+            self._check_push(size)
+
+    def _check_push(self, size: int) -> None:
+        self._pushes.check_open()
+        if self._log is not None:
+            self._log.check_room(size)
+
+
+_OF_LOGS = (methods.APPEND_LOG, methods.TAKE_LOG)
+"""Of what it keeps for others, it knows from its first moment on."""
 
 
 def _nothing() -> None:
     """Of a push that nobody logs."""
-
-
-def _value_dtype(value_type: pb.DataType) -> np.dtype[Any]:
-    if value_type == pb.DATA_TYPE_UNSPECIFIED:
-        return FLOAT32
-    if value_type not in (pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16):
-        raise WireError(pb.BAD_REQUEST, f"rows cannot travel as type {value_type}")
-    return frames.DTYPES[value_type]

@@ -20,6 +20,7 @@ from shoal.errors import Error
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.pools import started_pool
 from shoal.proto.positions import Seen
 from shoal.ps.checkpoint import Cut, cut, write_shard
 from shoal.ps.ownership import Ownership
@@ -71,7 +72,7 @@ class Shards:
     """Takes the shards of server `server`.
 
     model: the present one. ownership: of its ids. root: path or URL of the folder of the job's
-    checkpoints; "" where it takes none.
+    checkpoints; "" where it takes none. Raises OSError if the thread that writes cannot be had.
     """
 
     def __init__(
@@ -91,6 +92,9 @@ class Shards:
         self._root = root
         self._lock = threading.Lock()
         self._under_way: _UnderWay | None = None
+        # Always the same thread: malloc keeps for each thread what it has once used, and a piece of
+        # rows takes megabytes.
+        self._writer = started_pool(1, "write-shard")
 
     def begin(self, request: pb.BeginCheckpointRequest) -> pb.BeginCheckpointReply:
         """Fix what is there now; a repeated call changes nothing, another attempt replaces.
@@ -143,7 +147,8 @@ class Shards:
         faults.point("shard-begun")
         try:
             folder = open_storage(self._root).child(folder_name(request.number))
-            shard = write_shard(
+            shard = self._writer.submit(
+                write_shard,
                 Attempt(folder, request.number, request.nonce),
                 self._server,
                 self._ownership.routing,
@@ -151,7 +156,7 @@ class Shards:
                 under_way.at,
                 under_way.go_on,
                 journal=self.seen.to_json(),
-            )
+            ).result()
         except OSError as error:
             # The file's name where the system gives one.
             where = error.filename or self._root

@@ -30,7 +30,7 @@ class UnpackedPush:
     gradients: Gradients
 
 
-def unpack(frame: bytes) -> UnpackedPush:
+def unpack(frame: bytes | memoryview) -> UnpackedPush:
     """The push in a frame. Raises WireError(BAD_REQUEST)."""
     request, arrays = frames.decode(frame, pb.PushRequest)
     given = len(request.tables) + 2 * request.has_dense

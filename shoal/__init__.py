@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal import callbacks, layers, preprocessing
     from shoal.api import check, evaluate, predict, train
+    from shoal.api.jobs import Job
     from shoal.errors import Error, StorageError, UserCodeError, UserError
     from shoal.result import JobFailedError, JobResult
 
 __all__ = [
     "Error",
+    "Job",
     "JobFailedError",
     "JobResult",
     "StorageError",
@@ -33,6 +35,7 @@ __all__ = [
 
 _HOMES = {
     "Error": "shoal.errors",
+    "Job": "shoal.api.jobs",
     "JobFailedError": "shoal.result",
     "JobResult": "shoal.result",
     "StorageError": "shoal.errors",

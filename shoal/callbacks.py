@@ -7,8 +7,10 @@ with a number that all of them agree on. worker/model/callbacks.py reads these.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from shoal.errors import holds_secret
 
 MODES = ("auto", "min", "max")
 UNITS = ("version", "epoch")
@@ -132,6 +134,43 @@ def _check(name: str, mode: str, **numbers: int) -> None:
     for argument, value in numbers.items():
         if value < 0:
             raise ValueError(f"{name}: {argument} must be at least 0, not {value}")
+
+
+@dataclass(frozen=True)
+class MLflow:
+    """Record the job as one run of MLflow, which the master writes every --metrics-seconds.
+
+    tracking_uri: of MLflow's server or store; "": as MLFLOW_TRACKING_URI or MLflow itself says. A
+        password is none of it: MLflow takes MLFLOW_TRACKING_USERNAME, _PASSWORD or _TOKEN from
+        the environment of the master.
+    experiment: its name, made if it is missing; "": MLFLOW_EXPERIMENT_NAME, or Default.
+    run_name: "" for the job's name.
+    tags: of the run, text by name.
+
+    The run has the job's flags and --model-params as parameters, the figures of metrics.csv and
+    each evaluation as metrics over the version of the model, and at the end the tags shoal.state
+    and shoal.output, the place of the export. The package mlflow, or mlflow-skinny, is needed where
+    master and workers run. If MLflow does not answer, training goes on.
+    """
+
+    tracking_uri: str = ""
+    experiment: str = ""
+    run_name: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an argument that is no text, or an address with a password."""
+        texts = {name: getattr(self, name) for name in ("tracking_uri", "experiment", "run_name")}
+        for name, value in texts.items():
+            if not isinstance(value, str):
+                raise ValueError(f"MLflow: {name} must be text, not {value!r}")
+        if not all(isinstance(text, str) for item in dict(self.tags).items() for text in item):
+            raise ValueError("MLflow: names and values of tags must be text")
+        if holds_secret(self.tracking_uri):
+            raise ValueError(
+                "MLflow: tracking_uri holds a password or key, which the job's files would show: "
+                "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
+            )
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,37 @@
-"""What came of a job, as its users see it. Reads result.json, which master/ writes."""
+"""What came of a job, as its users see it. Reads result.json, which master/ writes.
+
+A result also gives what the job has made: its course, its tables, its Keras model.
+"""
 
 from __future__ import annotations
 
+import html
+import importlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR, Error
+from shoal.base.job_folder import JobFolder
+from shoal.base.words import near
+from shoal.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_JOB_FAILED,
+    EXIT_SUCCESS,
+    EXIT_USER_ERROR,
+    Error,
+    UserError,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
+    import pyarrow as pa
+
+    from shoal.checkpoints.saved import Export
+    from shoal.checkpoints.schema import ExportTable
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,6 +45,7 @@ class JobResult:
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
     bad_records: records given up, {data, source, record, place, error}.
+    diagnosis: what bounded training, {bound_by, evidence, advice}; None if nothing was trained.
     left_out: {minibatches, records, last}, left out by --nonfinite-gradients=skip.
     failure: {kind, message, traceback, range}, or None.
     job_dir: the job's folder, with its configuration, logs and result.json.
@@ -42,6 +67,7 @@ class JobResult:
     versions: dict[str, int] = field(default_factory=dict)
     staleness: dict[str, Any] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    diagnosis: dict[str, str] | None = None
     workers: dict[str, int] = field(default_factory=dict)
     servers: dict[str, int] = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
@@ -53,6 +79,24 @@ class JobResult:
 
     def __repr__(self) -> str:
         """What came of the job, a line each; `shoal status` has the whole report."""
+        told = self._told()
+        width = max(map(len, told))
+        lines = [f"  {name:<{width}}  {value}" for name, value in told.items()]
+        return "\n".join([self._title(), *lines])
+
+    def _repr_html_(self) -> str:
+        """The same as a notebook shows it."""
+        rows = (
+            f"<tr><th style='text-align: left'>{html.escape(name)}</th>"
+            f"<td style='text-align: left'>{html.escape(value)}</td></tr>"
+            for name, value in self._told().items()
+        )
+        return f"<table><caption>{html.escape(self._title())}</caption>{''.join(rows)}</table>"
+
+    def _title(self) -> str:
+        return f"JobResult of shoal {self.command}: {self.job_name}"
+
+    def _told(self) -> dict[str, str]:
         told: dict[str, str] = {"state": self.state}
         if self.failure is not None:
             told["failure"] = str(self.failure.get("message", ""))
@@ -63,12 +107,112 @@ class JobResult:
         told["seconds"] = f"{self.seconds:.1f}"
         told |= {"output": self.output} if self.output else {}
         told["job folder"] = str(self.job_dir)
-        width = max(map(len, told))
-        lines = [f"  {name:<{width}}  {value}" for name, value in told.items()]
-        return "\n".join([f"JobResult of shoal {self.command}: {self.job_name}", *lines])
+        return told
+
+    # ------------------------------------------------------------ what the job has made
+
+    @property
+    def history(self) -> dict[str, list[Any]]:
+        """The evaluations as columns: version, epoch, records, and each metric by its name.
+
+        A metric that an evaluation has not, or that was no number, is None there.
+        """
+        return course_of(self.evaluations)
+
+    @property
+    def metrics_over_time(self) -> pd.DataFrame:
+        """metrics.csv of the job, see `read_metrics`. Raises UserError."""
+        return read_metrics(Path(self.job_dir))
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the metrics of the evaluations over the model's versions; returns matplotlib's axes.
+
+        axes: where; new ones by default. Raises UserError without matplotlib, or if the job has
+        evaluated nothing.
+        """
+        if not self.evaluations:
+            raise UserError(
+                "there is nothing to plot: the job has no evaluation; give validation_data"
+            )
+        if axes is None:
+            pyplot = _library("matplotlib.pyplot", "plot()", "matplotlib")
+            _, axes = pyplot.subplots()
+        course = self.history
+        for name in sorted(course.keys() - {"version", "epoch", "records"}):
+            values = [float("nan") if each is None else each for each in course[name]]
+            axes.plot(course["version"], values, marker="o", label=name)
+        axes.set_xlabel("version of the model (pushes)")
+        axes.set_title(self.job_name)
+        axes.legend()
+        return axes
+
+    def load(self) -> Any:
+        """The trained Keras model, with its tables. Raises UserError if it was not exported."""
+        export = self._export()
+        name = export.manifest["keras"]
+        if name is None:
+            raise UserError(
+                f"{self.output} has no Keras model"
+                + (", but a SavedModel" if export.manifest["saved_model"] else "")
+                + ": the report of shoal check says why"
+            )
+        keras = _library("keras", "load()", "'shoal[worker]'")
+        return keras.saving.load_model(Path(str(self.output), name))
+
+    def table(self, name: str) -> pa.Table:
+        """A trained embedding table: columns id (int64) and vector (lists of float32).
+
+        Raises UserError if there is none of this name, or it was not exported.
+        """
+        import pyarrow as pa
+
+        export = self._export()
+        found = _table(export, name)
+        kind = pa.list_(pa.float32(), found["dim"])
+        pieces = [
+            pa.table(
+                {"id": ids, "vector": pa.FixedSizeListArray.from_arrays(rows.ravel(), type=kind)}
+            )
+            for ids, rows in export.rows(name, found["dim"])
+        ]
+        schema = pa.schema({"id": pa.int64(), "vector": kind})
+        return pa.concat_tables([schema.empty_table(), *pieces])
+
+    def embedding(self, name: str, ids: Any) -> npt.NDArray[np.float32]:
+        """The trained rows of ids: float32, of the ids' shape with the table's width appended.
+
+        ids: integers. One that was never trained has the row that the exported model gives it.
+        Raises UserError as `table`.
+        """
+        import numpy as np
+
+        export = self._export()
+        found = _table(export, name)
+        wanted = np.asarray(ids)
+        if wanted.dtype.kind not in "iu":
+            raise UserError(f"ids must be integers, not {wanted.dtype}")
+        distinct, places = np.unique(wanted.ravel().astype(np.int64), return_inverse=True)
+        rows = np.tile(np.array(found["default"], np.float32), (len(distinct), 1))
+        for some, values in export.rows(name, found["dim"]):
+            at = np.minimum(np.searchsorted(distinct, some), max(len(distinct) - 1, 0))
+            known = distinct[at] == some if len(distinct) else np.zeros(len(some), bool)
+            rows[at[known]] = values[known]
+        return rows[places].reshape(*wanted.shape, found["dim"])
+
+    def _export(self) -> Export:
+        """What the job has exported. Raises UserError if it has not."""
+        # Late: few have use for it.
+        from shoal.checkpoints.saved import Export
+
+        if not self.output or self.command != "train":
+            raise UserError(
+                f"job {self.job_name} has exported no model: give train() the argument output, or "
+                f"run: shoal export {self.job_dir} --output FOLDER"
+            )
+        return Export(self.output)
 
     @classmethod
-    def load(cls, path: Path) -> JobResult:
+    def read(cls, path: Path) -> JobResult:
         """Read a result.json. Raises OSError if there is none, ValueError if it is not a result."""
         try:
             return cls.from_json(path.read_text(), path.parent)
@@ -119,3 +263,50 @@ class JobFailedError(Error):
 
     def __str__(self) -> str:
         return self.message
+
+
+def read_metrics(folder: Path) -> pd.DataFrame:
+    """The figures over time of the job in a folder, which may be running: its metrics.csv.
+
+    Its column `time` is of timestamps in UTC. Raises UserError without pandas, or if there is no
+    such file.
+    """
+    pandas = _library("pandas", "a table of the metrics", "pandas")
+    path = JobFolder(folder).metrics
+    try:
+        frame = pandas.read_csv(path)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no {path}: the job was run with --metrics-seconds 0, or has not begun"
+        ) from error
+    # Not by read_csv, which leaves text where there is no row.
+    return frame.assign(time=pandas.to_datetime(frame["time"], utc=True))
+
+
+def _library(name: str, what: str, package: str) -> Any:
+    """A library that is loaded when it is first used: who reads results needs none.
+
+    Raises UserError if it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"{what} needs {package}: pip install {package} ({error})") from error
+
+
+def _table(export: Export, name: str) -> ExportTable:
+    tables = {each["name"]: each for each in export.manifest["tables"]}
+    if name not in tables:
+        raise UserError(
+            f"there is no table {name}{near(name, tables)}; there are {', '.join(tables)}"
+        )
+    return tables[name]
+
+
+def course_of(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Evaluations as columns, see JobResult.history."""
+    names = sorted({name for each in evaluations for name in each["metrics"]})
+    columns = {
+        name: [each[name] for each in evaluations] for name in ("version", "epoch", "records")
+    }
+    return columns | {n: [each["metrics"].get(n) for each in evaluations] for n in names}

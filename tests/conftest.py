@@ -18,7 +18,7 @@ from shoal.ps.service import ParameterServer
 
 # No property fails because the machine is slow, and the same examples are tried each time, as
 # in any other test. --hypothesis-profile=search looks for new ones. `fast`, which is for
-# `make test-fast`, tries fewer in the tests that do not say how many they need.
+# `make test-fast`, tries a fifth of them (tests/examples.py).
 settings.register_profile(
     "search",
     deadline=None,

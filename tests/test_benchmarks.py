@@ -32,6 +32,7 @@ for name in sys.argv[2:]:
 
 
 # tox tests the wheel, beside which the benchmarks are not.
+@pytest.mark.slow
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
 def test_every_benchmark_can_be_imported():
     # A model of the zoo is beside benchmarks/elastic_zoo/slow.py only in a job.

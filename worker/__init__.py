@@ -13,6 +13,8 @@
     attribution.py      the records that an exception is about
     storage_patience.py waiting for storage that fails
     heartbeat.py        tells the master of progress
+    progress.py         what the worker has done; all rooms add to it
+    told_stacks.py      and where the threads stand, if it asks
     watch.py            the thread that stands still, and where
     module.py           the user's module
     keras_internals.py  every private name of Keras that shoal uses

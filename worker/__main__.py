@@ -5,6 +5,7 @@ Owns the process's life: join the job, work, end, and tell the master why if not
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -22,11 +23,13 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError
 from shoal.proto.identity import Identity, IdentityError
 from shoal.proto.memory import keep_freed_memory
+from shoal.proto.open_files import allow_open_files
 from shoal.proto.positions import WitnessConnection
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.security.identities import own_identity
-from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.heartbeat import Heartbeat
+from shoal.worker.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
         task=lambda: progress.task,
     )
     keep_freed_memory()
+    allow_open_files()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Before the long import of TensorFlow: the first process of a container has no default
@@ -75,7 +79,12 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
         until_ready=True,
     )
     try:
-        _work(job, index, incarnation, connection, identity, progress)
+        with contextlib.ExitStack() as stack:
+            if job.serve_metrics:
+                from shoal.worker.metrics import serving_metrics  # late: its imports take long
+
+                stack.enter_context(serving_metrics(progress, job, folder, index, incarnation))
+            _work(job, index, incarnation, connection, identity, progress)
     except CallError as error:
         logger.error("leaving the job: %s", error)
         sys.exit(EXIT_JOB_FAILED)
@@ -130,7 +139,7 @@ def _work(
         group = servers
         heartbeat.excused = lambda: group.away
         heartbeat.start()
-        module = load_module(job.model_zoo, job.model_def)
+        module = load_module(job.model_zoo, job.model_def, job.model_params)
         worker = Worker(job, module, master, servers, progress, heartbeat, index, incarnation)
         worker.run()
         heartbeat.stop()

@@ -79,7 +79,7 @@ def inspect(config: JobConfig) -> Report:
 
     report = Report()
     with report.noting():
-        module = load_module(config.model_zoo, config.model_def)
+        module = load_module(config.model_zoo, config.model_def, config.model_params)
         _inspect(config, module, report)
     return report
 
@@ -87,7 +87,6 @@ def inspect(config: JobConfig) -> Report:
 def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     import keras
 
-    from shoal.worker.heartbeat import Progress
     from shoal.worker.input.data import JobData
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.optimizer import ServedOptimizer
@@ -96,6 +95,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     from shoal.worker.outputs.export import check
     from shoal.worker.outputs.export_check import try_export
     from shoal.worker.outputs.prediction import check_processor
+    from shoal.worker.progress import Progress
 
     pipeline = None
     if config.training_data:

@@ -36,14 +36,14 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
     from shoal.checkpoints.folders import Checkpoint
     from shoal.checkpoints.manifests import CheckpointError
     from shoal.checkpoints.storage import open_storage
-    from shoal.worker.heartbeat import Progress
     from shoal.worker.input.data import JobData
     from shoal.worker.model.model import ServedModel
     from shoal.worker.module import load_module
     from shoal.worker.outputs.export import export
+    from shoal.worker.progress import Progress
     from shoal.worker.servers.local import CheckpointServers
 
-    module = load_module(config.model_zoo, config.model_def)
+    module = load_module(config.model_zoo, config.model_def, config.model_params)
     try:
         servers: Any = CheckpointServers(Checkpoint(open_storage(root), number))
     except CheckpointError as error:

@@ -20,10 +20,10 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError, WireError
 from shoal.proto.rpc import Connection
 from shoal.worker.attribution import attributed, attributing
-from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.heartbeat import Heartbeat
 from shoal.worker.input import feed
+from shoal.worker.input.batch import Batch
 from shoal.worker.input.data import FLAGS, JobData
-from shoal.worker.input.feed import Batch
 from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.lookahead import pulled_ahead
 from shoal.worker.model.model import ServedModel
@@ -33,6 +33,7 @@ from shoal.worker.outputs import export
 from shoal.worker.outputs.patience import written
 from shoal.worker.outputs.prediction import PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
+from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from shoal.worker.tasks import TaskClient, TrainingTasks

@@ -20,18 +20,17 @@ from typing import Any
 
 import keras
 
-from shoal.base.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
+from shoal.base.user_module import (
+    MODULE_FUNCTIONS,
+    OPTIONAL,
+    instead_of_elasticdl,
+    missing_functions,
+)
+from shoal.config.model_params import params_of
 from shoal.errors import UserCodeError, UserError
+from shoal.worker.params import with_params
 
 logger = logging.getLogger(__name__)
-
-OPTIONAL = (
-    "feed_batch",
-    "eval_metrics_fn",
-    "custom_data_reader",
-    "PredictionOutputsProcessor",
-    "callbacks",
-)
 
 
 @contextmanager
@@ -131,11 +130,12 @@ class UserModule:
         return model
 
 
-def load_module(model_zoo: str, model_def: str) -> UserModule:
+def load_module(model_zoo: str, model_def: str, model_params: str = "") -> UserModule:
     """Import the module of `model_def` (file.function) from the folder `model_zoo`.
 
-    Raises UserError if the file or a function is missing or the file is not Python,
-    UserCodeError if importing it raises.
+    model_params: values for parameters of its functions, as `params_of` reads them.
+    Raises UserError if the file or a function is missing, the file is not Python or no function
+    takes a value; UserCodeError if importing it raises.
     """
     *folders, function = model_def.replace("/", ".").split(".")
     path = Path(model_zoo, *folders).with_suffix(".py")
@@ -164,7 +164,8 @@ def load_module(model_zoo: str, model_def: str) -> UserModule:
         *(find(name) for name in MODULE_FUNCTIONS),
         *(find(name) for name in OPTIONAL),
     )
-    return replace(found, loss_weights=getattr(module, "loss_weights", None))
+    found = replace(found, loss_weights=getattr(module, "loss_weights", None))
+    return with_params(found, params_of(model_params))
 
 
 def _import(path: Path, name: str, model_zoo: str) -> ModuleType:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from shoal.errors import NOT_THERE, UnreadableError, UserCodeError, UserError, without_secrets
 from shoal.proto.backoff import storage_seconds
-from shoal.worker.heartbeat import Progress
+from shoal.worker.progress import Progress
 
 Result = TypeVar("Result")
 

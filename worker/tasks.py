@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.rpc import Connection
-from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.heartbeat import Heartbeat
 from shoal.worker.input import feed
+from shoal.worker.input.batch import Batch
 from shoal.worker.input.data import JobData
-from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import ServedModel
+from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 
 
@@ -43,16 +44,24 @@ class TaskClient:
         request = pb.GetTaskRequest(worker=worker, incarnation=incarnation, held=held)
         return self._master.call(methods.GET_TASK, request)
 
-    def report(self, report: pb.ReportTaskRequest, after: int = 0) -> None:
-        """Report a task. after: one leased ahead, which the worker goes on with; 0 for none."""
+    def report(
+        self, report: pb.ReportTaskRequest, after: int = 0, *, next_wanted: bool = False
+    ) -> pb.GetTaskReply:
+        """Report a task. after: one leased ahead, which the worker goes on with; 0 for none.
+
+        next_wanted: lease the task after that one too, as `lease(held=after)` does; returns the
+        answer to that.
+        """
         if self._progress.untold:
             self._heartbeat.beat()  # what was left out is told before the task counts as done
         report.worker, report.incarnation = self._identity
         report.version = self._servers.version
         report.acknowledged = self._progress.acknowledged
+        report.held = after if next_wanted else 0
         faults.point("task-done")
-        self._master.call(methods.REPORT_TASK, report)
+        reply = self._master.call(methods.REPORT_TASK, report)
         self._progress.begin(after)
+        return reply.next
 
 
 class TrainingTasks:
@@ -63,10 +72,13 @@ class TrainingTasks:
         self._data = data
         self._model = model
         self._reductions: dict[int, int] = {}  # of the rate, by task leased ahead
+        self._read = 0  # the last task that was read to its end
+        self._answer: tuple[int, pb.GetTaskReply] | None = None  # what comes after which task
 
     def batches(self, task: pb.Task) -> Iterator[Batch]:
         """The batches of a task."""
-        return self._data.pipeline(feed.TRAINING).batches(task.range)
+        yield from self._data.pipeline(feed.TRAINING).batches(task.range)
+        self._read = task.id
 
     def begin(self, task: pb.Task) -> None:
         """The first step of a task is about to be computed."""
@@ -76,7 +88,11 @@ class TrainingTasks:
 
     def ahead(self, task: pb.Task) -> pb.Task | None:
         """Lease the task after `task`, which is not done yet; None if there is none."""
-        reply = self._client.lease(held=task.id)
+        answer, self._answer = self._answer, None
+        if answer is not None and answer[0] == task.id:
+            reply = answer[1]
+        else:
+            reply = self._client.lease(held=task.id)
         if reply.WhichOneof("answer") != "task":
             return None
         self._reductions[reply.task.id] = reply.rate_reductions
@@ -90,7 +106,13 @@ class TrainingTasks:
         report.records_done = task.range.end - task.range.start
 
     def done(self, task: pb.Task, after: pb.Task) -> None:
-        """Report a task; the one `after` it, leased ahead, goes on."""
+        """Report a task; the one `after` it, leased ahead, goes on.
+
+        Where all of that is read, `ahead` is called next: its answer comes with the report's.
+        """
         report = pb.ReportTaskRequest()
         self.fill(report, task)
-        self._client.report(report, after.id)
+        wanted = self._read == after.id
+        reply = self._client.report(report, after.id, next_wanted=wanted)
+        if wanted:
+            self._answer = after.id, reply

@@ -18,18 +18,21 @@ SHARED = frozenset(map(np.dtype, ("int32", "int64", "float32", "float64")))
 """Types that TensorFlow takes through DLPack."""
 
 
-def tensor_of(array: npt.NDArray[Any]) -> tf.Tensor:
+def tensor_of(array: npt.NDArray[Any], *, copy: bool = False) -> tf.Tensor:
     """An array as a tensor of its shape and type, which shares its memory or has a copy.
 
-    Nobody may write to the array afterwards. It is shared if it is contiguous, writable (DLPack
-    has no other) and aligned, as those of `aligned_empty` are.
+    copy: copy it in any case; otherwise nobody may write to the array afterwards. It is shared if
+    it is contiguous, writable (DLPack has no other) and aligned, as those of `aligned_empty` are.
     """
     if array.dtype not in SHARED or not array.size or not array.dtype.isnative:
         return tf.constant(array)
-    if not (
-        array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0
+    if (
+        copy
+        or not array.flags.c_contiguous
+        or not array.flags.writeable
+        or array.ctypes.data % ALIGNMENT
     ):
-        copy = aligned_empty(array.shape, array.dtype)
-        np.copyto(copy, array)
-        array = copy
+        aligned = aligned_empty(array.shape, array.dtype)
+        np.copyto(aligned, array)
+        array = aligned
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

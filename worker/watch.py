@@ -7,7 +7,6 @@ heartbeat.py's and the master's.
 from __future__ import annotations
 
 import linecache
-import sys
 import threading
 import time
 import traceback
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from shoal.base.stacks import thread_frames
 from shoal.base.tracebacks import is_library
 from shoal.proto import shoal_pb2 as pb
 
@@ -111,13 +111,11 @@ def stacks() -> tuple[str, str]:
 
     Threads in the user's code first.
     """
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
-    for ident, frame in sys._current_frames().items():
-        if ident != threading.get_ident():
-            own = _own_call(frame)
-            text = "".join(traceback.format_stack(frame))
-            found.append((own, f"thread {names.get(ident, ident)}:\n{text}"))
+    for name, frame in thread_frames():
+        own = _own_call(frame)
+        text = "".join(traceback.format_stack(frame))
+        found.append((own, f"thread {name}:\n{text}"))
     found.sort(key=lambda each: not each[0])
     short = dict.fromkeys(own for own, _ in found if own)
     return "\n".join(text for _, text in found), "; ".join(list(short)[:SHOWN_THREADS])

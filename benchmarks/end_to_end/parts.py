@@ -33,11 +33,11 @@ from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
-from shoal.worker.heartbeat import Progress
 from shoal.worker.input.data import JobData
 from shoal.worker.input.feed import TRAINING
 from shoal.worker.model.model import Prepared, ServedModel
 from shoal.worker.module import load_module
+from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.ids import group_tables
 
@@ -70,7 +70,7 @@ def reading(config: JobConfig, batches: int, timer: Timer) -> list[Any]:
     pipeline = JobData(config, module).pipeline(TRAINING)
     source = pipeline.first_source
     # What the training pipeline is made of: the columns of minibatches, and what maps them.
-    chunks, mapped = pipeline._batched._chunks, pipeline._batched._mapped  # type: ignore[attr-defined]
+    chunks, mapped = pipeline._batched._chunks, pipeline._batched.of  # type: ignore[attr-defined]
     made: list[Any] = []
     size = config.minibatch_size
     task = config.num_minibatches_per_task
@@ -109,7 +109,7 @@ def served_model(config: JobConfig, address: str, sample: Any) -> tuple[ServedMo
 
 def steps(served: ServedModel, group: ServerGroup, batches: list[Any], timer: Timer) -> None:
     """Times what is done to each minibatch from its ids to its push."""
-    from shoal.worker.input.feed import Batch
+    from shoal.worker.input.batch import Batch
 
     for features, labels in batches:
         with timer.part("ids"):

@@ -31,10 +31,10 @@ from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
-from shoal.worker.heartbeat import Progress
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from shoal.worker.model.model import ServedModel
 from shoal.worker.module import load_module
+from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 
 BATCH = 4096

@@ -1,4 +1,4 @@
-"""Microbenchmarks of one parameter server process over loopback gRPC: updates and pulls.
+"""Microbenchmarks of one parameter server process over a loopback socket: updates and pulls.
 
 From arrays to arrays, as a worker sees it, one call after the other. `make bench-server`
 sets the same calls against what their parts allow.

@@ -13,6 +13,7 @@ import argparse
 import multiprocessing
 import statistics
 import tempfile
+import threading
 import time
 from multiprocessing.connection import Connection as Pipe
 
@@ -34,20 +35,20 @@ def serve(address: str, identity: Identity | None, pipe: Pipe) -> None:
     keep_freed_memory()
     answers: dict[int, bytes] = {}
 
-    def answer(sent: bytes) -> bytes:
+    def answer(sent: memoryview) -> bytes:
         size = int.from_bytes(sent[:8], "little")
         return answers.setdefault(size, bytes(size))
 
-    server, port = serving.serve({methods.PULL: answer}, address, 4, PEER, identity)
+    _server, port = serving.serve({methods.ASSIGN_ROWS: answer}, address, 4, PEER, identity)
     pipe.send(address if address.startswith("unix:") else f"127.0.0.1:{port}")
-    server.wait_for_termination()
+    threading.Event().wait()
 
 
 def seconds(connection: rpc.Connection, up: int, down: int) -> float:
     """Time of one exchange."""
     request = down.to_bytes(8, "little") + bytes(up - 8)
     began = time.perf_counter()
-    connection.call(methods.PULL, request)
+    connection.call(methods.ASSIGN_ROWS, request)
     return time.perf_counter() - began
 
 

@@ -1,23 +1,21 @@
 """Processes for the server benchmark, and what one call of each kind is.
 
-    python benchmarks/server/parts.py OPTIONS
+    python benchmarks/server/parts.py
 
-serves a bare gRPC echo with gRPC's options, as JSON: raw bytes in, bytes of the wanted length
-out, no array and no row store behind it. `Echo` and `Server` are the two peers as the client
-process sees them.
+serves bare exchanges over a TCP socket: bytes in, bytes of the wanted length out, each into and
+out of memory that is kept; no array and no row store behind it. `Echo` and `Server` are the two
+peers as the client process sees them.
 """
 
 from __future__ import annotations
 
-import json
+import socket
+import struct
 import subprocess
 import sys
 import threading
-from concurrent import futures
 from pathlib import Path
-from typing import Any
 
-import grpc
 import numpy as np
 
 from shoal.config.job import JobConfig
@@ -26,7 +24,6 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.ids import TableIds
@@ -36,45 +33,55 @@ ROWS = 1_000_000
 IDS = 65_536
 RATE = 0.001
 LOCAL = "127.0.0.1:0"
-Options = list[tuple[str, Any]]
-UNLIMITED: Options = [
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-]
-"""All that a bare gRPC needs for messages of this size; everything else is its default."""
+SIZES = struct.Struct("<QQ")
+"""Before the bytes of an exchange: how many these are, and how many are to come back."""
 
 
 class Echo:
-    """A bare gRPC server in a process of its own, and a channel to it.
+    """A process that answers bare exchanges, and a connection to it."""
 
-    more: gRPC's options of both, beside what messages of this size need.
-    """
-
-    def __init__(self, more: Options | None = None) -> None:
-        options = UNLIMITED + (more or [])
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, json.dumps(options)], stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__], stdout=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
-        port = self._process.stdout.readline().strip()
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
-        self._call = self._channel.unary_unary("/bare/Echo")
+        port = int(self._process.stdout.readline())
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answer = memoryview(bytearray())
 
-    def exchange(self, sent: bytes) -> bytes:
-        """Send bytes, of which the first eight say how many are to come back."""
-        answer: bytes = self._call(sent)
-        return answer
+    def exchange(self, sent: bytes, received: int) -> None:
+        """Send bytes, and receive so many."""
+        if len(self._answer) != received:
+            self._answer = memoryview(bytearray(received))
+        send(self._socket, SIZES.pack(len(sent), received), sent)
+        receive(self._socket, self._answer)
 
     def close(self) -> None:
         """End the process."""
-        self._channel.close()
+        self._socket.close()
         self._process.kill()
         self._process.communicate()
 
 
-def message(sent: int, received: int) -> bytes:
-    """What `Echo.exchange` sends for so many bytes each way."""
-    return received.to_bytes(8, "little") + bytes(sent - 8)
+def send(connection: socket.socket, *parts: bytes) -> None:
+    """Send a few buffers as one message."""
+    done = connection.sendmsg(parts)
+    for part in parts:
+        if done < len(part):
+            connection.sendall(memoryview(part)[done:])
+        done = max(0, done - len(part))
+
+
+def receive(connection: socket.socket, target: memoryview) -> bool:
+    """Receive until a buffer is full; whether the other end sent so much."""
+    place = 0
+    while place < len(target):
+        got = connection.recv_into(target[place:], 0, socket.MSG_WAITALL)
+        if not got:
+            return False
+        place += got
+    return True
 
 
 def checkpoints_of(folder: Path) -> Path:
@@ -97,7 +104,7 @@ def start_server(folder: Path) -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline().strip()
 
 
-def master_of(address: str) -> tuple[grpc.Server, int]:
+def master_of(address: str) -> tuple[serving.Server, int]:
     """Answers workers as the master of a job with that one server would; and its port."""
     reply = pb.RegisterWorkerReply(routing=Routing.even(1).to_message(), servers=[address])
     return serving.serve({methods.REGISTER_WORKER: lambda _: reply}, LOCAL, 1)
@@ -169,24 +176,22 @@ def filled(dim: int, optimizer: str, rows: int = ROWS, value_dtype: str = "float
     return store
 
 
-def serve_echo(options: Options) -> None:
-    keep_freed_memory()
-    answers: dict[int, bytes] = {}
-
-    def answer(sent: bytes, _: Any) -> bytes:
-        size = int.from_bytes(sent[:8], "little")
-        return answers.setdefault(size, bytes(size))
-
-    server = grpc.server(futures.ThreadPoolExecutor(8), options=options)
-    handler = grpc.unary_unary_rpc_method_handler(answer)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("bare", {"Echo": handler}),)
-    )
-    port = server.add_insecure_port(LOCAL)
-    server.start()
-    print(port, flush=True)
-    server.wait_for_termination()
+def serve_echo() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(listener.getsockname()[1], flush=True)
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sizes = memoryview(bytearray(SIZES.size))
+    asked, answer = memoryview(bytearray()), b""
+    while receive(connection, sizes):
+        sent, wanted = SIZES.unpack(sizes)
+        if len(asked) != sent:
+            asked = memoryview(bytearray(sent))
+        if len(answer) != wanted:
+            answer = bytes(wanted)
+        receive(connection, asked)
+        send(connection, answer)
 
 
 if __name__ == "__main__":
-    serve_echo([(name, value) for name, value in json.loads(sys.argv[1])])
+    serve_echo()

@@ -1,13 +1,13 @@
-"""Rows a second of one parameter server over loopback gRPC, against what its parts allow.
+"""Rows a second of one parameter server over a loopback socket, against what its parts allow.
 
     python benchmarks/server/run.py [--rounds N] [--dims 16 64]
 
 One server process and one client process; 65,536 distinct ids a call out of a table of a
 million rows, one call after the other, as a worker makes them: from arrays to arrays. The
-parts are a bare gRPC exchange of the same bytes, one message each way, with a third process
-(gRPC's defaults, nothing but bytes), plus the same kernel call on a row store in this process.
-All three take turns call by call, since this kind of machine's speed drifts; a ratio is the
-median of what the parts took in a turn by what the call took.
+parts are a bare exchange of the same bytes over a socket with a third process (nothing but bytes,
+in memory that both ends keep), plus the same kernel call on a row store in this process. All
+three take turns call by call, since this kind of machine's speed drifts; a ratio is the median of
+the time of both parts by the time of the call, in one turn.
 
 Prints a table and writes build/bench/server.json in the form of native.json.
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from parts import IDS, RATE, ROWS, Echo, Server, filled, message
+from parts import IDS, RATE, ROWS, Echo, Server, filled
 from rich.console import Console
 from rich.table import Table
 
@@ -87,17 +87,17 @@ def measure(dim: int, rounds: int, folder: Path, echo: Echo) -> list[Line]:
     server = Server(folder, dim)
     try:
         np.testing.assert_array_equal(server.pull(batches[0]).shape, (IDS, dim))
-        asked = message(ids_bytes, row_bytes)
+        asked = bytes(ids_bytes)
         lines += compare(
             *("pull", dim, rounds, server.pull),
-            lambda: echo.exchange(asked),
+            lambda: echo.exchange(asked, row_bytes),
             lambda ids: store.lookup(ids, out),
             batches,
         )
-        sent = message(ids_bytes + row_bytes, 8)
+        sent = bytes(ids_bytes + row_bytes)
         lines += compare(
             *("push", dim, rounds, lambda ids: server.push(ids, gradients)),
-            lambda: echo.exchange(sent),
+            lambda: echo.exchange(sent, 8),
             lambda ids: store.update(ids, gradients, learning_rate=RATE, step=1),
             batches,
         )
@@ -116,7 +116,7 @@ def measure(dim: int, rounds: int, folder: Path, echo: Echo) -> list[Line]:
 
 def show(lines: list[Line]) -> None:
     """Print the table."""
-    table = Table(title=f"one server over loopback gRPC, {IDS:,} ids a call, {ROWS:,} rows")
+    table = Table(title=f"one server over a loopback socket, {IDS:,} ids a call, {ROWS:,} rows")
     for heading in ("operation", "dim", "what", "million rows/s", "share"):
         table.add_column(heading, justify="left" if heading in ("operation", "what") else "right")
     shares = {(each["operation"], each["dim"]): each["ratio"] for each in lines if each["against"]}

@@ -37,7 +37,7 @@ def insist(call: Callable[..., Any], *arguments: Any) -> Any:
                 raise UserError(refusal(error)) from error
             why = message_of(error)
         except UNREACHABLE as error:
-            why = str(error)
+            why = message_of(error)
         if time.monotonic() > give_up:
             raise OSError(f"the Kubernetes API did not answer: {why}")
         logger.warning("the Kubernetes API is asked again: %s", why)

@@ -84,10 +84,8 @@ def allow_restarts(job: MastersJob, deadline: int) -> None:
     """As MastersJob.begun; without the right to, the job goes on with few restarts."""
     try:
         job.begun(deadline)
-    except ApiException as error:
+    except (ApiException, *UNREACHABLE) as error:
         logger.warning("this master may be restarted few times only: %s", message_of(error))
-    except UNREACHABLE as error:
-        logger.warning("this master may be restarted few times only: %s", error)
 
 
 def end(job: MastersJob, code: int) -> NoReturn:
@@ -102,7 +100,7 @@ def end(job: MastersJob, code: int) -> NoReturn:
     try:
         job.fail()
     except (ApiException, *UNREACHABLE) as error:
-        said = message_of(error) if isinstance(error, ApiException) else str(error)
+        said = message_of(error)
         logger.warning("the Job cannot be marked as failed, and will be Complete: %s", said)
         os._exit(EXIT_SUCCESS)
     told.wait(TOLD_SECONDS)

@@ -124,11 +124,9 @@ class JobEvents:
         }
         try:
             self._core.create_namespaced_event(self._namespace, body, _request_timeout=CALL_SECONDS)
-        except ApiException as error:
-            self._refused = error.status == 403
+        except (ApiException, *UNREACHABLE) as error:
+            self._refused = isinstance(error, ApiException) and error.status == 403
             logger.warning("no Event on the Job: %s", message_of(error))
-        except UNREACHABLE as error:
-            logger.warning("no Event on the Job: %s", error)
 
     def follow(self, job: SharedJob, ended: threading.Event) -> None:
         """Tell of what happens to the job until `ended`, on the caller's thread."""

@@ -172,7 +172,7 @@ def look_after(
             objects.budget(together(), version)
             told = ""
         except (ApiException, *UNREACHABLE) as error:
-            said = message_of(error) if isinstance(error, ApiException) else str(error)
+            said = message_of(error)
             if said != told:
                 logger.warning("the job's objects could not be looked after: %s", said)
             told = said

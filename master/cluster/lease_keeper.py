@@ -172,7 +172,7 @@ class LeaseKeeper:
                     raise _refusal(request, error) from error
                 why = message_of(error)
             except UNREACHABLE as error:
-                why = str(error)
+                why = message_of(error)
             if why and time.monotonic() >= told + TOLD_SECONDS:
                 logger.warning("this master waits for the job's Lease: %s", why)
                 told = time.monotonic()
@@ -200,7 +200,7 @@ class LeaseKeeper:
             try:
                 self._ask()
             except (ApiException, *UNREACHABLE) as error:
-                logger.warning("the job's Lease could not be renewed: %s", _text(error))
+                logger.warning("the job's Lease could not be renewed: %s", message_of(error))
             except Exception:
                 # The other thread ends this master, if it comes to that.
                 logger.exception("renewing the job's Lease failed")
@@ -225,7 +225,7 @@ def release(api: LeaseApi, who: str) -> None:
                 return
             api.write(seen.version, holder="")
         except (ApiException, *UNREACHABLE) as error:
-            logger.warning("the job's Lease could not be given back: %s", _text(error))
+            logger.warning("the job's Lease could not be given back: %s", message_of(error))
         else:
             return
 
@@ -253,10 +253,6 @@ def leave(name: str) -> NoReturn:
         os.execv(command[0], command)
     finally:
         os._exit(128 + signal.SIGTERM)
-
-
-def _text(error: BaseException) -> str:
-    return message_of(error) if isinstance(error, ApiException) else str(error)
 
 
 def _overtaken(request: Request, error: Exception) -> bool:

@@ -1,18 +1,17 @@
 """Which worker gets which task, and what its word of it leads to.
 
 Owns when a worker is given work, and that only the holder of a task speaks for it. What
-work there is, and what an outcome leads to, is phase_machine.py's; a worker that broke at its task
-is worker_lifecycle.py's. No I/O.
+work there is, is workload.py's, what an outcome leads to task_outcomes.py's; a worker that broke
+at its task is worker_lifecycle.py's. No I/O.
 """
 
 from __future__ import annotations
 
-from shoal.master.job.clocks import Clocks
 from shoal.master.job.instructions import Finished, Wait
-from shoal.master.job.leases import Leases
-from shoal.master.job.membership import Membership, WorkerMember
-from shoal.master.job.phase_machine import PhaseMachine
-from shoal.master.job.updates import Gradient, Updates
+from shoal.master.job.members import WorkerMember
+from shoal.master.job.state import JobState
+from shoal.master.job.task_outcomes import TaskOutcomes
+from shoal.master.job.updates import Gradient
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work import outcomes
 from shoal.master.work.failures import Failure
@@ -20,7 +19,6 @@ from shoal.master.work.kinds import KINDS
 from shoal.master.work.phases import Phase
 from shoal.master.work.range_failures import FailureCause
 from shoal.master.work.units import Requester, Task
-from shoal.master.work.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -37,22 +35,19 @@ class Assignments:
     def __init__(
         self,
         min_workers: int,
-        phases: PhaseMachine,
-        work: Workload,
-        members: Membership,
-        updates: Updates,
-        clocks: Clocks,
-        leases: Leases,
+        state: JobState,
+        outcomes: TaskOutcomes,
         workers: WorkerLifecycle,
     ) -> None:
         self._min_workers = min_workers
-        self._phases = phases
-        self._work = work
-        self._members = members
-        self._updates = updates
-        self._clocks = clocks
-        self._leases = leases
+        self._outcomes = outcomes
         self._workers = workers
+        self._phases = state.phases
+        self._work = state.work
+        self._members = state.members
+        self._updates = state.updates
+        self._clocks = state.clocks
+        self._leases = state.leases
         self._allowed = min_workers <= 1  # who asks is there
 
     def wanted(self, member: WorkerMember, now: float) -> Task | Wait | Finished:
@@ -168,7 +163,7 @@ class Assignments:
         self._end(member, task)
         # First: if this is the end of training, the last round begins at this version.
         self._phases.version_seen(version)
-        self._phases.settle(task, outcome, str(member.id), now)
+        self._outcomes.settle(task, outcome, str(member.id), now)
         if task.kind == pb.TRAIN:
             self._members.reached_all()
         return True
@@ -184,12 +179,12 @@ class Assignments:
         self._work.progress(task, trained.done)
         if failure.another_tries:
             if failure.kind == pb.INTERNAL:
-                self._phases.task_broke(task, failure, now)
+                self._outcomes.task_broke(task, failure, now)
             self._workers.crashed(member, failure, now)
         else:
             self._end(member, task)
             cause = FailureCause(failure, crash=False, worker=member.id)
-            self._phases.task_failed(task, cause, trained, now)
+            self._outcomes.task_failed(task, cause, trained, now)
 
     def _end(self, member: WorkerMember, task: Task) -> None:
         member.last_finished_task = task.id

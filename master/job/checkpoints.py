@@ -14,15 +14,12 @@ from collections.abc import Sequence
 from shoal.base.transitions import Transitions
 from shoal.config.job import JobConfig
 from shoal.master.job.drains import Drains
-from shoal.master.job.instructions import Instruction, RemoveCheckpoints, TakeCheckpoint
+from shoal.master.job.instructions import RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job.kept_checkpoints import KeptCheckpoints, Taken
 from shoal.master.job.last_checkpoint import LastCheckpoint
-from shoal.master.job.membership import Membership
-from shoal.master.job.phase_machine import PhaseMachine
+from shoal.master.job.state import JobState
 from shoal.master.work.ids import Start
 from shoal.master.work.phases import Phase
-from shoal.master.work.record import JobRecord
-from shoal.master.work.workload import Workload
 
 RETRY_SECONDS = 5.0
 """Before a checkpoint that a server asks for is tried again."""
@@ -84,26 +81,17 @@ class Checkpoints:
     server has said so.
     """
 
-    def __init__(
-        self,
-        config: JobConfig,
-        phases: PhaseMachine,
-        work: Workload,
-        record: JobRecord,
-        members: Membership,
-        instructions: list[Instruction],
-    ) -> None:
-        """instructions: what is to be done is appended."""
-        self._phases = phases
-        self._work = work
-        self._record = record
-        self._members = members
-        self._instructions = instructions
+    def __init__(self, config: JobConfig, state: JobState) -> None:
+        self._phases = state.phases
+        self._work = state.work
+        self._record = state.record
+        self._members = state.members
+        self._instructions = state.instructions
         self._enabled = self.enabled(config)
         self._exports = bool(config.output)
         # The rows of --restore-from are in no checkpoint until the first one.
         self._needs_first = bool(config.restore_from)
-        self._state = Taking.IDLE
+        self._taking = Taking.IDLE
         self._schedule = Schedule(config)
         self._wanted = self._needs_first
         self._asked_after = 0.0
@@ -113,6 +101,7 @@ class Checkpoints:
         self.kept = KeptCheckpoints(config.keep_checkpoint_max)
         self.count = 0
         self.failures = 0
+        self._taken_at: float | None = None
         self.last_failure = ""
         self.refused: tuple[int, str] | None = None
 
@@ -126,10 +115,22 @@ class Checkpoints:
     @property
     def under_way(self) -> bool:
         """Whether a checkpoint is being taken."""
-        return self._state is not Taking.IDLE
+        return self._taking is not Taking.IDLE
+
+    def age(self, now: float) -> float | None:
+        """Seconds since the newest one was taken; before the first, since training began.
+
+        None where no one is taken, or before training.
+        """
+        if not self._enabled:
+            return None
+        if self._taken_at is None:
+            began = self._record.training_started
+            return None if began is None else now - began
+        return now - self._taken_at
 
     def _go(self, target: Taking) -> None:
-        self._state = TRANSITIONS.step(self._state, target)
+        self._taking = TRANSITIONS.step(self._taking, target)
 
     def found(self, there: Sequence[Taken]) -> None:
         """Checkpoints that the job took before its master was started, oldest first."""
@@ -197,10 +198,12 @@ class Checkpoints:
         At any time between two events of the journal it leads to the same: `tick` is none.
         """
         follow = self._work.follow_ups
-        if self._state is Taking.BEGUN:
+        if self._taking is Taking.BEGUN:
             return  # what is under way may have begun before the evaluation's values
         if follow.checkpoint_wanted:
             self._wanted, self._mark = True, follow.best_checkpoint
+        elif follow.best_checkpoint and self._phases.saves:
+            self._mark = True  # training is over: the one to come is of these values
         elif follow.best_checkpoint and self.kept.all:
             self.kept.best = self.kept.newest  # taken at the end of training: of these values
         follow.checkpoint_wanted = follow.best_checkpoint = False
@@ -242,6 +245,7 @@ class Checkpoints:
         for member in self._members.servers.values():
             member.wants_checkpoint = False  # until it says so again
         self.count += 1
+        self._taken_at = now
         self._keep(taken)
         self.drains.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
         if self._mark:

@@ -8,7 +8,7 @@ and arguments that they have here.
 
 Owns who may speak, and the order in which the parts are told. What an event leads to is
 theirs: worker_lifecycle.py, server_lifecycle.py, assignments.py (who is given which task),
-phase_machine.py (phases, and what an outcome leads to) and checkpoints.py.
+task_outcomes.py (what comes of it), phase_machine.py and checkpoints.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 from shoal.config.job import JobConfig
 from shoal.master.job.assignments import Assignments
 from shoal.master.job.checkpoints import Checkpoints
-from shoal.master.job.clocks import Clocks
 from shoal.master.job.instructions import (
     ApplyUpdate,
     Assignment,
@@ -34,24 +33,21 @@ from shoal.master.job.instructions import (
 )
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.launcher import Exited
-from shoal.master.job.leases import Leases
 from shoal.master.job.left_out import LeftOut
-from shoal.master.job.membership import Membership
-from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.start_waits import StartWaits
+from shoal.master.job.state import JobState
 from shoal.master.job.storage_waits import StorageWaits
-from shoal.master.job.updates import Gradient, updates_of
+from shoal.master.job.task_outcomes import TaskOutcomes
+from shoal.master.job.updates import Gradient
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work import outcomes
 from shoal.master.work.applied import AppliedPush, LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.work.range_failures import shortened
-from shoal.master.work.record import JobRecord
 from shoal.master.work.spans import Interval
 from shoal.master.work.units import Task
-from shoal.master.work.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -64,34 +60,20 @@ class Job:
 
     def __init__(self, config: JobConfig) -> None:
         self.config = config
-        self.record = JobRecord()
-        self.work = Workload(config, self.record)
-        self.updates = updates_of(config)
-        self.phases = PhaseMachine(config, self.record, self.work, self.updates)
-        self.members = Membership(config)
-        self.clocks = Clocks()
-        self.leases = Leases()
+        state = JobState.of(config)
+        self.record, self.work, self.updates = state.record, state.work, state.updates
+        self.phases, self.members = state.phases, state.members
+        self.clocks, self.leases = state.clocks, state.leases
         self.resumptions: list[str] = []
         self.left_out = LeftOut()
         self.start_waits = StartWaits(config)
         self.storage_waits = StorageWaits()
-        self._instructions: list[Instruction] = []
-        shared = (config, self.phases, self.work, self.record, self.members)
-        self.servers = ServerLifecycle(*shared, self._instructions)
-        self._workers = WorkerLifecycle(
-            *shared, self.servers, self.updates, self.clocks, self.leases, self._instructions
-        )
-        self.checkpoints = Checkpoints(*shared, self._instructions)
-        self._assignments = Assignments(
-            config.min_workers,
-            self.phases,
-            self.work,
-            self.members,
-            self.updates,
-            self.clocks,
-            self.leases,
-            self._workers,
-        )
+        self._instructions = state.instructions
+        self.outcomes = TaskOutcomes(state)
+        self.servers = ServerLifecycle(config, state, self.outcomes)
+        self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
+        self.checkpoints = Checkpoints(config, state)
+        self._assignments = Assignments(config.min_workers, state, self.outcomes, self._workers)
 
     @property
     def ended(self) -> bool:
@@ -167,6 +149,7 @@ class Job:
             self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
         number, version = (restored.number, restored.version) if restored is not None else (0, 0)
         self.work.copies.resumed(self.config.num_ps, number, shards, in_model, now)
+        self.outcomes.resumed()
         self.phases.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self.servers.start_all(now)
         self._workers.start_all(now)
@@ -471,9 +454,11 @@ class Job:
         """A worker lives, and tells how far it is."""
         member = self.members.worker_calls(worker, incarnation, now)
         member.stage_seconds = beat.stage_seconds
+        member.steps_done = beat.steps_done
         self.members.worker_busy(member, beat.busy_seconds, beat.busy_with, beat.longest_seconds)
         if beat.loss_batches:
             self.record.loss.add(now, beat.loss, beat.loss_batches)
+        self.record.learning_rate = beat.learning_rate or self.record.learning_rate
         abandon = self._assignments.progressed(member, beat.task, beat.records_done)
         self.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
         self.version_seen(beat.version, now)
@@ -536,6 +521,28 @@ class Job:
         member = self.members.worker_calls(worker, incarnation, now)
         if text := self.storage_waits.says(member, what, self.members.workers.values()):
             self.record.note(now, shortened(text))
+
+    def report_made(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        task_id: int,
+        outcome: outcomes.Outcome,
+        version: int,
+        now: float,
+        trained: outcomes.Trained = outcomes.NOTHING_TRAINED,
+        acknowledged: int = 0,
+        held: int = 0,
+    ) -> Assignment | Wait | Finished:
+        """A worker reports a task (`task_reported`), and asks for another in the same call.
+
+        held: the training task that it goes on with: as `assignment_wanted` takes it. 0: it asks
+        for none, and is given none. Raises as `task_reported`; then nothing is leased.
+        """
+        self.task_reported(
+            worker, incarnation, task_id, outcome, version, now, trained, acknowledged
+        )
+        return self.assignment_wanted(worker, incarnation, held, now) if held else Finished()
 
     def task_reported(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shoal.master.job.membership import WorkerMember
+from shoal.master.job.members import WorkerMember
 
 
 @dataclass

@@ -1,19 +1,13 @@
 """Who belongs to the job: its workers and servers, and which process may speak for each.
 
-Owns states, incarnations, addresses and when a worker was last heard of. What follows
-from a death is for worker_lifecycle.py, server_lifecycle.py and supervisor.py to decide.
-No I/O.
+Owns who is wanted, heard of, silent or late; one member is members.py's. What follows from a death
+is for worker_lifecycle.py, server_lifecycle.py and supervisor.py to decide. No I/O.
 """
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, field
-
 from shoal.config.job import JobConfig
-from shoal.master.job.launcher import Exited
-from shoal.master.job.restarts import Restarts
-from shoal.master.work.failures import Failure
+from shoal.master.job.members import ProcessState, ServerMember, WorkerMember
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -30,166 +24,35 @@ SLOW_SECONDS = 4.0
 """For which a thing may last before it is told that it has not ended."""
 
 
-class ProcessState(enum.Enum):
-    """Where a member stands."""
-
-    PLANNED = "planned"  # wanted, not started yet
-    STARTING = "starting"  # started, not registered yet
-    ALIVE = "alive"  # registered
-    DEAD = "dead"  # ended, or taken for dead; its calls are refused
-
-
-@dataclass
-class WorkerMember:
-    """One worker through all its incarnations.
-
-    last_seen: time of the last call, or of the start.
-    exited: how the current incarnation's process ended; None while it has not.
-    fenced: whether the servers take no more pushes of the current incarnation.
-    failure: what the current incarnation reported.
-    left_out: minibatches that the current incarnation left out, and their records.
-    died_of: of what it died, if that was not from outside.
-    last_finished_task: a repeated report of it is an answer that was lost.
-    stage_seconds: of the current incarnation.
-    excused: the end of the current incarnation does not count against the limit of restarts.
-    running: whether the current incarnation's process has begun to run: a pod may wait
-        long for room.
-    draining: the current incarnation was asked to end, as it is not wanted.
-    given_back: as there is nothing left for it to do.
-    waits_for: what the current incarnation waits for, out of its hands, in words.
-    slow_at: what one of its threads has been at for far longer than usual, in words; "" for
-        nothing.
-    """
-
-    id: WorkerId
-    state: ProcessState = ProcessState.PLANNED
-    incarnation: int = FIRST_INCARNATION - 1
-    last_seen: float = 0.0
-    starts: int = 0
-    deaths: int = 0
-    restarts: Restarts = field(default_factory=Restarts)
-    excused: bool = False
-    running: bool = False
-    draining: bool = False
-    given_back: bool = False
-    exited: Exited | None = None
-    fenced: bool = False
-    failure: Failure | None = None
-    died_of: Failure | None = None
-    left_out: tuple[int, int] = (0, 0)
-    last_finished_task: int = 0
-    stage_seconds: dict[str, float] = field(default_factory=dict)
-    waits_for: str = ""
-    slow_at: str = ""
-
-    def start(self, now: float) -> int:
-        """A new incarnation begins; returns its number."""
-        self.state = ProcessState.STARTING
-        self.incarnation += 1
-        self.starts += 1
-        self.last_seen = now
-        self.running = False
-        self.draining = self.given_back = False
-        self.excused = False
-        self.exited = None
-        self.fenced = False
-        self.last_finished_task = 0
-        self.failure = self.died_of = None
-        self.left_out = (0, 0)
-        self.stage_seconds = {}
-        self.waits_for = self.slow_at = ""
-        return self.incarnation
-
-
-@dataclass
-class ServerMember:
-    """One server. version; staleness and age of pushes: from its last status.
-
-    running: as of a worker. answered: when it last did.
-    progress: what it does before it can serve, as it says, and how much of that is done; without
-    words if nothing. progressed: when that last changed.
-    With --durability=log: replayed: pushes that its incarnations did again. unprotected: why no
-    log protects its updates now, "" if one does, and absent_since: since when. absences,
-    absent_seconds: how often and how long none did, of all incarnations, without the time that
-    runs. bereft: an incarnation died without protection, and the next one is not there yet.
-    wants_checkpoint: as it said last. missed_by: workers that ended as they could not reach the
-    incarnation, since a training task was done. registered: an incarnation has, since the job
-    began or was resumed. Before it registers, a server does away with the log that an earlier
-    course left.
-    """
-
-    id: ServerId
-    state: ProcessState = ProcessState.PLANNED
-    incarnation: int = FIRST_INCARNATION - 1
-    started: float = 0.0
-    running: bool = False
-    address: str = ""
-    starts: int = 0
-    deaths: int = 0
-    restarts: Restarts = field(default_factory=Restarts)
-    version: int = 0
-    replayed: int = 0
-    unprotected: str = ""
-    absences: int = 0
-    absences_before: int = 0
-    absent_seconds: float = 0.0
-    absent_seconds_before: float = 0.0
-    absent_since: float = 0.0
-    bereft: bool = False
-    wants_checkpoint: bool = False
-    missed_by: list[WorkerId] = field(default_factory=list)
-    registered: bool = False
-    answered: float = 0.0
-    progress: pb.ServerProgress = field(default_factory=pb.ServerProgress)
-    progressed: float = 0.0
-    staleness: pb.Distribution = field(default_factory=pb.Distribution)
-    age: pb.Distribution = field(default_factory=pb.Distribution)
-
-    def start(self, now: float) -> int:
-        """A new incarnation begins; returns its number."""
-        self.state = ProcessState.STARTING
-        self.incarnation += 1
-        self.started = now
-        self.starts += 1
-        self.absences_before = self.absences
-        self.absent_seconds_before = max(self.absent_seconds_before, self.absent_seconds)
-        self.bereft = bool(self.unprotected)
-        self.wants_checkpoint = False
-        self.missed_by = []
-        self.running = False
-        self.progress = pb.ServerProgress()
-        return self.incarnation
-
-    def told_progress(self, progress: pb.ServerProgress, now: float) -> None:
-        """How far the incarnation says it is."""
-        if progress != self.progress:
-            self.progress, self.progressed = progress, now
-
-    def came_back(self, now: float) -> None:
-        """The incarnation has registered.
-
-        A time without protection that its predecessor did not see the end of, is over: it is
-        protected from its recovery on, or counts from there itself.
-        """
-        self.registered = True
-        if self.bereft:
-            self.bereft = False
-            self.absent_seconds_before += now - self.absent_since
-            self.absent_since = now
-
-    def seconds_unprotected(self, now: float) -> float:
-        """How long no log protected its updates, with the time that runs."""
-        if not self.unprotected:
-            return self.absent_seconds
-        over = max(self.absent_seconds_before, self.absent_seconds)
-        return over + now - self.absent_since
-
-
 class Membership:
-    """The members of the job that `config` describes.
+    """The members of the job that `config` describes, by id, and who of them counts as what.
 
-    workers_wanted: those of a lower index are started again when they end.
+    workers, servers: all that were ever wanted since the job began or was resumed, whatever became
+    of them; a member stays when it is dead. The sets below are computed from their fields each
+    time, so no two can disagree. Of the workers:
+
+    - wanted: of an index below `workers_wanted` and not given back; started again when it ends.
+      `workers_expected` counts these.
+    - `draining`: asked to end, as it is not wanted; its end is no failure.
+    - `given_back`: draining as well, as there is nothing left to do; wanted again if that changes.
+    - alive: registered, and not taken for dead (`workers_alive`). `workers_staying` are those
+      that were not asked to end.
+    - `silent_workers`: alive, or running and not registered, and not heard of for too long.
+
+    Of the servers, all are wanted all the time:
+
+    - ready: every one is alive (`servers_ready`), so the job can work.
+    - `late_servers`: running and not registered, without progress for too long.
+    - `hung_servers`: alive, and have answered nothing for too long.
     """
+
+    workers: dict[WorkerId, WorkerMember]
+    """Never shrinks: a worker that is not wanted may still run, and its counts are reported."""
+
+    servers: dict[ServerId, ServerMember]
+
+    workers_wanted: int
+    """Workers of a lower index are started again when they end. --num-workers or `shoal scale`."""
 
     def __init__(self, config: JobConfig) -> None:
         self._timeout = config.worker_timeout_seconds

@@ -1,30 +1,22 @@
-"""The course of a job: its phase, which phase follows, and what an outcome leads to.
+"""The course of a job: its phase, which phase follows, and how it ends.
 
-Owns the phase and the rules by which training goes on or ends. What tasks there are is
-workload.py's, who holds them leases.py's, deaths and processes worker_lifecycle.py's and
-server_lifecycle.py's. No I/O, no clock.
+Owns the phase and the reason of a failure. What comes of a task is task_outcomes.py's, what tasks
+there are workload.py's, deaths and processes are worker_lifecycle.py's and server_lifecycle.py's.
+No I/O, no clock.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
 from shoal.master.job.updates import Updates
-from shoal.master.work import outcomes, phases
-from shoal.master.work.applied import AppliedPush, applied_heads
-from shoal.master.work.evaluation import MetricMismatchError
+from shoal.master.work import phases
 from shoal.master.work.failures import Failure
-from shoal.master.work.ids import WorkerId
-from shoal.master.work.kinds import KINDS
-from shoal.master.work.lease_copies import Piece
 from shoal.master.work.phases import Phase
-from shoal.master.work.range_failures import FailureCause, shortened
 from shoal.master.work.record import JobRecord
-from shoal.master.work.rules import UnknownMetricError
 from shoal.master.work.spans import Interval
 from shoal.master.work.units import Task
 from shoal.master.work.workload import Workload
@@ -36,10 +28,6 @@ _LAST = frozenset(
     {Phase.EVALUATING, Phase.PREDICTING, Phase.FINISHING, Phase.EXPORTING, Phase.CONFIRMING}
 )
 """Phases after which no other has more tasks."""
-
-ATTEMPTS = 2
-"""Errors at one of these that end the job: what fails on a fresh process too will go on
-failing, and trying costs the start of a worker each time."""
 
 
 class PhaseMachine:
@@ -59,7 +47,6 @@ class PhaseMachine:
         self._plan = phases.plan(config)
         self._work = work
         self._updates = updates
-        self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
         self.giving_up: Failure | None = None
@@ -108,7 +95,6 @@ class PhaseMachine:
         self.failure = self.giving_up = None
         self.version = version
         self._saved = self._confirmed = self._whole = False
-        self._errors.clear()
         self._plan = phases.plan(self._config)
         self._work.resume(in_model, version, times, max_bad_records)
         self._updates.resumed()
@@ -247,26 +233,13 @@ class PhaseMachine:
             self._record.note(now, f"the job was stopped: {reason}")
             self._go(Phase.STOPPED, now)
 
-    # ------------------------------------------------------------ rules
+    # ------------------------------------------------------------ what the phase allows
 
-    def _stop_training(self, reason: str | None, now: float) -> None:
-        """Give out no more training tasks, if there is a reason."""
-        board = self._work.board
-        if reason and self.phase == Phase.TRAINING:
-            if not board.all_leased:
-                self._record.note(now, f"training ends early: {reason}")
-            board.stop()
-
-    def _follow_rules(self, now: float) -> None:
-        """Do what the evaluations so far say."""
-        results, rules = self._work.evaluation_results, self._work.rules
-        try:
-            self._stop_training(rules.reason(results), now)
-            training = self.phase == Phase.TRAINING
-            for said in self._work.follow_ups.follow(rules, results, training=training):
-                self._record.note(now, said)
-        except UnknownMetricError as error:
-            self.give_up(Failure.of_user(str(error)), now)
+    @property
+    def gives_out(self) -> bool:
+        """Whether workers are given tasks now."""
+        idle = self.phase.ended or self.phase == Phase.STARTING
+        return not idle and self.giving_up is None
 
     def starts_round(self, version: int) -> bool:
         """Whether an evaluation is due once this model version is seen."""
@@ -280,150 +253,6 @@ class PhaseMachine:
         self.version = max(self.version, version)
         if self.starts_round(version):
             self._work.evaluations.version_reached(self.version, self._work.epoch)
-
-    # ------------------------------------------------------------ tasks
-
-    @property
-    def gives_out(self) -> bool:
-        """Whether workers are given tasks now."""
-        idle = self.phase.ended or self.phase == Phase.STARTING
-        return not idle and self.giving_up is None
-
-    def give_back(self, task: Task, cause: FailureCause | None, now: float) -> bool:
-        """Take a leased task, not of training, from a worker that will not finish it.
-
-        cause: of what the worker died, if the task may be at fault. Returns whether the
-        task's records had ended a worker before.
-        """
-        if cause is not None and task.span is not None:
-            return self._range_failed(task, cause, 0, 0, now)
-        self._work.give_back(task)
-        return False
-
-    def fenced(
-        self,
-        worker: WorkerId,
-        incarnation: int,
-        pushes: Sequence[AppliedPush | None],
-        now: float,
-    ) -> None:
-        """The servers take no more pushes of a worker; what each had of it last."""
-        # Before its task goes back: what is trained again belongs to the phase that it is in.
-        self._train_again(self._work.copies.fenced(worker, incarnation, pushes, now), now)
-
-    def records_lost(self, pieces: Sequence[Piece], now: float) -> None:
-        """A server has lost the gradients of records that count as trained."""
-        self._train_again(pieces, now)
-        self.advance(now)
-
-    def _train_again(self, pieces: Sequence[Piece], now: float) -> None:
-        if pieces:
-            self._work.board.train_again(pieces)
-            records = sum(len(piece.span) for piece in pieces)
-            self._record.note(now, f"{records:,} records are trained again, since they were lost")
-
-    def give_back_training(
-        self,
-        task: Task,
-        pushes: Iterable[AppliedPush | None],
-        cause: FailureCause | None,
-        now: float,
-    ) -> bool:
-        """Take a leased TRAIN task from a dead worker.
-
-        pushes: the last one that each server applied; None where it is not known.
-        cause: of what it died, if the task may be at fault. Returns as `give_back`.
-        """
-        board = self._work.board
-        done_by_all, done_by_any = applied_heads(task, pushes, board.done(task.id))
-        if cause is not None:
-            return self._range_failed(task, cause, done_by_all, done_by_any, now)
-        board.give_back(task.id, done_by_all, done_by_any)
-        self.advance(now)
-        return False
-
-    def _range_failed(
-        self, task: Task, cause: FailureCause, done: int, touched: int, now: float
-    ) -> bool:
-        """A leased range failed; whether in the same way as before."""
-        what = self._work.range_failed(task, cause, done, touched, now)
-        if what.failure is not None:
-            self.give_up(what.failure, now)
-        self.advance(now)
-        return what.repeated
-
-    def task_broke(self, task: Task, failure: Failure, now: float) -> None:
-        """A worker met an error of ours at a leased task; another is to try, or none."""
-        what = KINDS[task.kind].doing
-        if not what:
-            return  # a range of many: the limit of restarts is limit enough
-        self._errors[task.kind, task.evaluation] += 1
-        if (times := self._errors[task.kind, task.evaluation]) >= ATTEMPTS:
-            message = f"{what} failed {times} times, the last time with {failure.message}"
-            self.give_up(replace(failure, message=message), now, task)
-
-    def task_failed(
-        self, task: Task, cause: FailureCause, trained: outcomes.Trained, now: float
-    ) -> None:
-        """A leased task failed in the user's code, or for wrong input.
-
-        Where it is about records, they are found; otherwise no worker can do it.
-        """
-        failure = cause.failure
-        self._ended(task, trained, now)
-        if failure.kind == pb.STORAGE and task.span is None:
-            self._storage_failed(task, failure, now)
-            return
-        if task.span is not None and failure.span is not None:
-            self._range_failed(task, cause, trained.done, trained.touched, now)
-            return
-        if task.kind == pb.TRAIN:
-            self._work.board.fail(task.id)
-        else:
-            self._work.give_back(task)
-        self.give_up(failure, now, task)
-
-    def _storage_failed(self, task: Task, failure: Failure, now: float) -> None:
-        """The storage failed at a task on which all others wait; another worker tries, or none."""
-        self._errors[task.kind, task.evaluation] += 1
-        if self.data_known and self._errors[task.kind, task.evaluation] < ATTEMPTS:
-            self._record.note(now, shortened(f"{KINDS[task.kind].doing}: {failure.message}"))
-            self._work.give_back(task)
-        else:
-            self.fail(replace(failure, kind=pb.USER_ERROR), now)
-
-    def _ended(self, task: Task, trained: outcomes.Trained, now: float) -> None:
-        """A lease has ended by a report; what of it a server has lost is trained again."""
-        if task.kind == pb.TRAIN:
-            copies = self._work.copies
-            self._train_again(copies.reported(task.id, trained.done, trained.touched, now), now)
-
-    def settle(self, task: Task, outcome: outcomes.Success, worker: str, now: float) -> None:
-        """A leased task has succeeded with the outcome that its kind expects."""
-        work = self._work
-        match outcome:
-            case outcomes.StatesComputed(states):
-                try:
-                    work.evaluations.states_in(task, states, worker)
-                except MetricMismatchError as error:
-                    self.give_up(Failure.internal(str(error)), now)
-            case outcomes.MetricsComputed(metrics, stop):
-                result = work.evaluations.metrics_in(task, metrics, self.version, work.epoch)
-                numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
-                logger.info("evaluation at version %d: %s", result.version, numbers)
-                self._stop_training(stop, now)
-                self._follow_rules(now)
-            case outcomes.Done(stop):
-                self._ended(task, outcomes.Trained(task.records, task.records), now)
-                work.complete(task)
-                self._stop_training(stop if task.kind == pb.TRAIN else None, now)
-            case outcomes.DataDescribed():
-                work.complete(task)
-                for note in outcome.notes:
-                    self._record.note(now, note)
-                if (failure := work.describe(outcome)) is not None:
-                    self.fail(failure, now)
-        self.advance(now)
 
 
 def _exports(task: Task | None) -> bool:

@@ -14,20 +14,18 @@ from shoal.master.job import supervisor
 from shoal.master.job.instructions import (
     AdoptProcess,
     ConfirmServers,
-    Instruction,
     KillProcess,
     StartProcess,
 )
 from shoal.master.job.launcher import Exited
-from shoal.master.job.membership import Membership, ProcessState, ServerMember
-from shoal.master.job.phase_machine import PhaseMachine
+from shoal.master.job.members import ProcessState, ServerMember
+from shoal.master.job.state import JobState
+from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.work.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.master.work.lease_copies import Piece
 from shoal.master.work.phases import Phase
-from shoal.master.work.record import JobRecord
-from shoal.master.work.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -36,23 +34,16 @@ MISSED_TO_BE_KILLED = 2
 
 
 class ServerLifecycle:
-    """The servers of a job. What is to be done is appended to `instructions`."""
+    """The servers of a job."""
 
-    def __init__(
-        self,
-        config: JobConfig,
-        phases: PhaseMachine,
-        work: Workload,
-        record: JobRecord,
-        members: Membership,
-        instructions: list[Instruction],
-    ) -> None:
+    def __init__(self, config: JobConfig, state: JobState, outcomes: TaskOutcomes) -> None:
         self._config = config
-        self._phases = phases
-        self._work = work
-        self._record = record
-        self._members = members
-        self._instructions = instructions
+        self._outcomes = outcomes
+        self._phases = state.phases
+        self._work = state.work
+        self._record = state.record
+        self._members = state.members
+        self._instructions = state.instructions
         self._asked = False
 
     def resumed(self, config: JobConfig) -> None:
@@ -105,10 +96,15 @@ class ServerLifecycle:
         return [member.address for member in self._members.servers.values()]
 
     def answered(self, server: ServerId, status: pb.ServerStatus) -> None:
-        """What a server said of itself: its version, staleness and age of pushes."""
+        """What a server said of itself: its version, its use of processors, its pushes."""
         member = self._members.servers[server]
         member.version, member.staleness, member.age = status.version, status.staleness, status.age
         member.wants_checkpoint = status.wants_checkpoint
+        before = member.told
+        if self._phases.phase == Phase.TRAINING and 0 < before.seconds < status.seconds:
+            member.trained_seconds += status.seconds - before.seconds
+            member.trained_cpu_seconds += status.cpu_seconds - before.cpu_seconds
+        member.told = status
 
     def hung(self, server: ServerId, incarnation: int, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""
@@ -172,7 +168,7 @@ class ServerLifecycle:
             self._record.note(now, f"{server} has lost {lost} acknowledged updates")
             if self._config.on_loss == "fail":
                 self._phases.fail(Failure.internal(self._loss(server, lost)), now)
-        self._phases.records_lost(pieces, now)
+        self._outcomes.records_lost(pieces, now)
 
     def _loss(self, server: ServerId, lost: int) -> str:
         return (
@@ -217,4 +213,5 @@ class ServerLifecycle:
         if isinstance(decision, supervisor.GiveUp):
             self._phases.fail(decision.failure, now)
             return
+        self._record.restarts[member.id.role, supervisor.restart_reason(exited)] += 1
         self._instructions.append(StartProcess(Start(member.id, member.start(now)), decision.pause))

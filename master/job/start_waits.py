@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from shoal.config.job import JobConfig
 from shoal.config.kubernetes import START_ERROR_SECONDS
-from shoal.master.job.membership import Membership, ProcessState, ServerMember, WorkerMember
+from shoal.master.job.members import ProcessState, ServerMember, WorkerMember
+from shoal.master.job.membership import Membership
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ProcessId, ServerId, Start
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import logging
+from collections import Counter
+from dataclasses import asdict, replace
 from typing import Any
 
+from shoal.master.job.diagnosis import Diagnosis, Facts, WorkerTime, diagnose
 from shoal.master.job.job import Job
+from shoal.master.job.members import ServerMember, WorkerMember
 from shoal.master.job.waiting import waits_for, waits_progress
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.protocol import own_protocol
+
+logger = logging.getLogger(__name__)
 
 
 def position(job: Job, now: float) -> dict[str, Any]:
@@ -42,6 +48,50 @@ def staleness(job: Job) -> Distribution:
 def age(job: Job) -> Distribution:
     """Seconds between pull and push, of the pushes that the servers applied."""
     return Distribution.merged(member.age for member in job.members.servers.values())
+
+
+def diagnosis(job: Job) -> Diagnosis | None:
+    """What bounds training, by all of it so far; None if the job trains nothing.
+
+    None as well if that cannot be told for a mistake of ours, which is logged.
+    """
+    if job.config.command != "train" or not job.record.training_started:
+        return None
+    try:
+        return diagnose(_facts(job))
+    except Exception as error:  # it is advice alone, and the job's status and result have it
+        text = f"what bounds training cannot be told: {error!r}"
+        # The status is asked for all the time.
+        logger.log(logging.DEBUG if text in _told else logging.ERROR, text, exc_info=True)
+        _told.add(text)
+        return None
+
+
+_told: set[str] = set()
+"""Of this process: what was logged as an error already."""
+
+
+def _facts(job: Job) -> Facts:
+    members, config = job.members, job.config
+    return Facts(
+        workers=[
+            WorkerTime(
+                str(each.id),
+                each.stages_before + Counter(each.stage_seconds),
+                each.steps_before + each.steps_done,
+            )
+            for each in members.workers.values()
+        ],
+        cores=[
+            each.trained_cpu_seconds / each.trained_seconds
+            for each in members.servers.values()
+            if each.trained_seconds
+        ],
+        servers=len(members.servers),
+        minibatch_size=config.minibatch_size,
+        accumulated=config.accumulate,
+        pipelined=config.pipeline_depth > 0 and not config.sync,
+    )
 
 
 TROUBLE_SECONDS = 5.0
@@ -91,7 +141,17 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         stage_seconds=record.stage_seconds(
             [member.stage_seconds for member in members.workers.values()]
         ),
+        workers=[_worker_view(job, member) for member in members.workers.values()],
+        servers=[_server_view(member) for member in members.servers.values()],
     )
+    if (found := diagnosis(job)) is not None:
+        status.diagnosis.CopyFrom(
+            pb.Diagnosis(
+                bound_by=found.bound_by.value, evidence=found.evidence, advice=found.advice
+            )
+        )
+    if job.checkpoints.count and (age_of_newest := job.checkpoints.age(now)) is not None:
+        status.checkpoint_seconds = age_of_newest
     if job.work.evaluation_results:
         last = job.work.evaluation_results[-1]
         status.last_evaluation.CopyFrom(
@@ -102,3 +162,36 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
     if phases.failure is not None:
         status.failure.CopyFrom(phases.failure.to_message())
     return status
+
+
+def _worker_view(job: Job, member: WorkerMember) -> pb.WorkerView:
+    view = pb.WorkerView(
+        worker=member.id.index,
+        state=member.state.value,
+        incarnation=max(member.incarnation, 0),
+        starts=member.starts,
+        deaths=member.deaths,
+        waits_for=member.waits_for or member.slow_at,
+        stage_seconds=member.stage_seconds,
+    )
+    if (task := job.leases.held(member.id)) is not None:
+        view.task.CopyFrom(replace(task, states=None).to_message())
+        view.records_done = job.work.done(task)
+    return view
+
+
+def _server_view(member: ServerMember) -> pb.ServerView:
+    view = pb.ServerView(
+        server=member.id.index,
+        state=member.state.value,
+        incarnation=max(member.incarnation, 0),
+        starts=member.starts,
+        deaths=member.deaths,
+        progress=member.progress.what,
+        unprotected=member.unprotected,
+        told=member.told,
+    )
+    # Of all servers together the status has them, and the place in the journal is the master's.
+    for known in ("staleness", "age", "journal", "has"):
+        view.told.ClearField(known)
+    return view

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.master.job.membership import WorkerMember
+from shoal.master.job.members import WorkerMember
 from shoal.master.work.ids import WorkerId
 
 

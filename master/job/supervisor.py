@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from shoal.config.job import JobConfig
 from shoal.master.job.launcher import Exited
-from shoal.master.job.membership import ServerMember, WorkerMember
+from shoal.master.job.members import ServerMember, WorkerMember
 from shoal.master.job.restarts import RelaunchLimit
 from shoal.master.work.failures import Failure
 from shoal.master.work.phases import Phase
@@ -87,6 +87,25 @@ def after_server_death(
     if failures > limit.times:
         return GiveUp(Failure.internal(f"{died}. It {limit.exceeded(failures)}.{_log(exited)}"))
     return Relaunch(member.restarts.pause(now))
+
+
+RESTART_REASONS = ("killed", "crashed", "ended", "reported", "displaced", "wanted_again")
+
+
+def restart_reason(exited: Exited, failure: Failure | None = None, *, asked: bool = False) -> str:
+    """Why a process is started again, in one word of a few: a label of metrics.
+
+    failure: what it reported. asked: it had been asked to end, and is wanted again.
+    """
+    if asked:
+        return "wanted_again"
+    if not exited.counted:
+        return "displaced"  # the cluster took its place away
+    if failure is not None:
+        return "reported"
+    if exited.signal_number is not None and not exited.crashed:
+        return "killed"  # from outside, or by the master, as it did not answer
+    return "crashed" if exited.crashed else "ended"
 
 
 def _log(exited: Exited) -> str:

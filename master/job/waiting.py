@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from shoal.base.words import part_of, size
 from shoal.master.job.job import Job
-from shoal.master.job.membership import ProcessState, ServerMember, WorkerMember
+from shoal.master.job.members import ProcessState, ServerMember, WorkerMember
 from shoal.master.work.phases import Phase
 
 SHOWN = 3

@@ -3,7 +3,7 @@
 A worker taken for dead is fenced: no server takes its pushes any more. Only then is it
 known what of its task is trained, the rest goes to others, and a successor may start.
 Owns that order. Who is a member is membership.py's, whether a dead worker is started
-again supervisor.py's, what becomes of its task phase_machine.py's. No I/O.
+again supervisor.py's, what becomes of its task task_outcomes.py's. No I/O.
 """
 
 from __future__ import annotations
@@ -13,57 +13,46 @@ from dataclasses import replace
 
 from shoal.config.job import JobConfig
 from shoal.master.job import supervisor
-from shoal.master.job.clocks import Clocks
 from shoal.master.job.instructions import (
     AdoptProcess,
     FenceWorker,
-    Instruction,
     KillProcess,
     StartProcess,
     TerminateProcess,
 )
 from shoal.master.job.launcher import Exited
-from shoal.master.job.leases import Leases
-from shoal.master.job.membership import Membership, ProcessState, WorkerMember
-from shoal.master.job.phase_machine import PhaseMachine
+from shoal.master.job.members import ProcessState, WorkerMember
 from shoal.master.job.restarts import RelaunchLimit
 from shoal.master.job.server_lifecycle import ServerLifecycle
-from shoal.master.job.updates import Updates
+from shoal.master.job.state import JobState
+from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.work.range_failures import FailureCause
-from shoal.master.work.record import JobRecord
-from shoal.master.work.workload import Workload
 from shoal.proto import shoal_pb2 as pb
 
 
 class WorkerLifecycle:
-    """The workers of a job. What is to be done is appended to `instructions`."""
+    """The workers of a job."""
 
     def __init__(
         self,
         config: JobConfig,
-        phases: PhaseMachine,
-        work: Workload,
-        record: JobRecord,
-        members: Membership,
+        state: JobState,
+        outcomes: TaskOutcomes,
         servers: ServerLifecycle,
-        updates: Updates,
-        clocks: Clocks,
-        leases: Leases,
-        instructions: list[Instruction],
     ) -> None:
         self._relaunch_limit = RelaunchLimit.of(config)
-        self._phases = phases
-        self._work = work
-        self._record = record
-        self._members = members
+        self._outcomes = outcomes
         self._servers = servers
-        self._updates = updates
-        self._clocks = clocks
-        self._leases = leases
-        self._instructions = instructions
+        self._phases = state.phases
+        self._record = state.record
+        self._members = state.members
+        self._updates = state.updates
+        self._clocks = state.clocks
+        self._leases = state.leases
+        self._instructions = state.instructions
 
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with this configuration."""
@@ -166,10 +155,8 @@ class WorkerLifecycle:
                 self._servers.missed(ServerId(failure.server), member.id, now)
 
     def _rest(self, member: WorkerMember) -> None:
-        member.state = ProcessState.DEAD
-        member.waits_for = member.slow_at = ""
         self._record.keep_stages(member.stage_seconds)
-        member.stage_seconds = {}
+        member.rest()
 
     def _mark_dead(
         self,
@@ -205,7 +192,7 @@ class WorkerLifecycle:
         task = self._leases.held(member.id)
         if task is not None and task.kind != pb.TRAIN:
             self._leases.end(member.id)
-            member.excused |= self._phases.give_back(task, _failure_cause(member), now)
+            member.excused |= self._outcomes.give_back(task, _failure_cause(member), now)
 
     def _fence(self, member: WorkerMember) -> None:
         kept = self._updates.kept(member.id, member.incarnation)
@@ -224,14 +211,14 @@ class WorkerLifecycle:
             return
         member.fenced = True
         pushes = self._updates.counted(worker, pushes)
-        self._phases.fenced(worker, incarnation, pushes, now)
+        self._outcomes.fenced(worker, incarnation, pushes, now)
         self._updates.forget(worker)
         task, ahead = self._leases.take_back(worker)
         if task is not None:
-            repeated = self._phases.give_back_training(task, pushes, _failure_cause(member), now)
+            repeated = self._outcomes.give_back_training(task, pushes, _failure_cause(member), now)
             member.excused |= repeated
         if ahead is not None:
-            self._phases.give_back_training(ahead, (), None, now)
+            self._outcomes.give_back_training(ahead, (), None, now)
         self._relaunch(member, now)
 
     def _relaunch(self, member: WorkerMember, now: float) -> None:
@@ -244,6 +231,8 @@ class WorkerLifecycle:
         if isinstance(decision, supervisor.GiveUp):
             self._phases.give_up(decision.failure, now)
             return
+        reason = supervisor.restart_reason(member.exited, member.failure, asked=member.draining)
+        self._record.restarts[member.id.role, reason] += 1
         incarnation = member.start(now)
         pause = f", after a pause of {decision.pause:g} s" if decision.pause else ""
         self._record.note(now, f"{member.id} was started again, restart {member.starts - 1}{pause}")

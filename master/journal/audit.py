@@ -20,11 +20,11 @@ import click
 
 from shoal.base.job_folder import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
-from shoal.master.job.membership import ProcessState, WorkerMember
+from shoal.master.job.members import ProcessState, WorkerMember
 from shoal.master.journal.audit_report import Report, problem_of, ranges_of, text_of, time_text
 from shoal.master.journal.deaths import Death, recoveries
 from shoal.master.journal.events import RecordedJob, decode, known_events
-from shoal.master.journal.journal import read
+from shoal.master.journal.reading import read
 from shoal.master.journal.segments import Entry
 from shoal.master.work import outcomes
 from shoal.master.work.applied import applied_heads

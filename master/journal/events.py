@@ -323,7 +323,11 @@ for _name, _worth in EVENTS.items():
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Log nothing below a warning: what is done again was logged the first time."""
-    names = ("shoal.master.work.record", "shoal.master.job.phase_machine")
+    names = (
+        "shoal.master.work.record",
+        "shoal.master.job.phase_machine",
+        "shoal.master.job.task_outcomes",
+    )
     loggers = [logging.getLogger(name) for name in names]
     levels = [each.level for each in loggers]
     for each in loggers:

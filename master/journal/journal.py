@@ -9,7 +9,6 @@ how the job is had again; it uses nothing of a file system but names, appending 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import os
 import secrets
@@ -133,9 +132,8 @@ class Journal:
             name = segments.segment_path(self.path, 1).name
             raise UserError(f"the journal {self.path} is damaged: {name} is missing")
         if not found:
-            first = Header(
-                config, 1, segments.beginning(config, secrets.randbits(64)), 0.0, 0.0, "", ""
-            )
+            before = segments.beginning(config, secrets.randbits(64))
+            first = Header(config, 1, before, 0.0, 0.0, "", state.version())
             return Segment(self._create(first))
         newest = Segment(found[-1])
         if newest.followed:
@@ -362,61 +360,3 @@ def job_of(header: Header) -> RecordedJob:
     if header.index == 1:
         return RecordedJob(header.config, lambda _: None)
     return state.load(header.state, lambda _: None)
-
-
-def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
-    """The segments of a journal from one on, each read when it is due. It may be in use.
-
-    Raises UserError, which names the file, if one is damaged, missing, or another version's.
-    """
-    segments.segments(path)  # none is missing between others
-    before: Segment | None = None
-    goes_on = True
-    while goes_on:
-        index = before.header.index + 1 if before is not None else first
-        segment = _segment(path, index)
-        goes_on = segment.followed or any(each.exists() for each in _names(path, index + 1))
-        if goes_on and not segment.followed:
-            # Begun since, with events before it that were not there yet.
-            segment = _segment(path, index)
-        if before is not None:
-            segments.follows(segment, before)
-        elif index == 1 and segment.header.before != segments.beginning(
-            segment.header.config, segment.header.before.journal
-        ):
-            raise UserError(f"{segment.path} is damaged: it does not begin the journal")
-        yield segment
-        before = segment
-
-
-def _names(path: Path, index: int) -> tuple[Path, Path]:
-    """The files that a segment may be in: as it is written, and compressed."""
-    plain = segments.segment_path(path, index)
-    return plain, plain.with_name(plain.name + segments.PACKED)
-
-
-def _segment(path: Path, index: int) -> Segment:
-    """A segment, which a running master may compress just now. Raises UserError."""
-    plain, packed = _names(path, index)
-    try:
-        return Segment(plain if plain.exists() else packed)
-    except UserError:
-        if not packed.exists():
-            raise
-        return Segment(packed)
-
-
-def read(path: Path) -> tuple[JobConfig, Iterator[Entry]]:
-    """The job's configuration and all events of a journal, which may be in use.
-
-    The events are read as they are asked for. Both raise UserError, which names the file, if
-    it is damaged, another program's or another version's.
-    """
-    found = read_segments(path)
-    first = next(found)
-
-    def entries() -> Iterator[Entry]:
-        for segment in itertools.chain([first], found):
-            yield from (entry for _, entry in segment.entries())
-
-    return first.header.config, entries()

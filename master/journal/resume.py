@@ -26,8 +26,9 @@ from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.status import position
 from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import Event, RecordedJob, decode
-from shoal.master.journal.journal import Journal, read_segments
+from shoal.master.journal.journal import Journal
 from shoal.master.journal.log_recovery import FromLog, checkpoint_of_log
+from shoal.master.journal.reading import read_segments
 from shoal.master.journal.witnesses import Witnesses
 from shoal.master.work import outcomes
 from shoal.master.work.applied import LastPush

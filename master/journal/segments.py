@@ -49,6 +49,9 @@ _RECORD = struct.Struct("<BIQQ")  # kind, length, number, checksum
 _CHECK = struct.Struct("<I")  # of a record's head
 _HEAD = _RECORD.size + _CHECK.size
 
+_UNREADABLE = (struct.error, ValueError, LookupError, TypeError, AttributeError, AssertionError)
+"""What comes of content that is of another form."""
+
 _EVENT = 1
 _FOLLOWED = 2
 _PACK_LEVEL = 1
@@ -89,7 +92,7 @@ class Header:
     """The beginning of a segment.
 
     index: of the segment, from 1. before: the event before its first one. wall, time: of that
-    event, as in Entry and Event. method: of that event. version: of shoal, which made the
+    event, as in Entry and Event. method: of that event. version: of shoal, which wrote it.
     state: the job after that event; empty in the first segment.
     """
 
@@ -271,9 +274,15 @@ class Segment:
             body = memoryview(data)[_HEADER.size : begin]
             if len(body) != length or xxhash.xxh3_64_intdigest(body) != checksum:
                 raise UserError(f"{self.path} is damaged: its header is not as it was written")
+        except struct.error as error:
+            raise UserError(f"{self.path} is damaged: its header cannot be read") from error
+        # What follows is as it was written: what cannot be read of it is another version's.
+        writer = ""
+        try:
             text_size, state_size = _SIZES.unpack_from(body)
             at = _SIZES.size + text_size
             content = json.loads(bytes(body[_SIZES.size : at]))
+            writer = str(content.get("version", ""))
             message = position_of(content["before"])
             assert message is not None
             before = Position.of(message)
@@ -287,9 +296,18 @@ class Segment:
                 content["version"],
                 bytes(body[at : at + state_size]),
             )
-        except (struct.error, ValueError, LookupError, TypeError, AssertionError) as error:
-            raise UserError(f"{self.path} is damaged: its header cannot be read") from error
+        except (UserError, *_UNREADABLE) as error:
+            raise self._foreign(writer, error) from error
         return header, begin
+
+    def _foreign(self, writer: str, error: Exception) -> UserError:
+        """It is whole, and not as this version of shoal writes it."""
+        which = f"shoal {writer}" if writer else "another version of shoal"
+        why = str(error) if isinstance(error, UserError) else repr(error)
+        return UserError(
+            f"{self.path} was written by {which}, and this version cannot read it ({why}). Go "
+            "on with the version that wrote it, or begin anew with --overwrite"
+        )
 
     def _records(self) -> Iterator[tuple[tuple[int, int, int, int], memoryview]]:
         """Each record's head and payload, checked, to the end or to what was being written."""
@@ -341,8 +359,8 @@ class Segment:
             if kind == _EVENT and payload[: len(begin)] == begin:
                 try:
                     entry = _entry_of(bytes(payload))
-                except (ValueError, LookupError, TypeError) as error:
-                    raise self._damaged(self._begin, number, "it is not an event") from error
+                except _UNREADABLE as error:
+                    raise self._foreign(self.header.version, error) from error
                 yield self._position(number, checksum), entry
 
 

@@ -22,7 +22,7 @@ from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.master.job.job import Job
-from shoal.master.job.membership import ProcessState
+from shoal.master.job.members import ProcessState
 from shoal.master.journal.journal import Journal
 from shoal.master.work.ids import Start, WorkerId
 from shoal.proto import shoal_pb2 as pb

@@ -20,7 +20,8 @@ from kubernetes.client.exceptions import ApiException
 from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, message_of, plain
 from shoal.cluster.manifests import JOB_LABEL, Manifest, pod_name
 from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
-from shoal.master.launchers.pods import Action, CreatePod, DeletePod, Pods, PodView, Report
+from shoal.master.launchers.pod_view import PodView
+from shoal.master.launchers.pods import Action, CreatePod, DeletePod, Pods, Report
 from shoal.master.work.ids import Start
 from shoal.proto.backoff import backoff_seconds
 
@@ -132,7 +133,7 @@ class PodLauncher(Launcher):
                 # A watch goes on where it broke off, unless what was missed is too old.
                 if isinstance(error, ApiException) and error.status == GONE:
                     self._version = ""
-                logger.warning("watching the pods was interrupted: %s", error)
+                logger.warning("watching the pods was interrupted: %s", message_of(error))
             except Exception:
                 # This thread must go on: without it no end of a process would be seen. What
                 # could not be read may have been any change, so all pods are listed.
@@ -201,7 +202,7 @@ class PodLauncher(Launcher):
                 else:
                     self._again(action, attempt, message_of(error))
             except UNREACHABLE as error:
-                self._again(action, attempt, str(error))
+                self._again(action, attempt, message_of(error))
             except Exception:
                 # This thread must go on: without it the job would hang.
                 logger.exception("%s failed", action)
@@ -268,5 +269,5 @@ class PodLauncher(Launcher):
                 _request_timeout=CALL_SECONDS,
             )
         except (ApiException, *UNREACHABLE) as error:
-            text = f"(its log cannot be read: {error})"
+            text = f"(its log cannot be read: {message_of(error)})"
         return dataclasses.replace(exited, last_lines=str(text).rstrip())

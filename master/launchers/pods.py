@@ -1,4 +1,4 @@
-"""A job's pods: what is to be created and deleted, and what an observed pod means.
+"""A job's pods: what is to be created and deleted, and what follows from an observed pod.
 
 Fed with wishes and with what the cluster shows; yields actions and launcher events.
 No I/O, no lock, no clock: pod_launcher.py does what is said here.
@@ -11,120 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal.cluster.explain import MAY_START
-from shoal.cluster.manifests import (
-    GROWTH_LABEL,
-    INCARNATION_LABEL,
-    INDEX_LABEL,
-    ROLE_LABEL,
-)
 from shoal.master.job.launcher import Exited, Started, Waiting
-from shoal.master.work.ids import ProcessId, ServerId, Start, WorkerId
-
-NEVER_STARTS = frozenset(
-    {"ErrImageNeverPull", "InvalidImageName", "CreateContainerError", "RunContainerError"}
-)
-"""Reasons of a waiting container that waiting does not mend."""
-
-LOST_PLACE = frozenset({"Evicted", "NodeLost", "Shutdown", "Terminated", "NodeShutdown"})
-"""Reasons of a failed pod that are the cluster's, not the process's."""
-
-REFUSED_BY_NODE = frozenset(
-    {
-        "Preempting",
-        "UnexpectedAdmissionError",
-        "UnexpectedPredicateFailureType",
-        "NodeAffinity",
-        "NodeName",
-        "NodePorts",
-        "TaintToleration",
-        "TopologyAffinityError",
-    }
-)
-"""Reasons for which a kubelet fails a pod that the scheduler gave it, beside OutOf<resource>:
-it knows better what its node has left. The next one may suit another node."""
-
-OUT_OF_RESOURCE = "OutOf"
-
-OUT_OF_MEMORY = "OOMKilled"
-
-_KINDS: dict[str, type[WorkerId] | type[ServerId]] = {
-    WorkerId.role: WorkerId,
-    ServerId.role: ServerId,
-}
-
-
-@dataclass(frozen=True)
-class PodView:
-    """What counts of a pod as the API shows it.
-
-    deleting: it has been asked to end. reason: the cluster's word for a failed pod.
-    message: more on it. code: the container's exit code, once it has ended, and ended_by
-    the reason.
-    waiting: why it does not start, as (reason, message).
-    disrupted: by what the cluster says that it took the pod away. growth: how often its memory
-    had been raised. node: where it is; empty before it has a place.
-    """
-
-    start: Start
-    phase: str
-    deleting: bool = False
-    reason: str = ""
-    code: int | None = None
-    ended_by: str = ""
-    waiting: tuple[str, str] = ("", "")
-    disrupted: str = ""
-    message: str = ""
-    growth: int = 0
-    node: str = ""
-
-    @property
-    def refused(self) -> bool:
-        """Whether its node did not take the pod, or took it for another's sake."""
-        return self.phase == "Failed" and (
-            self.reason in REFUSED_BY_NODE or self.reason.startswith(OUT_OF_RESOURCE)
-        )
-
-    @classmethod
-    def of(cls, pod: dict[str, Any]) -> PodView | None:
-        """A pod of the API; None if it is no server's or worker's."""
-        metadata, status = pod["metadata"], pod.get("status") or {}
-        labels = metadata.get("labels") or {}
-        kind = _KINDS.get(labels.get(ROLE_LABEL, ""))
-        try:
-            index, incarnation = int(labels[INDEX_LABEL]), int(labels[INCARNATION_LABEL])
-            growth = int(labels.get(GROWTH_LABEL, 0))
-        except (KeyError, ValueError):
-            return None
-        if kind is None:
-            return None
-        name = labels[ROLE_LABEL]  # a template may have containers beside it
-        containers = [c for c in status.get("containerStatuses") or [] if c.get("name") == name]
-        state = (containers[0].get("state") or {}) if containers else {}
-        ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
-        reason, message = waiting.get("reason") or "", waiting.get("message") or ""
-        disrupted = ""
-        for condition in status.get("conditions") or []:
-            kind_of_condition, value = condition.get("type"), condition.get("status")
-            if kind_of_condition == "PodScheduled" and value == "False":
-                reason, message = condition.get("reason") or "", condition.get("message") or ""
-            elif kind_of_condition == "DisruptionTarget" and value == "True":
-                disrupted = condition.get("reason") or "disrupted"
-        return cls(
-            Start(kind(index), incarnation),
-            status.get("phase", "Pending"),
-            bool(metadata.get("deletionTimestamp")),
-            status.get("reason") or "",
-            ended.get("exitCode"),
-            ended.get("reason") or "",
-            (reason, message),
-            disrupted,
-            status.get("message") or "",
-            growth,
-            (pod.get("spec") or {}).get("nodeName") or "",
-        )
+from shoal.master.launchers.pod_view import LOST_PLACE, NEVER_STARTS, OUT_OF_MEMORY, PodView
+from shoal.master.work.ids import ProcessId, ServerId, Start
 
 
 @dataclass(frozen=True)
@@ -152,6 +43,9 @@ class Report:
 
 
 Action = CreatePod | DeletePod | Report | Started | Waiting
+
+NO_ROOM = frozenset({"Unschedulable", "SchedulingGated"})
+"""Reasons of a pod that waits for a node, or for its turn in a queue of Kueue."""
 
 TAKEN_AWAY = "its pod was preempted, evicted or deleted"
 
@@ -290,7 +184,7 @@ class Pods:
         if reason in NEVER_STARTS:
             why = f"its container cannot start: {reason}: {message}"
             return [*actions, *self._ended(view.start, why), DeletePod(view.start, at_once=True)]
-        if reason in MAY_START or reason == "Unschedulable":
+        if reason in MAY_START or reason in NO_ROOM:
             actions += self.waits(view.start, reason, message)
         elif tracked.failing and view.phase == "Pending" and reason:
             actions += self.waits(view.start, reason, "the reason before has passed")

@@ -10,7 +10,7 @@ Owns the comparison, for all incarnations of all workers since the oldest checkp
 server could still restore, and what follows from it as ranges: what a server lacks ("lost") and
 what it has once more than counts ("repeated"). One lease is lease_copies.py's, where leases are
 kept lease_book.py's; leases that every checkpoint has are settled.py's; what becomes of lost
-records is phase_machine.py's.
+records is task_outcomes.py's. It is one class, as a resumption cuts all that it knows at once.
 No I/O, no clock.
 """
 

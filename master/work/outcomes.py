@@ -84,7 +84,8 @@ class Heartbeat:
     that such a thing has taken so far.
     waits_for: what it waits for, out of its hands, such as storage; "" for nothing.
     left_out, left_out_records: minibatches that were left out since the start of the process, and
-    their records. left_out_why: the last of them.
+    their records. left_out_why: the last of them. steps_done: of training, since that start.
+    learning_rate: of its last push; 0 before the first.
     """
 
     task: int = 0
@@ -101,3 +102,5 @@ class Heartbeat:
     left_out: int = 0
     left_out_records: int = 0
     left_out_why: str = ""
+    steps_done: int = 0
+    learning_rate: float = 0.0

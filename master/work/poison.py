@@ -4,7 +4,7 @@ A range that failed is tried again, by another worker where one is at work. If i
 it is cut: around what the worker suspects, or else in the middle. Its pieces are ordinary
 tasks; the good ones are trained, the bad one is cut again, until a single record is left.
 Owns these verdicts and the list of what was given up. Pure decisions: the queues are
-tasks.py's and work.py's, what follows from a record given up is phase_machine.py's.
+tasks.py's and workload.py's, what follows from a record given up is task_outcomes.py's.
 """
 
 from __future__ import annotations

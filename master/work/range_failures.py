@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from shoal.base.words import one_line
 from shoal.master.work.evaluation import Evaluations
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import WorkerId
@@ -150,8 +151,7 @@ class RangeFailures:
 
 def shortened(text: str) -> str:
     """The first line of a message that quotes an error, of at most `SHOWN` characters."""
-    line = text.partition("\n")[0]
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 4]} ..."
+    return one_line(text.partition("\n")[0], SHOWN)
 
 
 class _Case:

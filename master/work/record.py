@@ -60,7 +60,10 @@ class RecentLoss:
 
 
 class JobRecord:
-    """Times are in the master's own seconds, as passed to the methods."""
+    """Times are in the master's own seconds, as passed to the methods.
+
+    restarts: (role, reason) -> how often a process was started again.
+    """
 
     def __init__(self) -> None:
         self.started = self.run_began = 0.0
@@ -69,11 +72,13 @@ class JobRecord:
         self.training_ended: float | None = None
         self.throughput = Throughput()
         self.loss = RecentLoss()
+        self.learning_rate: float | None = None  # of some worker's last push
         # Apart, so that news never drive out a warning; each with its place among both.
         self._news: deque[tuple[int, str]] = deque(maxlen=MESSAGES)
         self._warnings: deque[tuple[int, str]] = deque(maxlen=MESSAGES)
         self._noted = 0
         self._stage_seconds: Counter[str] = Counter()
+        self.restarts: Counter[tuple[str, str]] = Counter()
 
     def note(self, now: float, text: str) -> None:
         """Keep a notable event, with the seconds since the job's start.

@@ -142,11 +142,26 @@ class EarlyStopping:
 
 
 @dataclass(frozen=True)
+class Mlflow:
+    """Where the job is recorded, as shoal.callbacks.MLflow has it; empty: MLflow's own settings."""
+
+    tracking_uri: str
+    experiment: str
+    run_name: str
+    tags: dict[str, str]
+
+    @classmethod
+    def from_message(cls, message: pb.MlflowRun) -> Mlflow:
+        """What the describing worker found in callbacks()."""
+        return cls(message.tracking_uri, message.experiment, message.run_name, dict(message.tags))
+
+
+@dataclass(frozen=True)
 class Rules:
     """max_steps: minibatches of the whole training; 0 for no limit.
 
     checkpoint, export: which evaluation is to be followed by one. first_checkpoint: whether
-    one is taken as training begins.
+    one is taken as training begins. mlflow: where the job is recorded.
     """
 
     max_steps: int = 0
@@ -155,6 +170,7 @@ class Rules:
     export: Best | None = None
     plateau: Plateau | None = None
     first_checkpoint: bool = False
+    mlflow: Mlflow | None = None
 
     @classmethod
     def from_message(cls, message: pb.TrainingRules) -> Rules:
@@ -182,6 +198,7 @@ class Rules:
             Best.from_message("ExportBest", message.export) if message.HasField("export") else None,
             plateau,
             message.first_checkpoint,
+            Mlflow.from_message(message.mlflow) if message.HasField("mlflow") else None,
         )
 
     @property

@@ -4,7 +4,8 @@ Leases spans, takes back what a dead worker left, and accounts for every record 
 epoch. Which spans an epoch has is epochs.py's, which worker holds a task leases.py's to
 know, when a worker is dead worker_lifecycle.py's. No I/O and no clock.
 
-The ledger is kept by ranges. Of a task's span, a head of `trained_before` records
+Queues and ledger are one subject: each step changes both, and `TaskBoard.check` holds one against
+the other. The ledger is kept by ranges. Of a task's span, a head of `trained_before` records
 may have been trained by an earlier lease; what is acknowledged inside that head
 counts as repeated, what is acknowledged behind it as trained once.
 """
@@ -57,8 +58,25 @@ class TaskBoard:
 
     sources, records_per_task, epochs, seed, max_steps, minibatch_size: as `Epochs` takes them.
     next_id: gives task ids.
-    taken_back: what counted as trained and is trained again, as "lost", and also as "touched"
-        where some server still has it.
+
+    Each record of an opened epoch that is not settled is in one of four places, which are asked in
+    this order where a task is wanted (but for the leases):
+
+    - `_lost`: counted as trained, until a server lost it. Given out also after `stop`.
+    - `_requeued`: left by a worker that died or failed.
+    - `_queue`: never given out.
+    - `_leases`: a worker is at it. A head of its task may be settled already (`_Lease.done`).
+
+    Records that are settled are numbers (`_trained_once`, `_repeated`, `_failed`), and intervals
+    only where they are the exception:
+
+    - `_repeats`: trained more than once, as "touched".
+    - `_not_done`: of a lease that ended the job, as "failed".
+    - `_bad`: records given up in every epoch, by source.
+    - `given_up`: of these and of ranges given up, each in its epoch, in the order of that, as
+      "failed".
+    - `taken_back`: counted as trained and trained again, as "lost", and also as "touched" where
+      some server still has it.
     """
 
     def __init__(
@@ -86,7 +104,6 @@ class TaskBoard:
         self._next_id = next_id
         self._requeued: deque[Task] = deque()
         self._queue = TrainingQueue()
-        # Lost by a server: trained again also where no more tasks are given out.
         self._lost: deque[Task] = deque()
         self._leases: dict[int, _Lease] = {}
         self._trained_once = 0

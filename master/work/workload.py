@@ -1,8 +1,8 @@
 """What there is to do in a job, by kind: the tasks of each phase, given out and taken back.
 
 Owns the tasks and their counts, from what a worker found the data to be. When a phase begins
-and ends, and what an outcome leads to, is phase_machine.py's; who holds a task leases.py's. No I/O,
-no clock.
+and ends is phase_machine.py's, what an outcome leads to task_outcomes.py's, who holds a task
+leases.py's. No I/O, no clock.
 """
 
 from __future__ import annotations

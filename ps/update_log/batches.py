@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from google.protobuf.message import DecodeError
 
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.frames import Buffer, Pieces
+from shoal.proto.plane.link import kept
 from shoal.ps.update_log.sinks import LogDamagedError
 
 BATCH_BYTES = 2 << 20
@@ -20,37 +22,38 @@ BATCH_BYTES = 2 << 20
 
 _LENGTHS = struct.Struct("<IQ")
 
-Entry = tuple[pb.LogEntry, bytes]
+Entry = tuple[pb.LogEntry, bytes | memoryview]
 Kept = tuple[pb.LogEntry, bytes | memoryview]
 
 
-def packed(entries: Iterable[Kept]) -> Iterator[bytes]:
-    """The messages that carry these entries, in their order."""
-    parts: list[bytes | memoryview] = []
+def packed(entries: Iterable[Kept]) -> Iterator[Pieces]:
+    """The messages that carry these entries, in their order, from where the pushes lie."""
+    parts: list[Buffer | list[Buffer]] = []
     size = 0
     for entry, frame in entries:
         label = entry.SerializeToString()
         parts += [_LENGTHS.pack(len(label), len(frame)), label, frame]
-        size += len(label) + len(frame)
+        size += _LENGTHS.size + len(label) + len(frame)
         if size >= BATCH_BYTES:
-            yield b"".join(parts)
+            yield Pieces(size, parts)
             parts, size = [], 0
     if parts:
-        yield b"".join(parts)
+        yield Pieces(size, parts)
 
 
-def unpacked(message: bytes) -> Iterator[Entry]:
+def unpacked(message: bytes | memoryview) -> Iterator[Entry]:
     """The entries that a message carries. Raises LogDamagedError where it holds none."""
     place = 0
     while place < len(message):
         try:
             label, frame = _LENGTHS.unpack_from(message, place)
             place += _LENGTHS.size
-            entry = pb.LogEntry.FromString(message[place : place + label])
+            entry = pb.LogEntry.FromString(bytes(message[place : place + label]))
         except (struct.error, DecodeError) as error:
             raise LogDamagedError(f"entries came that are none: {error}") from error
         place += label
         if place + frame > len(message):
             raise LogDamagedError("an entry came with a part of its push")
-        yield entry, message[place : place + frame]
+        # A copy, whose arrays are where native/ can read them.
+        yield entry, kept(memoryview(message)[place : place + frame])
         place += frame

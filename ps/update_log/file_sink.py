@@ -41,7 +41,7 @@ class _Write:
 
     magic: bytes
     message: Message
-    frame: bytes
+    frame: bytes | memoryview
     done: Future[None]
     segment: Path | None = None
     number: int | None = None
@@ -85,7 +85,7 @@ class FileSink:
         self._begin_segment(base, number=0)
         self._remove(before)
 
-    def append(self, entry: pb.LogEntry, frame: bytes) -> Callable[[], None]:
+    def append(self, entry: pb.LogEntry, frame: bytes | memoryview) -> Callable[[], None]:
         """See Sink."""
         return self._queued(_Write(ENTRY, entry, frame, Future()))
 
@@ -272,8 +272,8 @@ class FileSink:
             sync(self._folder)
 
 
-def _write_all(file: int, records: list[bytes]) -> None:
-    left = [memoryview(each) for each in records if each]
+def _write_all(file: int, records: list[bytes | memoryview]) -> None:
+    left = [memoryview(each) for each in records if len(each)]
     while left:
         written = os.writev(file, left)
         while left and written >= len(left[0]):

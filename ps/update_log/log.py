@@ -113,7 +113,7 @@ class UpdateLog:
         if self._protection.written:
             self._space.check(size)
 
-    def append(self, ticket: Ticket, frame: bytes) -> Callable[[], object]:
+    def append(self, ticket: Ticket, frame: bytes | memoryview) -> Callable[[], object]:
         """Send a push on its way; the result waits until it is kept, or the log is lost.
 
         Raises WireError(NOT_READY) if this incarnation of the server is over.

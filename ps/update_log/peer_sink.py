@@ -10,8 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
-from functools import partial
 from typing import TypeVar
 
 from shoal.proto import methods
@@ -48,9 +46,9 @@ CALL_DEADLINE = 5.0
 class _Writing:
     """One log as it is written: its entries, over one connection, in groups.
 
-    Nobody waits here for an answer but those whose entries it is of: it is handled, and the next
-    group sent, by gRPC's own thread. seconds: as APPEND_SECONDS. translated: makes errors of the
-    wire those of a log. lost: told, on a thread that may wait, that the log is.
+    A thread of its own sends them, as long as the log is there: so the frames of a group are not
+    touched any more once those whose entries they are have been answered. seconds: as
+    APPEND_SECONDS. translated: makes errors of the wire those of a log. lost: told that the log is.
     """
 
     def __init__(
@@ -67,66 +65,39 @@ class _Writing:
         self._translated = translated
         self._lost = lost
         self._groups = Groups()
-
-    def append(self, entry: pb.LogEntry, frame: bytes) -> Callable[[], None]:
-        kept, group = self._groups.add(entry, frame, time.monotonic())
-        self._send(group)
-        return kept.result
-
-    def _left(self, group: Group) -> float:
-        return max(LEAST_SECONDS, group.since + self._seconds - time.monotonic())
-
-    def _send(self, group: Group | None) -> None:
-        if group is None:
-            return
         try:
-            body, began = group.body(), time.monotonic()
-            answer = self._connection.start(
-                methods.APPEND_LOG, body, self._left(group), group.label
-            )
-            answer.add_done_callback(partial(self._answered, group, body, began))
+            threading.Thread(target=self._send, name="log-sending", daemon=True).start()
+        except RuntimeError as error:  # there is no thread left
+            self._groups.lose(self._as_lost(error))
+
+    def append(self, entry: pb.LogEntry, frame: bytes | memoryview) -> Callable[[], None]:
+        return self._groups.add(entry, frame, time.monotonic()).result
+
+    def end(self) -> None:
+        """Send nothing any more, once what is under way has ended."""
+        self._groups.lose(LogLostError("another one was begun, or this server ends"))
+
+    def _send(self) -> None:
+        try:
+            while (group := self._groups.next()) is not None:
+                self._groups.answered(group, self._kept(group))
         except BaseException as error:  # those who wait must hear of any
             self._groups.lose(self._as_lost(error))
-
-    def _answered(
-        self, group: Group, body: bytes, began: float, answer: Future[pb.AppendLogReply]
-    ) -> None:
-        """On gRPC's thread, which must not wait."""
-        try:
-            reply = self._connection.result(methods.APPEND_LOG, answer)
-        except Exception:
-            finish = partial(self._finish, group, body, began, answer)
-            try:
-                threading.Thread(target=finish, name="log-again", daemon=True).start()
-            except RuntimeError as error:  # there is no thread left
-                self._groups.lose(self._as_lost(error))
-        else:
-            self._kept(group, reply)
-
-    def _kept(self, group: Group, reply: pb.AppendLogReply) -> None:
-        try:
-            following = self._groups.answered(group, reply.position)
-        except LogLostError as error:
-            self._groups.lose(error)
-        else:
-            self._send(following)
-
-    def _finish(
-        self, group: Group, body: bytes, began: float, answer: Future[pb.AppendLogReply]
-    ) -> None:
-        """Repeat what failed, if it may have been lost on the way."""
-        patience = began + APPEND_PATIENCE - time.monotonic()
-        try:
-            reply = self._translated(
-                lambda: self._connection.finish(
-                    *(methods.APPEND_LOG, body, answer, self._left(group), patience, group.label)
-                )
-            )
-        except BaseException as error:
-            self._groups.lose(self._as_lost(error))
             self._lost(self._connection)
-        else:
-            self._kept(group, reply)
+
+    def _kept(self, group: Group) -> int:
+        """Have a group kept; repeats what may have been lost on the way."""
+        left = max(LEAST_SECONDS, group.since + self._seconds - time.monotonic())
+        reply = self._translated(
+            lambda: self._connection.call(
+                methods.APPEND_LOG,
+                group.body(),
+                deadline=left,
+                patience=APPEND_PATIENCE,
+                label=group.label,
+            )
+        )
+        return reply.position
 
     def _as_lost(self, error: BaseException) -> Exception:
         if isinstance(error, (LogLostError, LogTakenError)):
@@ -188,7 +159,7 @@ class PeerSink:
         self._call(connection, methods.BEGIN_LOG, pb.BeginLogRequest(base=base))
         self._write(base.log, connection)
 
-    def append(self, entry: pb.LogEntry, frame: bytes) -> Callable[[], None]:
+    def append(self, entry: pb.LogEntry, frame: bytes | memoryview) -> Callable[[], None]:
         """See Sink."""
         writing = self._writing
         assert writing is not None, "no log was begun"
@@ -197,6 +168,8 @@ class PeerSink:
         return writing.append(entry, frame)
 
     def _write(self, log: str, connection: Connection) -> None:
+        if self._writing is not None:
+            self._writing.end()
         self._writing = _Writing(
             log, connection, self._append_seconds, self._translated, self._leave
         )
@@ -231,7 +204,7 @@ class PeerSink:
         first = self._over(connection, lambda: next(stream, b""))
         if not first:
             return None
-        return TakenLog(pb.LogBase.FromString(first), self._entries(connection, stream))
+        return TakenLog(pb.LogBase.FromString(bytes(first)), self._entries(connection, stream))
 
     def adopt(self, base: pb.LogBase, step: int, applied: Iterable[pb.PushIdentity]) -> None:
         """See Sink."""
@@ -246,6 +219,8 @@ class PeerSink:
             connection = self._connection
         if connection is not None:
             connection.close()
+        if self._writing is not None:
+            self._writing.end()
 
     def _connect(self) -> Connection:
         """The connection to where the peer is now."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.frames import Pieces
+from shoal.proto.plane.link import kept
 from shoal.ps.update_log.batches import packed
 from shoal.ps.update_log.groups import entries_of
 
@@ -48,14 +50,15 @@ class PeerLogs:
             self._logs[base.server] = _Held(base)
         return pb.BeginLogReply()
 
-    def append(self, labelled: tuple[pb.LogGroup, bytes]) -> pb.AppendLogReply:
+    def append(self, labelled: tuple[pb.LogGroup, bytes | memoryview]) -> pb.AppendLogReply:
         """Keep a group of pushes; the same one again changes nothing.
 
         Raises WireError: NO_LOG, also where entries before the group have not come; FENCED,
         BAD_REQUEST.
         """
         group, body = labelled
-        entries = list(entries_of(group, body))
+        # Copied: the body is the connection's.
+        entries = [(entry, kept(frame)) for entry, frame in entries_of(group, body)]
         writer = group.entries[0]
         faults.point("log-appending")
         with self._lock:
@@ -91,7 +94,7 @@ class PeerLogs:
                 held.size = sum(len(frame) for _, frame in held.entries.values())
         return pb.DropLogReply()
 
-    def take(self, request: pb.TakeLogRequest) -> Iterator[bytes]:
+    def take(self, request: pb.TakeLogRequest) -> Iterator[bytes | Pieces]:
         """Give a server's log to its new incarnation. It stays, and nobody else may write it."""
         with self._lock:
             held = self._logs.get(request.server)

@@ -59,7 +59,9 @@ class Damage:
         return f"{self.path} at byte {self.offset}"
 
 
-def record(magic: bytes, number: int, message: Message, frame: bytes = b"") -> list[bytes]:
+def record(
+    magic: bytes, number: int, message: Message, frame: bytes | memoryview = b""
+) -> list[bytes | memoryview]:
     """The bytes of a record, in parts; the push's are not copied."""
     label = message.SerializeToString()
     digest = xxhash.xxh3_64(label)

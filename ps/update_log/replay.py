@@ -224,7 +224,7 @@ def replay(
 
 
 def _done_again(
-    at: int, entry: pb.LogEntry, frame: bytes, model: ServerModel, pushes: PushRegister
+    at: int, entry: pb.LogEntry, frame: bytes | memoryview, model: ServerModel, pushes: PushRegister
 ) -> bool:
     """Apply an entry, if it is not in the model already.
 
@@ -251,6 +251,6 @@ def _done_again(
     return fresh
 
 
-def _name(entry: pb.LogEntry, frame: bytes) -> str:
+def _name(entry: pb.LogEntry, frame: bytes | memoryview) -> str:
     """An entry in words."""
     return f"the update of step {entry.step} ({len(frame):,} bytes)"

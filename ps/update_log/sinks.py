@@ -39,7 +39,7 @@ class Gap:
     entries: int
 
 
-Entries = Iterator[tuple[pb.LogEntry | pb.LogBase | Gap, bytes]]
+Entries = Iterator[tuple[pb.LogEntry | pb.LogBase | Gap, bytes | memoryview]]
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,11 @@ class Sink(Protocol):
     def begin(self, base: pb.LogBase) -> None:
         """Begin a new log, which replaces any other of this server."""
 
-    def append(self, entry: pb.LogEntry, frame: bytes) -> Callable[[], None]:
-        """Hand an entry on; the result waits until it is kept, and may be called again."""
+    def append(self, entry: pb.LogEntry, frame: bytes | memoryview) -> Callable[[], None]:
+        """Hand an entry on; the result waits until it is kept, and may be called again.
+
+        The frame's memory is the sink's until the result has returned, or raised.
+        """
 
     def mark(self, applied: Iterable[pb.PushIdentity]) -> Any:
         """Note where the log is, at a cut; for `drop`."""

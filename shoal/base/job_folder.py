@@ -90,6 +90,21 @@ class JobFolder:
         return self.path / "losses.csv"
 
     @property
+    def metrics(self) -> Path:
+        """The figures of the job over time, CSV, written while it runs."""
+        return self.path / "metrics.csv"
+
+    @property
+    def metrics_parquet(self) -> Path:
+        """The same as Parquet, written once at the end."""
+        return self.path / "metrics.parquet"
+
+    @property
+    def mlflow(self) -> Path:
+        """Which run of MLflow records the job, with shoal.callbacks.MLflow: JSON {run_id}."""
+        return self.path / "mlflow.json"
+
+    @property
     def audit(self) -> Path:
         """What `shoal audit` says, JSON, of a job whose journal was in a cluster."""
         return self.path / "audit.json"
@@ -98,6 +113,16 @@ class JobFolder:
     def templates(self) -> Path:
         """The Pod templates of a job on Kubernetes, JSON."""
         return self.path / "pod-templates.json"
+
+    @property
+    def given(self) -> Path:
+        """Folder of the model and the data that a Python program gave by value."""
+        return self.path / "given"
+
+    @property
+    def metrics_targets(self) -> Path:
+        """Where the metrics of the job's processes are read, as Prometheus' file_sd takes it."""
+        return self.path / "metrics_targets.json"
 
     @property
     def logs(self) -> Path:

@@ -25,7 +25,7 @@ VARIABLE = "TMPDIR"
 PREFIX = "shoal-"
 """A short name: Unix sockets, which user code may make in there, too, have short paths."""
 
-SOCKETS, LONGEST_SOCKET, SOCKET_PATH_BYTES = "sockets", "ps-99999.9999999", 107
+SOCKETS, LONGEST_SOCKET, SOCKET_PATH_BYTES = "sockets", "ps-99999.9999999.arrays", 107
 
 
 def make(folder: JobFolder) -> None:

@@ -10,6 +10,14 @@ from collections.abc import Container
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
 """What the user's module must define beside the model."""
 
+OPTIONAL = (
+    "feed_batch",
+    "eval_metrics_fn",
+    "custom_data_reader",
+    "PredictionOutputsProcessor",
+    "callbacks",
+)
+"""What it may define."""
 
 _ELASTICDL = ("elasticdl", "elasticdl_client", "elasticdl_preprocessing")
 

@@ -35,6 +35,12 @@ def part_of(done: float | None, total: float) -> str:
     return f"{' of '.join(shown)} {name}"
 
 
+def one_line(text: str, most: int) -> str:
+    """What another program said, in one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 4]} ..."
+
+
 def near(name: str, known: Iterable[str], most: int = 2) -> str:
     """A question whether one of the names that are known was meant, or nothing.
 

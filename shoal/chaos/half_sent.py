@@ -1,19 +1,18 @@
 """Requests to a server that are begun and not ended: their callers are there, and send no more.
 
-Owns a connection and the threads that gRPC has for it.
+Owns their connections.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-
-from shoal.proto import methods, parts
+from shoal.proto import methods
 from shoal.proto.identity import Identity
-from shoal.proto.transport import PARTS_SUFFIX, PEER_METADATA, open_channel
+from shoal.proto.plane.client import Pool
+from shoal.proto.plane.link import PART_BYTES, Link
+from shoal.proto.plane.message import prefix
 
-REQUEST_BYTES = parts.PART_BYTES + 1
-"""Of each: one part is sent, and one is not."""
+REQUEST_BYTES = PART_BYTES + 1
+"""Of each: all but the last byte are sent."""
 
 
 class HalfSent:
@@ -22,28 +21,24 @@ class HalfSent:
     def __init__(
         self, address: str, peer: str, count: int, identity: Identity | None = None
     ) -> None:
-        """peer: the server's name. identity: of a worker."""
-        self._over = threading.Event()
-        self._sent = threading.Semaphore(0)
-        self._count = count
-        self._channel = open_channel(address, peer, identity)
-        stub = self._channel.stream_unary(methods.PUSH.path + PARTS_SUFFIX)
-        metadata = ((PEER_METADATA, peer),)
-        self._calls = [stub.future(self._first_part(), metadata=metadata) for _ in range(count)]
-
-    def wait_sent(self) -> None:
-        """Wait until gRPC has taken the first part of each."""
-        for _ in range(self._count):
-            self._sent.acquire()
+        """peer: the server's name. identity: of a worker. Raises as Pool.connected."""
+        self._pool = Pool(address, peer, identity)
+        self._links: list[Link] = []
+        try:
+            for _ in range(count):
+                self._links.append(self._pool.connected())
+                self._send(self._links[-1])
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """End the requests without the rest of them."""
-        for call in self._calls:
-            call.cancel()
-        self._over.set()
-        self._channel.close()
+        for link in self._links:
+            link.close()
+        self._pool.close()
 
-    def _first_part(self) -> Iterator[bytes]:
-        yield next(parts.cut(bytes(REQUEST_BYTES)))
-        self._sent.release()  # the next one is asked for
-        self._over.wait()
+    @staticmethod
+    def _send(link: Link) -> None:
+        begun = [prefix(methods.PUSH.kind, REQUEST_BYTES), bytes(REQUEST_BYTES - 1)]
+        link.send(begun, sum(map(len, begun)), 10.0)

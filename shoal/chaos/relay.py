@@ -13,11 +13,13 @@ import contextlib
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from shoal.base.temporary import PREFIX, takes_sockets
 from shoal.errors import UserError
 from shoal.proto.faults import relay_file, target_file
+from shoal.proto.transport import arrays_address, open_socket
 
 CHUNK = 1 << 16
 CONNECT_SECONDS = 5.0
@@ -32,24 +34,30 @@ class Relay:
     """
 
     def __init__(self, folder: Path, process: str, other: str) -> None:
-        self._file = relay_file(folder, process, other)
         self._open = threading.Event()
         self._open.set()
-        self._closed = False
-        self._sockets: set[socket.socket] = set()
-        self._lock = threading.Lock()
         self._place = tempfile.TemporaryDirectory(prefix=PREFIX)
-        if not takes_sockets(Path(self._place.name), "relay"):
+        calls = f"unix:{self._place.name}/calls"
+        if not takes_sockets(Path(self._place.name), Path(arrays_address(calls)).name):
             self._place.cleanup()
             raise UserError(
                 f"--cut needs a Unix socket in the temporary folder, whose path "
                 f"({self._place.name}) is too long or has one of % # ?; set TMPDIR to another"
             )
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(f"{self._place.name}/relay")
-        self._listener.listen(BACKLOG)
-        self._file.write_text(f"unix:{self._place.name}/relay")
-        threading.Thread(target=self._accept, name=f"relay-{self._file.name}", daemon=True).start()
+        file = relay_file(folder, process, other)
+
+        def target() -> str:
+            return target_file(file).read_text()
+
+        # Who finds the first by its file finds the other as with any process.
+        self._ways = [
+            _Way(calls, target, self._open, self.note),
+            _Way(arrays_address(calls), lambda: arrays_address(target()), self._open, self.note),
+        ]
+        file.write_text(calls)
+
+    def note(self, data: bytes) -> None:
+        """Bytes come that are to be given on. Does nothing; for who listens in."""
 
     def cut(self) -> None:
         """Let nothing through."""
@@ -61,13 +69,45 @@ class Relay:
 
     def close(self) -> None:
         """Close all connections."""
-        self._closed = True
+        for way in self._ways:
+            way.closed = True
         self._open.set()
+        for way in self._ways:
+            way.close()
+        self._place.cleanup()
+
+
+class _Way:
+    """The relay of one of the two addresses of the other process.
+
+    address: where it listens. target: where the other process does. opened: set while connections
+    go through. note: is told of what comes. closed: it takes none any more.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        target: Callable[[], str],
+        opened: threading.Event,
+        note: Callable[[bytes], object],
+    ) -> None:
+        self._target = target
+        self._note = note
+        self._open = opened
+        self.closed = False
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(address.removeprefix("unix:"))
+        self._listener.listen(BACKLOG)
+        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+
+    def close(self) -> None:
+        """Close all connections."""
         # Closing alone does not wake a thread in accept or recv.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._place.cleanup()
         with self._lock:
             for each in self._sockets:
                 _end(each)
@@ -83,14 +123,14 @@ class Relay:
     def _connect(self, near: socket.socket) -> None:
         self._open.wait()
         try:
-            far = _connected(target_file(self._file).read_text())
+            far = open_socket(self._target(), CONNECT_SECONDS)
         except (OSError, ValueError):
             near.close()
             return
         far.settimeout(None)
         with self._lock:
             self._sockets |= {near, far}
-            closed = self._closed
+            closed = self.closed
         if closed:
             _end(near)
             _end(far)
@@ -106,25 +146,11 @@ class Relay:
     def _give_on(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
+                self._note(data)
                 self._open.wait()
                 sink.sendall(data)
         _end(source)
         _end(sink)
-
-
-def _connected(address: str) -> socket.socket:
-    """A connection to "host:port" or "unix:path". Raises OSError, ValueError."""
-    if not address.startswith("unix:"):
-        host, _, port = address.rpartition(":")
-        return socket.create_connection((host, int(port)), CONNECT_SECONDS)
-    made = socket.socket(socket.AF_UNIX)
-    made.settimeout(CONNECT_SECONDS)
-    try:
-        made.connect(address.removeprefix("unix:"))
-    except BaseException:
-        made.close()
-        raise
-    return made
 
 
 def _end(end: socket.socket) -> None:

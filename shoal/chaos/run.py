@@ -288,7 +288,7 @@ def given_metrics(given: str) -> dict[str, float | None]:
     if "=" in given:
         return _read_metrics(given)
     try:
-        return JobResult.load(JobFolder(Path(given)).result).metrics
+        return JobResult.read(JobFolder(Path(given)).result).metrics
     except (OSError, ValueError) as error:
         raise UserError(
             f"--undisturbed {given}: neither run nor none, no NAME=VALUE, and no folder of a job "

@@ -42,7 +42,9 @@ from shoal.client.processes import (
 )
 from shoal.config.job import JobConfig
 from shoal.proto import faults
+from shoal.proto.errors import CallError
 from shoal.proto.identity import WORKER
+from shoal.proto.plane.link import BrokenError
 from shoal.proto.transport import peer_name
 from shoal.security.identities import own_identity
 
@@ -230,7 +232,11 @@ class Watcher:
             return None
         peer = peer_name(self._config.token, target.role, target.index)
         identity = own_identity(self._config, self._job, WORKER)
-        self._last(action, HalfSent(address, peer, action.fault.count, identity).close)
+        try:
+            sent = HalfSent(address, peer, action.fault.count, identity)
+        except (OSError, CallError, BrokenError):
+            return None  # it is not there now
+        self._last(action, sent.close)
         return process
 
     def _evict(self, action: Action, target: Target) -> int | None:

@@ -7,6 +7,11 @@
     contents.py   what is in them, compared with the manifests
     threads.py    reading by several threads
 
+and of a job's results:
+
+    outputs.py    which may be replaced
+    places.py     how one comes to stand in its folder, or behind its URL
+
 Decides nothing: when a checkpoint is taken is the master's to say, what is in a shard
 the server's. Only arrow.py needs pyarrow.
 """

@@ -2,8 +2,9 @@
 
 The one place that says it. Whoever reads a manifest has it checked here, so that wrong
 content is an error that names the file and the field, and never a traceback. What a
-manifest says of other files is compared with them by the readers of these. To add a field,
-add it to its class here and where it is written, and raise the format.
+manifest says of other files is compared with them by the readers of these. Fields stand above,
+what must hold between them below: who changes one looks at the other. To add a field, add it to
+its class here and where it is written, and raise the format.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def _relative(name: str) -> str:
 
 _exact = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[int, Field(gt=0, lt=2**63)]
 FileName = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]
 Text = Annotated[str, Field(min_length=1)]
 Slot = Annotated[int, Field(ge=0, lt=SLOTS)]
@@ -56,7 +58,7 @@ class Page(TypedDict):
 
     bytes: Annotated[int, Field(gt=0, lt=2**40)]
     xxh3_64: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    rows: NotRequired[Annotated[int, Field(gt=0, lt=2**63)]]
+    rows: NotRequired[Positive]
     slots: NotRequired[Annotated[list[Slot], Field(min_length=2, max_length=2)]]
 
 
@@ -106,7 +108,7 @@ class Shard(TypedDict):
     """
 
     format: int
-    number: Annotated[int, Field(gt=0, lt=2**63)]
+    number: Positive
     nonce: Nonce
     server: Count
     servers: Annotated[int, Field(gt=0, le=16384)]
@@ -134,7 +136,7 @@ class Manifest(TypedDict):
     """A checkpoint. job: the id of the job that took it. ledger: the master's position."""
 
     format: int
-    number: Annotated[int, Field(gt=0, lt=2**63)]
+    number: Positive
     nonce: Nonce
     job: str
     created: Annotated[float, Field(ge=0, lt=1e11)]
@@ -149,7 +151,7 @@ class Begun(TypedDict):
     """Of a checkpoint that is under way, or was given up. job: as in the manifest."""
 
     format: int
-    number: Annotated[int, Field(gt=0, lt=2**63)]
+    number: Positive
     nonce: Nonce
     job: str
 

@@ -1,8 +1,7 @@
 """The commands for jobs that run elsewhere, or in another terminal; and for a cluster's images.
 
-jobs, status, logs, scale and stop take a job of this machine by its folder or name, and any other
-for one on Kubernetes. Each imports what it needs when it runs: gRPC and the library of Kubernetes
-are large, and a command is to answer at once.
+Which job is meant is finding.py's. Each command imports what it needs when it runs: gRPC and the
+library of Kubernetes are large, and a command is to answer at once.
 """
 
 from __future__ import annotations
@@ -10,73 +9,33 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
 from shoal.base.job_folder import JobFolder, shown_path
-from shoal.errors import EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR, UserError
+from shoal.cli import threads
+from shoal.cli.finding import ROLES, command, console_here, guarded, here, on_kubernetes
+from shoal.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_JOB_FAILED,
+    EXIT_SUCCESS,
+    UserError,
+)
 
-ROLES = ("master", "ps", "worker")
+SNAPSHOT_ROWS = 200
+"""Lines of `shoal top --once`: a file has room for all processes of most jobs."""
 
 
 def register(group: click.Group) -> None:
     """Add the commands to `group`."""
     group.add_command(zoo)
-    for command in (jobs, status, logs, scale, stop, delete):
-        group.add_command(command)
-
-
-def _guarded(function: Callable[..., None]) -> Callable[..., None]:
-    """The function, whose wrong input is one line and exit code 2."""
-
-    @functools.wraps(function)
-    def guarded(*arguments: Any, **values: Any) -> None:
-        try:
-            function(*arguments, **values)
-        except UserError as error:
-            click.echo(f"Error: {error}", err=True)
-            sys.exit(EXIT_USER_ERROR)
-
-    return guarded
-
-
-def _command(function: Callable[..., None]) -> click.Command:
-    """A command with --namespace."""
-    option = click.option(
-        "--namespace",
-        default="",
-        help="Of a job on Kubernetes. Default: that of the present kubectl context.",
-    )
-    return click.command()(option(_guarded(function)))
-
-
-def _here(job: str, namespace: str) -> JobFolder | None:
-    """The folder of a job of this machine; None if it is one on Kubernetes."""
-    if namespace:
-        return None
-    from shoal.client import local_jobs
-
-    return local_jobs.find(job)
-
-
-def _on_kubernetes(job: str, namespace: str) -> tuple[Any, Any]:
-    """The commands of a cluster, and the job. Raises UserError if there is no cluster."""
-    from shoal.cluster.configured import check_configured
-
-    try:
-        check_configured()
-        from shoal.client import cluster_jobs
-
-        return cluster_jobs, cluster_jobs.handle_of(job, namespace)
-    except UserError as error:
-        if namespace:
-            raise
-        raise UserError(
-            f"there is no job {job} on this machine, in ./shoal-jobs or at this path; and {error}"
-        ) from error
+    group.add_command(compare)
+    for each in (jobs, status, top, logs, dashboard, scale, stop, delete):
+        group.add_command(each)
+    for each in (threads.stacks, threads.profile):
+        group.add_command(each)
 
 
 _FOLDER = click.argument("folder", default=".", type=click.Path(path_type=Path))
@@ -108,7 +67,7 @@ def list_models() -> None:
 @zoo.command()
 @_FOLDER
 @click.option("--base", required=True, help="Image of shoal, made from deploy/Dockerfile.")
-@_guarded
+@guarded
 def init(folder: Path, base: str) -> None:
     """Write a Dockerfile into FOLDER."""
     from shoal.client.zoo import write_dockerfile
@@ -121,7 +80,7 @@ def init(folder: Path, base: str) -> None:
 @_FOLDER
 @_IMAGE
 @_TOOL
-@_guarded
+@guarded
 def build(folder: Path, image: str, tool: str) -> None:
     """Build the image of FOLDER."""
     from shoal.client.zoo import build_image, find_tool
@@ -133,7 +92,7 @@ def build(folder: Path, image: str, tool: str) -> None:
 @zoo.command()
 @_IMAGE
 @_TOOL
-@_guarded
+@guarded
 def push(image: str, tool: str) -> None:
     """Push an image to its registry, and print the name by which jobs get this very image."""
     from shoal.client.zoo import find_tool, push_image
@@ -144,14 +103,14 @@ def push(image: str, tool: str) -> None:
         click.echo(f"pushed {image}; {tool or 'the tool'} does not tell its digest", err=True)
 
 
-@_guarded
+@guarded
 def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
     """Print the audit of a job on Kubernetes, and exit with its code.
 
     namespace: where `job` is the name of one; if empty, it is a folder with what was kept.
     """
     if namespace:
-        of, handle = _on_kubernetes(job, namespace)
+        of, handle = on_kubernetes(job, namespace)
         text = of.audit(handle)
     else:
         text = JobFolder(Path(job)).audit.read_text()
@@ -160,27 +119,21 @@ def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
     sys.exit(EXIT_SUCCESS if kept["clean"] else EXIT_JOB_FAILED)
 
 
-def _console() -> Any:
-    from shoal.client.report import wide_console
-
-    return wide_console()
-
-
-@_command
+@command
 def jobs(namespace: str) -> None:
     """List the jobs of this machine that are in ./shoal-jobs, and those on Kubernetes."""
     from shoal.client import local_jobs
 
     here = None if namespace else local_jobs.jobs_table()
     if here is not None:
-        _console().print(here)
+        console_here().print(here)
     from shoal.cluster.configured import NoClusterError, check_configured
 
     try:
         check_configured()
         from shoal.client.cluster_jobs import jobs_table, list_jobs
 
-        _console().print(jobs_table(*list_jobs(namespace)))
+        console_here().print(jobs_table(*list_jobs(namespace)))
     except NoClusterError as error:
         if namespace:
             raise
@@ -188,13 +141,13 @@ def jobs(namespace: str) -> None:
             raise UserError(f"there are no jobs in ./shoal-jobs; and {error}") from error
 
 
-@_command
+@command
 @click.argument("job")
 def status(job: str, namespace: str) -> None:
     """Show how a job goes, or what came of it. JOB is a folder or a name."""
     from shoal.client.report import print_report
 
-    if (folder := _here(job, namespace)) is not None:
+    if (folder := here(job, namespace)) is not None:
         from shoal.client import local_jobs
 
         if not local_jobs.running(folder) and (ended := local_jobs.result_of(folder)) is not None:
@@ -204,16 +157,47 @@ def status(job: str, namespace: str) -> None:
 
         parts = local_master.status(folder)
     else:
-        of, handle = _on_kubernetes(job, namespace)
+        of, handle = on_kubernetes(job, namespace)
         if (result := of.result_of(handle)) is not None:
             print_report(result)
             return
         parts = of.status(handle)
     for part in parts:
-        _console().print(part)
+        console_here().print(part)
 
 
-@_command
+@command
+@click.argument("job")
+@click.option("--once", is_flag=True, help="Print it once, as also where there is no terminal.")
+def top(job: str, once: bool, namespace: str) -> None:
+    """Watch a running job: where its time goes, its servers and its workers. q quits.
+
+    Shares and rates are those of the last ten seconds. JOB is a folder or a name.
+    """
+    from shoal.client import watching
+
+    if (folder := here(job, namespace)) is not None:
+        from shoal.client import local_jobs, local_master
+
+        open_master = functools.partial(local_master.master_of, folder)
+        over = functools.partial(local_jobs.end_of, folder)
+    else:
+        of, handle = on_kubernetes(job, namespace)
+        open_master = functools.partial(of.master_of, handle)
+        over = functools.partial(of.end_of, handle)
+    console = console_here()
+    if once or not console.is_terminal:
+        console.print(watching.snapshot(open_master, SNAPSHOT_ROWS))
+        return
+    try:
+        ended = watching.watch(open_master, over, console)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    if ended:
+        click.echo(f"job {job} has ended: {ended}; see shoal status {job}")
+
+
+@command
 @click.argument("job")
 @click.argument("role", default="master", type=click.Choice(ROLES))
 @click.argument("index", default=0, type=click.IntRange(0))
@@ -221,55 +205,91 @@ def status(job: str, namespace: str) -> None:
 def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
     """Show what a process writes: of the master, or of the ROLE and INDEX given."""
     lines: Iterator[str]
-    if (folder := _here(job, namespace)) is not None:
+    if (folder := here(job, namespace)) is not None:
         from shoal.client import local_jobs
 
         lines = local_jobs.log_lines(folder, role, index, follow=follow)
     else:
-        of, handle = _on_kubernetes(job, namespace)
+        of, handle = on_kubernetes(job, namespace)
         lines = of.log_lines(handle, role, index, follow=follow)
     for line in lines:
         click.echo(line)
 
 
-@_command
+@click.command()
+@click.argument("jobs", nargs=-1, metavar="JOB JOB...")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@guarded
+def compare(jobs: tuple[str, ...], as_json: bool) -> None:
+    """Show jobs of this machine side by side: the flags that differ, metrics and figures.
+
+    JOB is a folder or a name. A job may be running; of one that has no result yet, the figures are
+    those of its metrics.csv.
+    """
+    from shoal.client.compare import jobs_of, table_of, to_json
+
+    found = jobs_of(jobs)
+    if as_json:
+        click.echo(to_json(found))
+    else:
+        console_here().print(table_of(found))
+
+
+@command
+@click.argument("job")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Default: any free one.")
+@click.option("--open/--no-open", "browser", default=None, help="In a browser, or not.")
+def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None:
+    """Show a job on a page in the browser, while it runs or after its end."""
+    from shoal.dashboard.run import run
+    from shoal.dashboard.source import ClusterSource, LocalSource, Source
+
+    source: Source
+    if (folder := here(job, namespace)) is not None:
+        source = LocalSource(folder)
+    else:
+        source = ClusterSource(on_kubernetes(job, namespace)[1])
+    run(source, port, browser=browser)
+
+
+@command
 @click.argument("job")
 @click.option("--num-workers", required=True, type=click.IntRange(1), help="From now on.")
 def scale(job: str, num_workers: int, namespace: str) -> None:
     """Change how many workers a running job wants. JOB is a folder or a name."""
-    if (folder := _here(job, namespace)) is not None:
+    if (folder := here(job, namespace)) is not None:
         from shoal.client import local_master
 
         local_master.scale(folder, num_workers)
     else:
-        of, handle = _on_kubernetes(job, namespace)
+        of, handle = on_kubernetes(job, namespace)
         of.scale(handle, num_workers)
     click.echo(f"job {job} now wants {num_workers} workers")
 
 
-@_command
+@command
 @click.argument("job")
 def stop(job: str, namespace: str) -> None:
     """Stop a running job. On Kubernetes its result and logs stay until it is deleted."""
-    if (folder := _here(job, namespace)) is not None:
+    if (folder := here(job, namespace)) is not None:
         from shoal.client import local_master
 
         local_master.stop(folder)
     else:
-        of, handle = _on_kubernetes(job, namespace)
+        of, handle = on_kubernetes(job, namespace)
         of.stop(handle)
     click.echo(f"job {job} is stopping")
 
 
-@_command
+@command
 @click.argument("job")
 def delete(job: str, namespace: str) -> None:
     """Delete a job on Kubernetes, running or not, with all that belongs to it."""
-    if (folder := _here(job, namespace)) is not None:
+    if (folder := here(job, namespace)) is not None:
         raise UserError(
             f"job {job} is on this machine, where only its folder remains: if the job runs, end it "
             f"with shoal stop {job}; then remove {shown_path(folder.path)}"
         )
-    _, handle = _on_kubernetes(job, namespace)
+    _, handle = on_kubernetes(job, namespace)
     handle.delete()
     click.echo(f"job {job} is deleted")

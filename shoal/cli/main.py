@@ -28,6 +28,7 @@ from shoal.cli.data_flags import (
     GroupedOption,
     field_option,
 )
+from shoal.cli.following import DASHBOARD, EVENTS, Watching, follow
 from shoal.config.flags import flag
 from shoal.config.job import (
     EXPORT_FLAGS,
@@ -55,6 +56,8 @@ SETTINGS = {
 
 
 _CLIENT_OPTIONS = (
+    EVENTS,
+    DASHBOARD,
     click.option(
         "--yaml",
         "yaml_file",
@@ -94,21 +97,27 @@ def _options(
 def _run(command: str, values: dict[str, Any]) -> None:
     """Run a job and exit with its code."""
     detach, yaml_file = values.pop("detach"), values.pop("yaml_file")
+    watching = Watching(values.pop("events"), values.pop("dashboard"))
     try:
         config = JobConfig(command=command, **values)
+        if watching.flags and (detach or yaml_file):
+            raise UserError(
+                f"{watching.flags[0]} cannot be combined with --detach or --yaml: "
+                "remove one of them"
+            )
         if detach or yaml_file:
             _submit(config, yaml_file)
             return
         # Late: --help and a wrong flag need neither gRPC nor rich.
         from shoal.client.local import run_job
 
-        _follow(lambda display: run_job(config, display))
+        follow(lambda display: run_job(config, display), watching)
     except UserError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
 
 
-def _resume(job_dir: str, changes: dict[str, Any]) -> None:
+def _resume(job_dir: str, changes: dict[str, Any], watching: Watching) -> None:
     """Go on with a job and exit with its code."""
     try:
         namespace = changes.pop("namespace", None)
@@ -117,32 +126,14 @@ def _resume(job_dir: str, changes: dict[str, Any]) -> None:
         if namespace is not None:
             from shoal.client.remote_resume import resume_by_name
 
-            _follow(lambda display: resume_by_name(job_dir, namespace, changes, display))
+            follow(lambda display: resume_by_name(job_dir, namespace, changes, display), watching)
         else:
             from shoal.client.local import resume_job
 
-            _follow(lambda display: resume_job(job_dir, changes, display))
+            follow(lambda display: resume_job(job_dir, changes, display), watching)
     except UserError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
-
-
-def _follow(run: Callable[[Any], Any]) -> None:
-    """Run a job with a display, print its report, and exit with its code."""
-    from shoal.client.display import default_display
-    from shoal.client.report import print_report
-    from shoal.result import JobFailedError
-
-    try:
-        try:
-            result = run(default_display())
-        except JobFailedError as error:
-            click.echo(f"Error: {error}", err=True)
-            sys.exit(EXIT_JOB_FAILED)
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
-    print_report(result)
-    sys.exit(result.exit_code)
 
 
 def _submit(config: JobConfig, yaml_file: str) -> None:
@@ -196,9 +187,10 @@ def _for_resume(context: click.Context, _: click.Parameter, job_dir: str) -> str
 def train(context: click.Context, /, resume: str, **values: Any) -> None:
     """Train a model, evaluate it and export it."""
     if resume:
+        watching = Watching(values.pop("events"), values.pop("dashboard"))
         command_line = click.core.ParameterSource.COMMANDLINE
         given = {n for n in values if context.get_parameter_source(n) == command_line}
-        _resume(resume, {name: values[name] for name in given})
+        _resume(resume, {name: values[name] for name in given}, watching)
     else:
         _run("train", values)
 

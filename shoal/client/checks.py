@@ -13,11 +13,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from shoal.base.user_module import MODULE_FUNCTIONS, instead_of_elasticdl, missing_functions
+from shoal.base.user_module import (
+    MODULE_FUNCTIONS,
+    OPTIONAL,
+    instead_of_elasticdl,
+    missing_functions,
+)
 from shoal.base.words import near
 from shoal.config.data_format import FIELDS
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
+from shoal.config.model_params import GIVEN, params_of, refusal
 from shoal.config.url_variables import check_variables
 from shoal.errors import UserError
 
@@ -127,6 +133,7 @@ def check_model(config: JobConfig) -> set[str] | None:
             f"{', '.join(MODULE_FUNCTIONS)} beside {name}"
         )
     _check_optimizer(tree, path)
+    _check_params(tree, path, {name, *MODULE_FUNCTIONS, *OPTIONAL} & (names or set()), config)
     return names
 
 
@@ -171,6 +178,44 @@ def _check_optimizer(tree: ast.Module, path: Path) -> None:
         OptimizerSpec.from_keras(kind, options)
     except ValueError as error:
         raise UserError(f"--model-def: {path}, line {call.lineno}: optimizer(): {error}") from error
+
+
+def _check_params(tree: ast.Module, path: Path, functions: set[str], config: JobConfig) -> None:
+    """Refuse a value of --model-params that nobody takes, where the source alone tells.
+
+    functions: those of the model's module, by name. A worker looks at the functions themselves.
+    """
+    params = params_of(config.model_params)
+    defined = {each.name: each for each in tree.body if isinstance(each, _DEFINITION)}
+    known: set[str] = set()
+    for name in functions if params else ():
+        found = _parameters(defined.get(name), GIVEN.get(name, 0))
+        if found is None:
+            return
+        known |= found
+    for name in params if functions else ():
+        if name not in known:
+            raise refusal(path.name, name, known)
+
+
+_DEFINITION = ast.FunctionDef | ast.ClassDef
+
+
+def _parameters(node: _DEFINITION | None, given: int) -> set[str] | None:
+    """The parameters of a function or of a class's __init__ beyond those given; None: not known."""
+    if isinstance(node, ast.ClassDef):
+        made = [e for e in node.body if isinstance(e, ast.FunctionDef) and e.name == "__init__"]
+        return _parameters_of(made[0], given + 1) if made and not node.decorator_list else None
+    if node is None or node.args.kwarg is not None:
+        return None
+    return _parameters_of(node, given)
+
+
+def _parameters_of(node: ast.FunctionDef, given: int) -> set[str] | None:
+    if node.decorator_list:
+        return None
+    by_keyword = node.args.args[max(0, given - len(node.args.posonlyargs)) :]
+    return {each.arg for each in [*by_keyword, *node.args.kwonlyargs]}
 
 
 def _modules(zoo: Path) -> list[Path]:

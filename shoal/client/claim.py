@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import itertools
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from shoal.base.wholefile import write_text
 from shoal.checkpoints.outputs import check_output, check_removable
 from shoal.client.processes import job_processes
 from shoal.config.job import JobConfig
+from shoal.config.kubernetes import PATHS
 from shoal.errors import UserError
 
 
@@ -35,22 +37,22 @@ def claimed(config: JobConfig) -> Iterator[JobFolder]:
     folder = JobFolder(Path(config.job_dir))
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise UserError(f"--job-dir: {folder.path} cannot be made: {error.strerror}") from error
-    try:
-        _refuse_running(descriptor, folder, config)
+    with _held(folder, config):
         _refuse_foreign(folder, config)
         check_output(config)
         _empty(folder, config)
         yield folder
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
-def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobFolder, JobConfig]]:
+def reclaimed(
+    folder: JobFolder, changes: dict[str, Any], check: Callable[[JobConfig], object]
+) -> Iterator[tuple[JobFolder, JobConfig]]:
     """Hold the folder of a job that is to go on, with its configuration changed.
+
+    check: raises UserError if it cannot go on with this configuration; then nothing is changed.
 
     Raises UserError if there is none, it is running, or has nothing left to do.
     """
@@ -61,14 +63,11 @@ def reclaimed(folder: JobFolder, changes: dict[str, Any]) -> Iterator[tuple[JobF
         raise UserError(f"--resume: {folder.path} is a job of shoal {config.command}; run it again")
     if _state(folder) == "succeeded":
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
-    descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        _refuse_running(descriptor, folder, config)
+    with _held(folder, config):
+        check(config)
         folder.result.unlink(missing_ok=True)
         write_text(folder.config, config.to_json())
         yield folder, config
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -79,14 +78,29 @@ def reopened(folder: JobFolder, config: JobConfig) -> Iterator[JobFolder]:
     """
     try:
         folder.logs.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise UserError(f"{folder.path} cannot be made: {error.strerror}") from error
-    try:
-        _refuse_running(descriptor, folder, config)
+    with _held(folder, config):
         folder.result.unlink(missing_ok=True)
         folder.audit.unlink(missing_ok=True)
         yield folder
+
+
+@contextmanager
+def _held(folder: JobFolder, config: JobConfig) -> Iterator[None]:
+    """Hold the lock of a job's folder, which exists, while the body runs.
+
+    Raises UserError if the job is running, or its folder cannot be opened.
+    """
+    try:
+        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UserError(
+            f"the job folder {folder.path} cannot be opened: {error.strerror}"
+        ) from error
+    try:
+        _refuse_running(descriptor, folder, config)
+        yield
     finally:
         os.close(descriptor)
 
@@ -100,6 +114,36 @@ def _empty(folder: JobFolder, config: JobConfig) -> None:
         folder.logs.mkdir()
     except OSError as error:
         raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
+
+
+def take_in(written: Path, folder: JobFolder, config: JobConfig) -> JobConfig:
+    """Move what a program gave by value into a claimed folder; returns where it is then.
+
+    written: a folder beside that of the job. Raises UserError.
+    """
+    given = {name: Path(value) for name in PATHS if (value := getattr(config, name))}
+    changes: dict[str, Any] = {
+        name: str(folder.given / path.relative_to(written))
+        for name, path in given.items()
+        if path.is_relative_to(written)
+    }
+    config = dataclasses.replace(config, **changes)
+    try:
+        written.rename(folder.given)
+        write_text(folder.config, config.to_json())
+    except OSError as error:
+        raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
+    return config
+
+
+def numbered(name: str) -> str:
+    """The name, or with the first number behind it of which no job has run yet."""
+    for number in itertools.count(1):
+        candidate = name if number == 1 else f"{name}-{number}"
+        folder = JobFolder(Path("shoal-jobs", candidate).absolute())
+        if not folder.path.exists() or (_left_nothing(folder) and not is_locked(folder.lock)):
+            return candidate
+    raise AssertionError
 
 
 def is_locked(path: Path) -> bool:

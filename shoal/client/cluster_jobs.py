@@ -21,6 +21,8 @@ from rich.text import Text
 
 from shoal.base.words import duration
 from shoal.client.display import block
+from shoal.client.profile import Profile, profile_of
+from shoal.client.stacks import stacks_of
 from shoal.cluster import explain, manifests
 from shoal.cluster.api import CALL_SECONDS as API_SECONDS
 from shoal.cluster.api import UNREACHABLE, connect_from_outside
@@ -138,6 +140,13 @@ def result_of(handle: JobHandle) -> JobResult | None:
         return None
     # There if the job was followed from this folder.
     return JobResult.from_json(text, Path("shoal-jobs", handle.name).absolute())
+
+
+def end_of(handle: JobHandle) -> str:
+    """How the job ended, in a word; "" while it has not. Raises UserError."""
+    if (result := result_of(handle)) is not None:
+        return result.state
+    return "its master has ended without a result" if handle.over() else ""
 
 
 @contextmanager
@@ -261,6 +270,21 @@ def audit(handle: JobHandle) -> str:
     with master_of(handle) as master:
         request = pb.AuditJobRequest()
         return master.call(methods.AUDIT_JOB, request, deadline=AUDIT_SECONDS).audit
+
+
+def profile(handle: JobHandle, role: str, index: int, seconds: float) -> Profile:
+    """Where the threads of a process are over some seconds. Raises UserError."""
+    with master_of(handle) as master:
+        return profile_of(master, role, index, seconds)
+
+
+def stacks(handle: JobHandle, role: str, index: int) -> list[pb.ProcessStacks]:
+    """Where the threads of a running job stand; role and index as the master takes them.
+
+    Raises UserError.
+    """
+    with master_of(handle) as master:
+        return stacks_of(master, role, index)
 
 
 def log_lines(handle: JobHandle, role: str, index: int, *, follow: bool) -> Iterator[str]:

@@ -48,6 +48,10 @@ class Best:
             if before is None or (value > before[0] if larger else value < before[0]):
                 self._values[name] = value, version
 
+    def of(self, name: str) -> tuple[float, int] | None:
+        """The best value of a metric and its version; None if it is not known which is."""
+        return self._values.get(name)
+
     def better(self, name: str, value: float | None) -> str:
         """` (best 0.7610 at version 120)` if there was a better value than this one, else empty."""
         best = self._values.get(name)

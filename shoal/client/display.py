@@ -1,4 +1,4 @@
-"""Showing a job: a live display on a terminal, log lines elsewhere.
+"""Showing a job: a live display on a terminal, log lines elsewhere; in a notebook, notebook.py's.
 
 Takes the master's JobStatus as it comes and draws; decides nothing. The report at the end is
 report.py's.
@@ -21,9 +21,10 @@ from rich.text import Text
 
 from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.words import counted
+from shoal.client.console import PlainConsole, plain
 from shoal.client.course import Course
 from shoal.client.report import metrics_text
-from shoal.client.stages import bottleneck
+from shoal.client.stages import bound_and_step
 from shoal.config.job import JobConfig
 from shoal.proto import shoal_pb2 as pb
 
@@ -42,8 +43,13 @@ ENDED = ("succeeded", "degraded", "failed", "stopped")
 
 
 def default_display() -> Display:
-    """A live display if standard output is a terminal, else log lines."""
-    return LiveDisplay(Console()) if sys.stdout.isatty() else LineDisplay(sys.stdout)
+    """A live display if standard output is a terminal or a notebook, else log lines."""
+    # Late: it is a Display itself.
+    from shoal.client.notebook import NotebookDisplay, in_notebook
+
+    if in_notebook():
+        return NotebookDisplay()
+    return LiveDisplay(PlainConsole()) if sys.stdout.isatty() else LineDisplay(sys.stdout)
 
 
 class Display(ABC):
@@ -118,6 +124,7 @@ class LineDisplay(Display):
 
     def event(self, text: str) -> None:
         """One line with the time of day; not the same one twice running."""
+        text = plain(text)
         if text != self._told:
             self._told = text
             print(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream, flush=True)
@@ -272,8 +279,10 @@ def block(status: pb.JobStatus, course: Course | None = None) -> Group:
         lines.append(_line(waiting, "yellow"))
     if troubles := ", ".join(_troubles(status)):
         lines.append(_line(troubles, "bold red"))
-    if status.state == "training" and (sentence := bottleneck(status.stage_seconds)):
-        lines.append(_line(sentence, "dim"))
+    if status.state == "training":
+        found = status.diagnosis
+        told = bound_and_step(found.bound_by, found.evidence, found.advice, status.stage_seconds)
+        lines += [_line(text, "dim") for text in told if text]
     if status.HasField("last_evaluation"):
         lines.append(_line(metrics_text(status.last_evaluation.metrics, course.best), "green"))
     return Group(*lines)

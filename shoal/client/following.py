@@ -1,7 +1,7 @@
 """What following a job takes, wherever it runs: its pace, and the signals that stop it.
 
-Owns nothing of the job itself: client.py follows one on this machine, remote.py one in a
-cluster.
+Owns nothing of the job itself: local.py follows one on this machine, remote_following.py one in
+a cluster.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class Interruptions:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """As a first signal does: have the job stop."""
+        self.count += 1
 
     def kill(self) -> None:
         """As a second signal does: have the job killed at once."""

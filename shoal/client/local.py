@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.client.checks import check_inputs, with_checkpoint
-from shoal.client.claim import claimed, reclaimed
+from shoal.client.claim import claimed, reclaimed, take_in
 from shoal.client.display import Display
 from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.client.processes import kill_job
@@ -45,12 +45,16 @@ LOG_LINES = 20
 
 
 def run_job(
-    config: JobConfig, display: Display, interruptions: Interruptions | None = None
+    config: JobConfig,
+    display: Display,
+    interruptions: Interruptions | None = None,
+    written: Path | None = None,
 ) -> JobResult:
     """Run the job to its end and return its result, whatever its state.
 
     Leaves no process behind, however it is left. SIGINT, SIGTERM and SIGHUP stop the
     job; a second one kills it. interruptions: by which somebody else may do so, too.
+    written: a folder that `config` has paths in, and that is to be in the job's own.
 
     Raises UserError before anything is started, JobFailedError if the master dies
     without a result.
@@ -65,18 +69,10 @@ def run_job(
     check_output(config)
     try_output(config)
     with claimed(config) as folder:
-        with (
-            _no_process_left(folder),
-            display,
-            interruptions or Interruptions() as interruptions,
-        ):
-            prepare(config, folder)
-            display.started(config, folder)
-            insecure = INSECURE if config.insecure else ""
-            for doubt in [*doubts, *filter(None, [config.unprotected, insecure])]:
-                display.event(f"warning: {doubt}")
-            code = _Run(folder, config, display, interruptions).follow()
-        return _result(config, folder, code, interruptions.count > 0)
+        if written is not None:
+            config = take_in(written, folder, config)
+        doubts += filter(None, [config.unprotected])
+        return _follow(folder, config, display, interruptions, doubts)
 
 
 def resume_job(
@@ -97,25 +93,41 @@ def resume_job(
         raise UserError(
             f"{flag(image[0])} is for jobs on Kubernetes; {job_dir} is a job on this machine"
         )
-    with reclaimed(JobFolder(Path(job_dir).absolute()), changes) as (folder, config):
+
+    def check(config: JobConfig) -> None:
         check_inputs(config)
         check_output(config)
         try_output(config)
-        before = _identity(folder.result)
+
+    with reclaimed(JobFolder(Path(job_dir).absolute()), changes, check) as (folder, config):
         # Whatever was left of it must not speak for the job any more.
         kill_job(folder.config)
-        with (
-            _no_process_left(folder),
-            display,
-            interruptions or Interruptions() as interruptions,
-        ):
-            prepare(config, folder)
-            display.started(config, folder)
-            if config.insecure:
-                display.event(f"warning: {INSECURE}")
-            run = _Run(folder, config, display, interruptions, resume=secrets.token_hex(8))
-            code = run.follow()
-        return _result(config, folder, code, interruptions.count > 0, before)
+        return _follow(folder, config, display, interruptions, resume=secrets.token_hex(8))
+
+
+def _follow(
+    folder: JobFolder,
+    config: JobConfig,
+    display: Display,
+    interruptions: Interruptions | None,
+    doubts: Sequence[str] = (),
+    resume: str = "",
+) -> JobResult:
+    """Run the job in its claimed folder to its end; no process is left behind.
+
+    doubts: warnings that are shown first. resume: names a resumption of the job.
+    """
+    with (
+        _no_process_left(folder),
+        display,
+        interruptions or Interruptions() as interruptions,
+    ):
+        prepare(config, folder)
+        display.started(config, folder)
+        for doubt in [*doubts, *([INSECURE] if config.insecure else [])]:
+            display.event(f"warning: {doubt}")
+        code = _Run(folder, config, display, interruptions, resume).follow()
+    return _result(config, folder, code, interruptions.count > 0)
 
 
 @contextlib.contextmanager
@@ -272,30 +284,13 @@ class _Run:
             self._display.event(f"{what}; see {log}")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What a file that was replaced has not; None if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def _result(
-    config: JobConfig,
-    folder: JobFolder,
-    code: int,
-    interrupted: bool,
-    before: tuple[int, int] | None = None,
-) -> JobResult:
+def _result(config: JobConfig, folder: JobFolder, code: int, interrupted: bool) -> JobResult:
     """The job's own result, or one for a job that was killed on request.
 
-    before: identity of an earlier result, which a master that refuses to go on leaves there.
     Raises JobFailedError with the master's last words if it died, or refused.
     """
-    if before is None or _identity(folder.result) != before:
-        with contextlib.suppress(OSError, ValueError):
-            return JobResult.load(folder.result)
+    with contextlib.suppress(OSError, ValueError):
+        return JobResult.read(folder.result)
     if interrupted:
         return JobResult(config.job_name, config.command, "stopped", folder.path)
     log = folder.logs / "master.log"

@@ -37,7 +37,7 @@ def find(job: str) -> JobFolder | None:
 def result_of(folder: JobFolder) -> JobResult | None:
     """The result of a job that has ended; None while it has not, or if it was killed."""
     try:
-        return JobResult.load(folder.result)
+        return JobResult.read(folder.result)
     except (OSError, ValueError):
         return None
 
@@ -53,6 +53,12 @@ def state_of(folder: JobFolder) -> str:
         return "running"
     result = result_of(folder)
     return "killed" if result is None else result.state
+
+
+def end_of(folder: JobFolder) -> str:
+    """How the job ended, in a word; "" while it runs."""
+    state = state_of(folder)
+    return "" if state == "running" else state
 
 
 def way_on(folder: JobFolder) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 from shoal.base.job_folder import JobFolder
 from shoal.client.display import block
 from shoal.client.local_jobs import processes_table, running, state_of, way_on
+from shoal.client.processes import process_of
+from shoal.client.profile import Profile, profile_of, spied
+from shoal.client.stacks import stacks_of
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import methods
@@ -69,3 +72,23 @@ def scale(folder: JobFolder, workers: int) -> None:
     """Change how many workers a running job wants. Raises UserError."""
     with master_of(folder) as master:
         master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))
+
+
+def profile(folder: JobFolder, role: str, index: int, seconds: float) -> Profile:
+    """Where the threads of a process are over some seconds. Raises UserError.
+
+    By py-spy if that can look at it.
+    """
+    with master_of(folder) as master:
+        process = process_of(folder.config, role, index)
+        spied_on = spied(process, seconds) if process is not None else "it does not run"
+        return profile_of(master, role, index, seconds) if isinstance(spied_on, str) else spied_on
+
+
+def stacks(folder: JobFolder, role: str, index: int) -> list[pb.ProcessStacks]:
+    """Where the threads of a running job stand; role and index as the master takes them.
+
+    Raises UserError.
+    """
+    with master_of(folder) as master:
+        return stacks_of(master, role, index)

@@ -34,7 +34,7 @@ def resume_from_folder(job_dir: str, changes: dict[str, Any], display: Display) 
     config = JobConfig.load(folder.config)
     templates = json.loads(folder.templates.read_text())
     with contextlib.suppress(OSError, ValueError):
-        _refuse_succeeded(JobResult.load(folder.result).state, config)
+        _refuse_succeeded(JobResult.read(folder.result).state, config)
     api, namespace = connect_from_outside()
     handle = JobHandle(api, config.namespace or namespace, config.job_name)
     return _resume(handle, config, templates, changes, folder, display)

@@ -20,8 +20,9 @@ from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.tracebacks import own_lines
 from shoal.base.words import counted
 from shoal.client.claim import resume_command
+from shoal.client.console import PlainConsole, plain
 from shoal.client.course import Best
-from shoal.client.stages import bottleneck, stages_text
+from shoal.client.stages import bound_and_step, stages_text
 from shoal.result import JobResult
 
 SHOWN_BAD_RECORDS = 5
@@ -39,8 +40,8 @@ SEARCHED_BYTES = 1 << 20
 
 def wide_console() -> Console:
     """Standard output: as wide as the terminal is, or for a file as wide as `COLUMNS`."""
-    console = Console()
-    return console if console.is_terminal else Console(width=COLUMNS)
+    console = PlainConsole()
+    return console if console.is_terminal else PlainConsole(width=COLUMNS)
 
 
 def metrics_text(metrics: Mapping[str, float], best: Best | None = None) -> str:
@@ -117,8 +118,13 @@ def rows(result: JobResult) -> Rows:
     add("seconds", f"{result.seconds:.1f}")
     if result.samples_per_second:
         add("samples/s", f"{result.samples_per_second:,.0f}")
-    if sentence := bottleneck(result.stage_seconds):
+    told = result.diagnosis or {}
+    bound_by, evidence, advice = (told.get(n, "") for n in ("bound_by", "evidence", "advice"))
+    sentence, advice = bound_and_step(bound_by, evidence, advice, result.stage_seconds)
+    if sentence:
         add("bottleneck", sentence)
+        if advice:
+            add("next step", advice)
         add("time by stage", stages_text(result.stage_seconds))
     if result.ledger.get("total") and result.staleness:
         add("mean staleness", f"{result.staleness.get('mean', 0.0):.2f} pushes")
@@ -187,14 +193,14 @@ def report_text(result: JobResult) -> str:
 
 def print_report(result: JobResult) -> None:
     """The report on standard output; a failure once, on standard error, the user's lines first."""
-    console = Console()
+    console = PlainConsole()
     if console.is_terminal:
         console.print(report(result))
     else:
-        print(report_text(result), flush=True)
+        print(plain(report_text(result)), flush=True)
     if result.failure is None:
         return
-    message, trace = result.failure["message"], result.failure.get("traceback")
+    message, trace = plain(result.failure["message"]), plain(result.failure.get("traceback") or "")
     if trace and result.failure.get("kind") == "USER_CODE":
         text = own_lines(trace)
         lines = text.splitlines()
@@ -202,7 +208,7 @@ def print_report(result: JobResult) -> None:
         if len(lines) > 1 and message.endswith(lines[-1].strip()):
             del lines[-1]
         print("\n".join(lines), file=sys.stderr)
-        log = log_of_failure(JobFolder(result.job_dir), message)
+        log = log_of_failure(JobFolder(result.job_dir), result.failure["message"])
         if text != trace.rstrip() and log is not None:
             print(f"The whole traceback: {shown_path(log)}", file=sys.stderr)
     elif trace and result.failure.get("kind") != "USER_ERROR":

@@ -47,6 +47,23 @@ def stages_text(stage_seconds: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {share:.0%}" for name, share in shares(stage_seconds).items())
 
 
+UNKNOWN = "unknown"
+"""As pb.Diagnosis.bound_by: too little was trained."""
+
+
+def bound_and_step(
+    bound_by: str, evidence: str, advice: str, stage_seconds: Mapping[str, float]
+) -> tuple[str, str]:
+    """What bounds training, and the next step, in words; "" where there is none.
+
+    The first three as in pb.Diagnosis, which the master makes; without one, or where too little
+    was trained for it, the sentence is on the stages alone.
+    """
+    if bound_by in ("", UNKNOWN):
+        return bottleneck(stage_seconds), ""
+    return evidence, advice
+
+
 def bottleneck(stage_seconds: Mapping[str, float]) -> str:
     """A sentence that names what takes most of the workers' time; empty if nothing does."""
     found = shares(stage_seconds)

@@ -9,12 +9,17 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
+from shoal.base.words import one_line
 from shoal.cluster.configured import NoClusterError
 
 CALL_SECONDS = 20.0
 """For one call: an API server that is upgraded hangs, and another try finds the new one."""
 
 UNREACHABLE = (HTTPError, OSError)
+
+LONGEST_MESSAGE = 1000
+"""Characters of a message of the API server that are shown. It may list every field of a pod that
+is invalid; a refusal by quota, the longest that is looked into for its reason, has it far ahead."""
 
 GRPC_PROBES_SINCE = (1, 24)
 POLICY_V1_SINCE = (1, 21)
@@ -40,12 +45,19 @@ def connect_from_pod() -> client.ApiClient:
     return client.ApiClient()
 
 
-def message_of(error: ApiException) -> str:
-    """What the API server said, in one line."""
-    try:
-        return str(json.loads(error.body)["message"])
-    except (TypeError, ValueError, KeyError):
-        return f"{error.status} {error.reason}"
+def message_of(error: Exception) -> str:
+    """Why a call of the API failed, in one line of at most `LONGEST_MESSAGE` characters.
+
+    error: an ApiException, which has what the server said, or one of `UNREACHABLE`. Of a body that
+    is no message of the API, such as a proxy's page, the status only.
+    """
+    said = str(error)
+    if isinstance(error, ApiException):
+        try:
+            said = str(json.loads(error.body)["message"])
+        except (TypeError, ValueError, KeyError):
+            said = f"{error.status} {error.reason}"
+    return one_line(said, LONGEST_MESSAGE)
 
 
 def plain(api: client.ApiClient, value: Any) -> Any:

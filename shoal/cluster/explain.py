@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster.api import message_of
+from shoal.base.words import one_line
+from shoal.cluster.api import LONGEST_MESSAGE, message_of
 from shoal.errors import UserError
 
 NO_IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ErrImagePull", "ImagePullBackOff")
@@ -22,7 +23,7 @@ class UnreachableError(UserError):
 def unreachable(error: Exception) -> UnreachableError:
     """The API server does not answer."""
     return UnreachableError(
-        f"the Kubernetes API server does not answer: {error}. Check the context with "
+        f"the Kubernetes API server does not answer: {message_of(error)}. Check the context with "
         "`kubectl get pods`"
     )
 
@@ -65,7 +66,8 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
 
 
 def cannot_start(image: str, reason: str, message: str) -> UserError:
-    """A container waits for something that will not come."""
+    """A container waits for something that will not come. message: the kubelet's."""
+    message = one_line(message, LONGEST_MESSAGE)
     if reason in NO_IMAGE:
         return UserError(
             f"--image: the cluster has no image {image}: {message or reason}. Push it to a "

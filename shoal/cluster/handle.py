@@ -112,6 +112,10 @@ class JobHandle(JobLifetime):
         """What is to be said of every record, JSON, as the master left it; None without."""
         return self._data().get(manifests.AUDIT_FILE)
 
+    def metrics(self) -> str | None:
+        """metrics.csv, of a long job not all rows, as the master left it; None without."""
+        return self._data().get(manifests.METRICS_FILE)
+
     def configuration(self) -> tuple[JobConfig, dict[str, Manifest]]:
         """The job's configuration and Pod templates."""
         data = self._data()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster import certificates, explain, manifests
+from shoal.cluster import certificates, explain, manifests, metrics
 from shoal.cluster.api import (
     CALL_SECONDS,
     GRPC_PROBES_SINCE,
@@ -58,6 +58,8 @@ class JobLifetime:
 
     def check(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
         """Have the cluster judge what the job would create, without creating it."""
+        if config.serve_metrics:
+            self._check_token(config.metrics_secret)
         grpc_probes = self.grpc_probes()
         create_job = self._batch.create_namespaced_job
         with self._explained("create the job"):
@@ -90,6 +92,26 @@ class JobLifetime:
             except UNREACHABLE as error:
                 raise explain.unreachable(error) from error
 
+    def _check_token(self, secret: str) -> None:
+        """See that there is a token for the readers of the pods' metrics.
+
+        Without it the pods would wait for their volume. Who may not look leaves that to them.
+        """
+        why = ""
+        try:
+            found = self._core.read_namespaced_secret(secret, self.namespace, **self._options)
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                why = f"namespace {self.namespace} has no Secret {secret}"
+        except UNREACHABLE as error:
+            raise explain.unreachable(error) from error
+        else:
+            if not (found.data or {}).get(metrics.TOKEN_KEY):
+                why = f"the Secret {secret} of namespace {self.namespace} has no token"
+        if why:
+            how = metrics.how_to_make(secret, self.namespace)
+            raise UserError(f"--metrics-secret: {why}, which --serve-metrics needs. Make it: {how}")
+
     def grpc_probes(self) -> bool:
         """Whether the cluster knows gRPC probes."""
         with self._explained("ask for its version"):
@@ -109,8 +131,11 @@ class JobLifetime:
         """
         probes = self.grpc_probes()
         job = manifests.master_job(config, templates, grpc_probes=probes, resume=resume)
-        # Without a pod at first: what the pod mounts is to belong to the Job, and be there.
-        job["spec"]["parallelism"] = 0
+        # Without a pod at first: what the pod mounts is to belong to the Job, and be there. Kueue
+        # would admit a Job of no pods, and end it once it has one: its pod waits for the mounts.
+        held = not config.kueue_queue
+        if held:
+            job["spec"]["parallelism"] = 0
         with self._explained("create the job"):
             created = self._batch.create_namespaced_job(self.namespace, job, **self._options)
         owned = {"ownerReferences": manifests.owner(self.name, created.metadata.uid)}
@@ -126,13 +151,14 @@ class JobLifetime:
                 self._core.create_namespaced_service(self.namespace, service, **self._options)
             for secret in secrets:
                 self._create_secret(secret)
-            with self._explained("start the job"):
-                self._batch.patch_namespaced_job(
-                    job["metadata"]["name"],
-                    self.namespace,
-                    {"spec": {"parallelism": 1}},
-                    **self._options,
-                )
+            if held:
+                with self._explained("start the job"):
+                    self._batch.patch_namespaced_job(
+                        job["metadata"]["name"],
+                        self.namespace,
+                        {"spec": {"parallelism": 1}},
+                        **self._options,
+                    )
         except BaseException:
             self.delete()
             raise

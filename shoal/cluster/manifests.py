@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shoal.cluster import certificates
+from shoal.cluster import certificates, metrics, queues
 from shoal.cluster.memory import grown
 from shoal.cluster.pod_security import restrict
 from shoal.cluster.ports import HEALTH_PORT, MASTER_PORT, PORTS, SERVER_PORT
@@ -28,7 +28,7 @@ it is told as the master begins."""
 
 CONFIG_FOLDER = "/etc/shoal"
 CONFIG_FILE, TEMPLATES_FILE = "job.json", "pod-templates.json"
-RESULT_FILE, AUDIT_FILE = "result.json", "audit.json"
+RESULT_FILE, AUDIT_FILE, METRICS_FILE = "result.json", "audit.json", "metrics.csv"
 
 DOMAIN = "shoal.dev"
 JOB_LABEL, ROLE_LABEL = f"{DOMAIN}/job", f"{DOMAIN}/role"
@@ -159,10 +159,16 @@ def master_job(
     limits: Manifest = {}
     if config.ttl_seconds_after_finished >= 0:
         limits["ttlSecondsAfterFinished"] = config.ttl_seconds_after_finished
+    of_job: Manifest = {
+        "name": master_name(name),
+        "labels": labels(name, "master") | queues.job_labels(config),
+    }
+    if annotations := queues.job_annotations(config):
+        of_job["annotations"] = annotations
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": master_name(name), "labels": labels(name, "master")},
+        "metadata": of_job,
         "spec": limits
         | {
             # A master that is killed is started again, and goes on from its journal; it raises
@@ -236,6 +242,10 @@ def _pod(
         volume, mount = certificates.mounted(config.job_name, role, index)
         volumes.append(volume)
         mounts.append(mount)
+    if config.serve_metrics:
+        volume, mount = metrics.mounted(config.metrics_secret)
+        volumes.append(volume)
+        mounts.append(mount)
     for number, given in enumerate(config.volumes()):
         source: Manifest = {
             "hostPath": {"path": given.source},
@@ -261,6 +271,8 @@ def _pod(
         },
         "volumeMounts": mounts,
     }
+    if config.serve_metrics:
+        container["ports"] = [metrics.port()]
     if config.environment_secrets:
         container["envFrom"] = [{"secretRef": {"name": n}} for n in config.environment_secrets]
     if config.image_pull_policy:
@@ -278,10 +290,14 @@ def _pod(
     if priority := config.priority_class(role, index, workers):
         spec["priorityClassName"] = priority
     template = templates.get(role, {})
-    metadata, spec = merged(template, {"labels": labels(config.job_name, role)}, spec)
-    restrict(spec, config)
+    own_labels = labels(config.job_name, role) | queues.pod_labels(config, role)
+    spec |= queues.pod_spec(config, role)
+    metadata, spec = merged(template, {"labels": own_labels}, spec)
+    restrict(role, spec, config)
     evictable = {SAFE_TO_EVICT: "true" if _outlived(config, role) else "false"}
-    metadata["annotations"] = evictable | (metadata.get("annotations") or {})
+    found = metrics.ANNOTATIONS if config.serve_metrics else {}
+    annotations = evictable | found | (metadata.get("annotations") or {})
+    metadata["annotations"] = annotations | queues.pod_annotations(config, role)
     return metadata, spec
 
 

@@ -1,8 +1,11 @@
 """What a job's pods may do on their node: what Pod Security `restricted` allows.
 
-The files of the image belong to root, so processes write to their home and to /tmp only. These are
-no emptyDir, with which the file system itself could be read-only: `kubectl drain` refuses pods that
-have one. A field that the user's template sets in a securityContext is as it says there.
+The file system of servers and masters is read-only. Pods have no emptyDir for what they write, as
+`kubectl drain` refuses pods that have one: they write to volumes of the job and, temporary files,
+to /dev/shm, which the container runtime makes for each pod, with 64 MiB. That is too little for
+workers, where TensorFlow, the export and the user's code write: they have the container's own disk,
+and the files of the image belong to root. So it is with a master, or a server, whose folder is on
+no volume. A field that the user's template sets in a securityContext is as it says there.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ USER = 10001
 HOME = "/home/shoal"
 """Of that user; libraries keep their settings there."""
 
+MEMORY_FOLDER = "/dev/shm"
+"""Can be written in every pod, whose memory it takes; programs cannot be run from there."""
+
 _POD: Manifest = {
     "runAsNonRoot": True,
     "runAsUser": USER,
@@ -34,15 +40,44 @@ _CONTAINER: Manifest = {
 }
 
 
-def restrict(spec: Manifest, config: JobConfig) -> None:
+def restrict(role: str, spec: Manifest, config: JobConfig) -> None:
     """Restrict a pod, in place. spec: with the user's template, ours being the first container."""
     container = spec["containers"][0]
+    _mount_job_folder(spec, config)
+    own = dict(_CONTAINER)
+    _set_variable(container, "HOME", HOME)
+    if not _writes_to_own_disk(role, container, config):
+        own["readOnlyRootFilesystem"] = True
+        _set_variable(container, "TMPDIR", MEMORY_FOLDER)
     spec["securityContext"] = _POD | (spec.get("securityContext") or {})
-    container["securityContext"] = _CONTAINER | (container.get("securityContext") or {})
-    if not any(variable.get("name") == "HOME" for variable in container["env"]):
-        container["env"].append({"name": "HOME", "value": HOME})
-    writable = [mount["mountPath"].rstrip("/") for mount in container["volumeMounts"]]
-    writable += [HOME, "/tmp"]
-    if not any(f"{config.job_dir}/".startswith(f"{folder}/") for folder in writable):
+    container["securityContext"] = own | (container.get("securityContext") or {})
+
+
+def _mount_job_folder(spec: Manifest, config: JobConfig) -> None:
+    """Have a place for --job-dir that can be written."""
+    container = spec["containers"][0]
+    writable = [mount["mountPath"] for mount in container["volumeMounts"]] + [HOME, "/tmp"]
+    if not _below(config.job_dir, writable):
         spec["volumes"].append({"name": "shoal-job", "emptyDir": {}})
         container["volumeMounts"].append({"name": "shoal-job", "mountPath": config.job_dir})
+
+
+def _writes_to_own_disk(role: str, container: Manifest, config: JobConfig) -> bool:
+    """Whether a container writes to places that are on none of its volumes."""
+    if role == "worker":
+        return True
+    places = [config.checkpoint_dir] if config.checkpoint_dir else []
+    if role == "master" or (config.durability == "log" and config.log_in_files):
+        places.append(config.job_dir)
+    volumes = [mount["mountPath"] for mount in container["volumeMounts"]]
+    return any("://" not in place and not _below(place, volumes) for place in places)
+
+
+def _below(path: str, folders: list[str]) -> bool:
+    return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def _set_variable(container: Manifest, name: str, value: str) -> None:
+    """Set a variable of the environment, unless the template has."""
+    if not any(variable.get("name") == name for variable in container["env"]):
+        container["env"].append({"name": name, "value": value})

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 MASTER_PORT = 7000
 SERVER_PORT = 7100
+SERVER_ARRAYS_PORT = 7102
+"""By proto/transport.py's ARRAYS_PORT, which a test holds against it."""
 
 PORTS: dict[str, dict[str, int]] = {
     "master": {"master": MASTER_PORT},
-    "ps": {"ps": SERVER_PORT},
+    "ps": {"ps": SERVER_PORT, "ps-arrays": SERVER_ARRAYS_PORT},
     "worker": {},
 }
 """Role -> name in the Service -> port. All of them take callers with certificates only."""
+
+METRICS_PORT = 7300
+"""Of all pods of a job with --serve-metrics, in plain text, for readers with the token of its
+--metrics-secret. Prometheus asks the pods themselves, so no Service has it."""
 
 HEALTH_PORT = 7200
 """Of masters and servers, in plain text, for the kubelet's probes, which have no certificate. It

@@ -9,8 +9,12 @@ from __future__ import annotations
 import dataclasses
 
 from shoal.config.flags import COMMANDS, check_values, flag
+from shoal.config.model_params import params_of
 from shoal.config.options import JobOptions
 from shoal.errors import UserError, holds_secret
+
+MOST_HOT_IDS = 100
+"""Of a table: each is a time series of Prometheus."""
 
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "check": (),
@@ -30,6 +34,7 @@ def check(options: JobOptions) -> None:
         raise UserError(f"--seed must be at most {2**31 - 1}, not {options.seed}")
     _check_secrets(options)
     _check_names(options)
+    params_of(options.model_params)
     _ = options.format_of_data
     if options.num_minibatches_per_task % options.accumulate:
         raise UserError(
@@ -38,6 +43,16 @@ def check(options: JobOptions) -> None:
         )
     if options.insecure and options.tls == "always":
         raise UserError("--insecure cannot be combined with --tls=always: remove one of them")
+    if options.tensorboard_dir and not options.metrics_seconds:
+        raise UserError(
+            "--tensorboard-dir needs --metrics-seconds above 0, at which its files are written"
+        )
+    if options.metrics_hot_ids > MOST_HOT_IDS:
+        raise UserError(
+            f"--metrics-hot-ids must be at most {MOST_HOT_IDS}, not {options.metrics_hot_ids}"
+        )
+    if options.metrics_hot_ids and not options.serve_metrics:
+        raise UserError("--metrics-hot-ids works only with --serve-metrics: add --serve-metrics")
     _check_synchronous(options)
     _check_durability(options)
     for name in ("worker_timeout_seconds", "master_timeout_seconds"):
@@ -46,7 +61,7 @@ def check(options: JobOptions) -> None:
                 f"{flag(name)} ({getattr(options, name)}) must be above "
                 f"--heartbeat-seconds ({options.heartbeat_seconds})"
             )
-    options.check_kubernetes(options.num_workers)
+    options.check_kubernetes(options.num_ps, options.num_workers)
     for name in _REQUIRED[options.command]:
         if not getattr(options, name):
             raise UserError(f"{flag(name)} is required by shoal {options.command}")

@@ -28,7 +28,7 @@ from shoal.errors import UserError
 
 EXPORT_FLAGS = (
     *("output", "overwrite", "export", "export_max_table_mb"),
-    *("model_def", "model_zoo", "training_data", "embedding_threshold"),
+    *("model_def", "model_zoo", "model_params", "training_data", "embedding_threshold"),
     *data_format.FIELDS,
 )
 """Fields that `shoal export` has flags for; the others are those of the job."""
@@ -36,6 +36,7 @@ EXPORT_FLAGS = (
 CHECK_FLAGS = (
     "model_def",
     "model_zoo",
+    "model_params",
     "training_data",
     "minibatch_size",
     "num_ps",

@@ -22,6 +22,7 @@ PATHS = (
     "prediction_data",
     "restore_from",
     "output",
+    "tensorboard_dir",
 )
 """Fields of JobConfig that are paths, beside job_dir."""
 
@@ -37,6 +38,9 @@ HIGH_PRIORITY, LOW_PRIORITY = "shoal-high", "shoal-low"
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+LONGEST_LABEL = 63
+"""Of the value of a label, as Kubernetes has it."""
+
 LONGEST_NAME = 40
 """Of a job on Kubernetes: what is appended for its pods must fit into 63 characters."""
 
@@ -129,6 +133,21 @@ class KubernetesOptions:
         "",
         value="CLASS",
     )
+    kueue_queue: str = option(
+        "LocalQueue of Kueue in which the master's Job and the pods of servers and workers wait "
+        "for their quota. Kueue must manage plain pods in the namespace.",
+        "",
+        value="NAME",
+    )
+    volcano_min_member: int = option(
+        "Number of servers and workers that Volcano places together or not at all, such as "
+        "--num-ps plus --min-workers. 0: the cluster's default scheduler places each by itself.",
+        0,
+        least=0,
+    )
+    volcano_queue: str = option(
+        "Queue of Volcano for servers and workers, with --volcano-min-member.", "", value="NAME"
+    )
     oom_memory_factor: float = option(
         "Factor for the memory of a worker or server that is started again after it ran out of "
         "memory, up to 4 times the first request. 1: the memory never grows.",
@@ -147,6 +166,12 @@ class KubernetesOptions:
         "credentials and for ${NAME} in URLs.",
         "",
         value="SECRETS",
+    )
+    metrics_secret: str = option(
+        "Secret of the namespace whose key token Prometheus must show to read the metrics of the "
+        "job's pods, with --serve-metrics.",
+        "shoal-metrics",
+        value="NAME",
     )
     pod_template: str = option(
         "YAML file with one Pod template, or one for each of master, ps and worker, for all that "
@@ -176,7 +201,7 @@ class KubernetesOptions:
         value="SECONDS",
     )
 
-    def check_kubernetes(self, num_workers: int) -> None:
+    def check_kubernetes(self, num_ps: int, num_workers: int) -> None:
         """Raise UserError naming the flag whose value cannot be used."""
         if not 1 <= self.min_workers <= num_workers:
             raise UserError(
@@ -187,8 +212,26 @@ class KubernetesOptions:
             for end in ("request", "limit"):
                 self.resources(role, end)
             self.priority_class(role, 0, 1)
+        self._check_queues(num_ps + num_workers)
         self.volumes()
         _ = self.environment_secrets
+
+    def _check_queues(self, processes: int) -> None:
+        """processes: servers and workers. Raises UserError."""
+        for name in ("kueue_queue", "volcano_queue"):
+            value: str = getattr(self, name)
+            if value and (not _OBJECT_NAME.fullmatch(value) or len(value) > LONGEST_LABEL):
+                raise UserError(f"{flag(name)}: {value!r} is not the name of a queue")
+        if self.volcano_min_member > processes:
+            raise UserError(
+                f"--volcano-min-member must be at most --num-ps plus --num-workers ({processes}), "
+                f"not {self.volcano_min_member}: Volcano would never start the job"
+            )
+        if self.volcano_queue and not self.volcano_min_member:
+            raise UserError(
+                "--volcano-queue works only with --volcano-min-member: give the number of servers "
+                "and workers that are to start together"
+            )
 
     def check_name(self, job_name: str) -> None:
         """Raise UserError if pods cannot be called by the job's name."""

@@ -27,6 +27,13 @@ class ModelOptions:
     command: str = field(default="train")
     token: str = field(default="")
     model_zoo: str = option("Folder that contains the model's module.", ".", value="FOLDER")
+    model_params: str = option(
+        "Values for parameters of the module's functions, by name, such as dim=8,rate=0.1. Each "
+        "function gets those that it has a parameter for. A value is a Python literal, or else a "
+        "string.",
+        "",
+        value="NAME=VALUE,...",
+    )
     job_name: str = option(
         "Name of the job. Letters, digits, dashes and underscores are allowed; underscores become "
         "dashes on Kubernetes. Default: the name of the model's file, with -evaluate or -predict "

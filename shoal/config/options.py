@@ -24,6 +24,7 @@ from shoal.config.learning import (
 from shoal.config.running import (
     CheckpointOptions,
     DurabilityOptions,
+    MonitoringOptions,
     OutputOptions,
     ProcessOptions,
     ServerOptions,
@@ -34,6 +35,7 @@ from shoal.config.running import (
 class JobOptions(
     KubernetesOptions,
     ProcessOptions,
+    MonitoringOptions,
     OutputOptions,
     CheckpointOptions,
     DurabilityOptions,
@@ -136,6 +138,7 @@ GROUPS = (
     Group("Durability", (DurabilityOptions,)),
     Group("Checkpoints", (CheckpointOptions,)),
     Group("Evaluation and export", (OutputOptions,)),
+    Group("Monitoring", (MonitoringOptions,)),
     Group("Processes", (ProcessOptions,)),
     Group("Kubernetes", (KubernetesOptions,)),
 )

@@ -1,4 +1,4 @@
-"""How a job runs and what it keeps: servers, durability, checkpoints, outputs and processes.
+"""How a job runs and what it keeps: servers, durability, checkpoints, outputs, metrics, processes.
 
 Sections of JobConfig's fields, each field with its flag; options.py puts them together.
 """
@@ -150,6 +150,23 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MonitoringOptions:
+    """What is recorded of a job while it runs."""
+
+    metrics_seconds: float = option(
+        "Seconds between two rows of metrics.csv in the job folder: throughput, loss, processes "
+        "and tables over time. Each evaluation has a row at once. 0: no file.",
+        10.0,
+        least=0,
+    )
+    tensorboard_dir: str = option(
+        "Folder or URL for event files, which TensorBoard shows: metrics, staleness and flags, "
+        "written every --metrics-seconds to a folder of the job's name in it.",
+        "",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProcessOptions:
     """The workers, restarts after failures, and how long processes wait for each other."""
 
@@ -197,6 +214,19 @@ class ProcessOptions:
         "without this limit.",
         120.0,
         above=0,
+    )
+    serve_metrics: bool = option(
+        "Have each process serve its metrics for Prometheus. On one machine at a free port of the "
+        "loopback address; metrics_targets.json in the job folder says where. On Kubernetes at "
+        "port 7300 of each pod, with the token of --metrics-secret.",
+        False,
+    )
+    metrics_hot_ids: int = option(
+        "Number of ids per table and server, at most 100, that the metrics name as the most "
+        "frequent ones in pushes. 0: the metrics name no ids.",
+        0,
+        commands="train",
+        least=0,
     )
     storage_patience_seconds: float = option(
         "Seconds of retries, with growing pauses, when storage fails: for a worker's data or "

@@ -1,4 +1,4 @@
-"""What the functions of the Python API take, made of the fields that declare it; its messages.
+"""The help of the functions of the Python API, made of the fields that declare flags; its messages.
 
 The arguments are the flags of the command line, so help(shoal.train) is made of the same
 fields as shoal train --help.
@@ -6,16 +6,18 @@ fields as shoal train --help.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import inspect
 import re
 import reprlib
 import textwrap
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast, get_overloads
 
+from shoal.base.words import near
 from shoal.config.flags import kind_of
 from shoal.config.job import fields_of, option_fields
+from shoal.config.model_params import text_of
 from shoal.config.options import GROUPS
 from shoal.errors import UserError
 
@@ -31,57 +33,51 @@ SHOWN_VALUE = 60
 
 
 def documented(command: str) -> Callable[[Function], Function]:
-    """Gives a function that takes **fields the signature and the help of a command's."""
+    """Gives a function, whose arguments are a command's, the help of that command.
+
+    An unknown argument is a UserError then, which names the likely one. The arguments of a
+    function with overloads are those of the last one.
+    """
 
     def decorate(function: Function) -> Function:
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        known = fields_of(command)
-        given = inspect.signature(function)
-        parameters = [
-            inspect.Parameter(
-                field.name,
-                keyword,
-                default=(
-                    inspect.Parameter.empty
-                    if field.default is dataclasses.MISSING
-                    else field.default
-                ),
-                annotation=kind_of(field).__name__,
-            )
-            for field in known
-        ]
-        own = [each for each in given.parameters.values() if each.kind is keyword]
-        function.__signature__ = given.replace(  # type: ignore[attr-defined]
-            parameters=[*parameters, *own]
-        )
+        overloads = get_overloads(function)
+        signature = inspect.signature(overloads[-1] if overloads else function)
+        parameters = signature.parameters
+
+        @functools.wraps(function)
+        def called(*positional: Any, **given: Any) -> Any:
+            for name in given:
+                if name not in parameters:
+                    hint = near(name, parameters, most=1)
+                    raise UserError(f"shoal.{command} has no argument {name}{hint}")
+            bound = signature.bind(*positional, **given)
+            bound.apply_defaults()
+            return function(*bound.args, **bound.kwargs)
+
+        called.__signature__ = signature  # type: ignore[attr-defined]
         lines = ["", "Arguments, which are the flags of the command line:"]
         for group in GROUPS:
-            fields = [field for field in group.fields if field in known]
+            fields = [field for field in group.fields if field in fields_of(command)]
             lines += ["", f"{group.title}:"] * bool(fields)
             for field in fields:
                 text = f"{field.name}: {in_python(field.metadata['help'])}"
                 lines += textwrap.wrap(text, 96, initial_indent="  ", subsequent_indent="      ")
-        function.__doc__ = inspect.cleandoc(function.__doc__ or "") + "\n" + "\n".join(lines) + "\n"
-        return function
+        called.__doc__ = inspect.cleandoc(function.__doc__ or "") + "\n" + "\n".join(lines) + "\n"
+        return cast(Function, called)
 
     return decorate
 
 
-def checked(command: str, name: str, value: Any, kind: type) -> Any:
+def checked(name: str, value: Any, kind: type) -> Any:
     """The value of an argument. Raises UserError if it is of another type."""
     if name == "csv_columns" and isinstance(value, list | tuple):
         value = ",".join(map(str, value))
+    if name == "model_params" and isinstance(value, Mapping):
+        value = text_of(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is kind:
         return value
-    if name.endswith("_data") and not isinstance(value, str | int | float | bool):
-        what = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
-        raise UserError(
-            f"{name} is the path of a file, a folder or a pattern (str), not a {what}: write the "
-            "data to a file first, such as frame.to_parquet('train.parquet') of pandas, and give "
-            f"shoal.{command}({name}='train.parquet')"
-        )
     short = reprlib.Repr()
     short.maxstring = short.maxother = SHOWN_VALUE
     raise UserError(f"{name} must be of type {kind.__name__}, not {short.repr(value)}")

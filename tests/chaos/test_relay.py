@@ -75,10 +75,11 @@ def test_a_connection_made_during_a_cut_gets_through_afterwards(echo, routed):
 
 def test_who_is_not_there_refuses(echo, routed):
     relay = Relay(routed, "worker-0", "ps-1")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
-    with connect(faults.route(nobody, "token/ps-1")) as connection:
-        assert connection.recv(1000) == b""
+    with socket.socket() as taken:  # and does not listen, so nobody else can at this port
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        with connect(faults.route(nobody, "token/ps-1")) as connection:
+            assert connection.recv(1000) == b""
     # The other one is back, elsewhere.
     with connect(faults.route(echo, "token/ps-1")) as connection:
         connection.sendall(b"one")

@@ -10,6 +10,14 @@ from shoal.client import local as client
 FAKE = Path(__file__).with_name("fake_master.py")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What uses `scripted` starts processes."""
+    for item in items:
+        if "scripted" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A working directory with model.py and train.csv; returns it."""

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from shoal.base.job_folder import JobFolder
 from shoal.base.words import counted
-from shoal.client import display
+from shoal.client import display, notebook
 from shoal.client.course import Best, Course
 from shoal.client.display import LineDisplay, LiveDisplay, block, new_messages, status_text
 from shoal.client.report import (
@@ -396,3 +396,39 @@ def test_one_of_a_kind_is_singular(tmp_path):
     config = JobConfig(model_def="m.f", training_data="/data", num_ps=1, num_workers=2).resolved()
     LineDisplay(stream).started(config, JobFolder(tmp_path))
     assert "1 server, 2 workers;" in stream.getvalue()
+
+
+def test_a_notebook_has_one_display_that_is_updated_and_keeps_its_newest_lines(tmp_path):
+    first, updates = [], []
+
+    def show(bundle):
+        first.append(bundle)
+        return updates.append
+
+    shown = notebook.NotebookDisplay(show)
+    with shown:
+        shown.event("<b>began\x1b</b>")
+        shown.event("<b>began\x1b</b>")
+        shown.update(status())
+        assert "&lt;b&gt;began&lt;/b&gt;" in updates[-1]["text/html"]
+        assert "12,346" in updates[-1]["text/plain"]
+        before = len(updates)
+        shown.draw(status())
+        assert len(updates) == before  # nothing has changed
+        for number in range(notebook.SHOWN_EVENTS):
+            shown.event(f"event {number}.")
+        assert "(1 line before)" in updates[-1]["text/plain"]
+    assert len(first) == 1
+    assert "began" in first[0]["text/plain"]
+    # After the end there are the lines only, as on a terminal.
+    last = updates[-1]["text/plain"]
+    assert "12,346" not in last
+    assert "began" not in last
+    assert "event 0." in last
+    assert f"event {notebook.SHOWN_EVENTS - 1}." in last
+
+
+def test_no_terminal_and_no_notebook_has_lines(monkeypatch):
+    monkeypatch.setattr(display.sys, "stdout", io.StringIO())
+    assert not notebook.in_notebook()
+    assert isinstance(display.default_display(), LineDisplay)

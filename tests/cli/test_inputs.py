@@ -220,6 +220,19 @@ def test_a_job_with_progress_is_told_to_be_resumed(project):
     assert "--resume" not in train()[1]
 
 
+def test_a_resumption_whose_inputs_are_not_there_changes_nothing(project):
+    job = JobFolder(project / "shoal-jobs" / "model")
+    job.journal.mkdir(parents=True)
+    config = JobConfig(model_def="model.custom_model", training_data="train.csv").resolved()
+    before = {job.config: config.to_json(), job.result: '{"state": "failed", "records": 7}'}
+    for path, text in before.items():
+        path.write_text(text)
+    (project / "train.csv").rename(project / "away.csv")
+    code, error = run("train", "--resume", str(job.path), "--num-workers", "3")
+    assert (code, "--training-data: there is no file" in error) == (2, True)
+    assert {path: path.read_text() for path in before} == before
+
+
 def test_an_ended_job_is_kept_unless_overwritten(project):
     job = project / "shoal-jobs" / "model"
     job.mkdir(parents=True)
@@ -300,7 +313,7 @@ def test_every_field_of_a_command_has_its_flag():
             if command in field.metadata.get("commands", ())
         }
         own = {"--resume"} if command == "train" else set()
-        assert flags == expected | {"--detach", "--yaml"} | own
+        assert flags == expected | {"--detach", "--yaml", "--events", "--dashboard"} | own
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Jobs with a scripted master: ends, exit codes, reports, and nothing left behind."""
 
+import dataclasses
 import inspect
 import os
 import pydoc
@@ -9,11 +10,13 @@ import sys
 import threading
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 import shoal
 from shoal.cli.main import main
+from shoal.client.by_value import NAMES
 from shoal.client.display import Display
 from shoal.client.local import run_job
 from shoal.client.processes import job_processes
@@ -174,12 +177,15 @@ def test_the_python_api_works_in_a_thread(project, scripted):
         ({"num_epochs": "2"}, "^num_epochs must be of type int"),
         ({"num_epochs": True}, "^num_epochs must be of type int"),
         ({"restore": "x"}, "no argument restore"),
-        ({}, "needs the argument model_def"),
+        ({}, "^shoal.train needs the argument model_def, or model$"),
         (
-            {"training_data": pa.table({"a": [1] * 9999})},
-            r"^training_data is the path .* not a pyarrow.Table: write the data to a file first, "
-            r"such as frame.to_parquet\('train.parquet'\) of pandas, and give "
-            r"shoal.train\(training_data='train.parquet'\)$",
+            {"model_def": "model.custom_model", "training_data": [1]},
+            "^training_data must be a path, a URL, a DataFrame .* dict of arrays, not a list$",
+        ),
+        ({"model": 1, "model_def": "a.b"}, "^give either model_def or model: both name the model$"),
+        (
+            {"model": 1, "training_data": "x", "image": "i"},
+            "^image: the model is given by value, which works on this machine only",
         ),
         ({"num_ps": "x" * 500}, r"^num_ps must be of type int, not 'xxx.{,60}'$"),
         (
@@ -188,19 +194,92 @@ def test_the_python_api_works_in_a_thread(project, scripted):
         ),
     ],
 )
-def test_the_python_api_checks_its_arguments(fields, message):
+def test_the_python_api_checks_its_arguments(project, fields, message):
     with pytest.raises(shoal.UserError, match=message):
         shoal.train(**fields)
 
 
-def test_a_cell_that_is_run_twice_is_told_the_argument(project, scripted):
+def test_a_cell_can_be_run_twice(project, scripted):
     scripted("succeed")
     fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
-    shoal.train(**fields, display=Recorder())
+    names = [shoal.train(**fields, display=Recorder()).job_dir.name for _ in range(3)]
+    assert names == ["model", "model-2", "model-3"]
+    fields |= {"job_name": "model"}
     with pytest.raises(shoal.UserError, match=r"or replace it with overwrite=True$") as caught:
         shoal.train(**fields, display=Recorder())
     assert str(caught.value).startswith("job_name: job model has run before")
     assert shoal.train(**fields, overwrite=True, display=Recorder()).state == "succeeded"
+
+
+def test_a_job_that_is_not_waited_for_is_asked_and_stopped(project, scripted):
+    scripted("wait")
+    fields = {"model_def": "model.custom_model", "training_data": "train.csv", "wait": False}
+    with pytest.raises(shoal.UserError, match=r"^training_data: there is no file"):
+        shoal.train(**fields | {"training_data": "nothing.csv"})
+    with pytest.raises(shoal.UserError, match=r"^display is not for wait=False"):
+        shoal.train(**fields, display=Recorder())
+    job = shoal.train(**fields)
+    assert (job.name, job.job_dir) == ("model", project / "shoal-jobs" / "model")
+    assert job.running
+    with pytest.raises(shoal.UserError, match=r"^workers must be an integer of at least 1, not 0$"):
+        job.scale(workers=0)
+    with pytest.raises(
+        shoal.UserError, match=r"^job model has no process worker-0; there are: mas"
+    ):
+        job.logs("worker")
+    with pytest.raises(TimeoutError, match=r"^job model has not ended within 0\.01 s$"):
+        job.result(timeout=0.01)
+    job.stop()
+    with pytest.raises(shoal.JobFailedError, match=r"^the job was stopped$") as caught:
+        job.result()
+    assert caught.value.result.state == "stopped"
+    assert not job.running
+    assert "stopping; interrupt again to kill the job at once" in job.messages
+    assert job_processes(job.job_dir / "job.json") == []
+    assert job.logs() == ""
+
+
+def test_a_job_that_was_not_waited_for_gives_its_result(project, scripted):
+    scripted("succeed")
+    job = shoal.train(model_def="model.custom_model", training_data="train.csv", wait=False)
+    assert job.result().metrics["auc"] == 0.75
+    assert repr(job) == "Job model: succeeded"
+    assert job.history == {"version": [], "epoch": [], "records": []}
+
+
+def test_a_result_is_taken_for_restore_from(project, scripted):
+    scripted("succeed")
+    fields = {"model_def": "model.custom_model", "display": Recorder()}
+    (project / "trained").mkdir()
+    (project / "trained" / "manifest.json").write_text("{}")
+    trained = shoal.train(training_data="train.csv", embedding_threshold=7, **fields)
+    with pytest.raises(shoal.UserError, match=r"^restore_from: job model has neither"):
+        shoal.evaluate(restore_from=trained, validation_data="train.csv")
+    trained = dataclasses.replace(trained, output=str(project / "trained"))
+    del fields["model_def"]
+    done = shoal.evaluate(restore_from=trained, validation_data="train.csv", **fields)
+    config = JobConfig.load(done.job_dir / "job.json")
+    assert config.restore_from == str(project / "trained")
+    assert (config.model_def, config.model_zoo) == ("model.custom_model", str(project))
+    assert config.embedding_threshold == 7
+    assert done.job_dir.name == "model-evaluate"
+
+
+def test_data_of_a_program_are_in_the_job_s_folder(project, scripted):
+    scripted("succeed")
+    recorder = Recorder()
+    data = pa.table({"a": [1, 2], "label": [0, 1]})
+    fields = {"model_def": "model.custom_model", "job_dir": project / "job", "display": recorder}
+    for _ in range(2):
+        result = shoal.train(training_data=data, validation_data="train.csv", **fields)
+        config = JobConfig.load(result.job_dir / "job.json")
+        assert config.training_data == str(project / "job" / "given" / "training_data.parquet")
+        assert pq.read_table(config.training_data).equals(data)
+        assert config.validation_data == str(project / "train.csv")
+        assert config.model_zoo == str(project)
+        assert sorted(path.name for path in project.iterdir()) == ["job", "model.py", "train.csv"]
+        fields |= {"overwrite": True}
+    assert recorder.events[0].startswith("training_data: 2 records, ")
 
 
 def test_a_result_is_shown_in_lines(project, scripted):
@@ -220,11 +299,11 @@ def test_help_tells_each_argument(command):
     function = getattr(shoal, command)
     parameters = inspect.signature(function).parameters
     assert "fields" not in parameters
-    assert parameters["model_def"].default is inspect.Parameter.empty
+    assert parameters["model_def"].kind is inspect.Parameter.KEYWORD_ONLY
     assert parameters["minibatch_size"].default == 256
     text = pydoc.render_doc(function, renderer=pydoc.plaintext)
     for name in parameters:
-        assert f"  {name}: " in text or name == "display"
+        assert f"  {name}: " in text or name in {*NAMES, "display", "wait"}
     assert "  minibatch_size: Records per step of one worker." in text
     assert "--" not in text
 

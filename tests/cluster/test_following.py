@@ -132,7 +132,7 @@ def world():
 @pytest.fixture
 def follow(world, tmp_path, monkeypatch):
     """Follows the job in the folder; no master ever answers."""
-    monkeypatch.setattr("shoal.client.remote.CALL_SECONDS", 0.2)
+    monkeypatch.setattr("shoal.client.remote_following.CALL_SECONDS", 0.2)
     configuration = client.Configuration()
     configuration.host = world.address
     folder = JobFolder(tmp_path / "job")
@@ -170,11 +170,25 @@ def test_a_secret_that_nobody_deletes_is_named_and_nothing_is_left(world, follow
     assert world.removed()
 
 
+def started(world):
+    """Whether the Job had been created without a pod, and was given one."""
+    return any(m == "PATCH" and path.endswith("/jobs/job-master") for m, path in world.asked)
+
+
+def test_a_job_in_a_queue_of_kueue_is_created_as_it_is_to_run(world, follow):
+    world.pods = [None, pod("Succeeded")]
+    with pytest.raises(JobFailedError, match="without a result"):
+        follow(kueue_queue="ads")
+    assert not started(world)
+    assert [text for text in follow.display.events if "in the queue ads" in text]
+
+
 def test_without_certificates_no_secret_is_made(world, follow):
     world.pods = [pod("Succeeded")]
     with pytest.raises(JobFailedError):
         follow(insecure=True)
     assert not any("/secrets" in path for _, path in world.asked)
+    assert started(world)
     assert any("warning: --insecure" in text for text in follow.display.events)
 
 

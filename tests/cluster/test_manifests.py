@@ -195,6 +195,15 @@ def test_a_server_gets_the_time_for_a_checkpoint():
         ({"worker_priority": "1.5"}, "--worker-priority must be"),
         ({"ps_priority": "0.5"}, "--ps-priority must be"),
         ({"oom_memory_factor": 0.5}, "--oom-memory-factor must be"),
+        ({"kueue_queue": "Team A"}, "--kueue-queue: 'Team A' is not the name"),
+        ({"kueue_queue": "q" * 64}, "--kueue-queue: 'q+' is not the name"),
+        ({"volcano_min_member": -1}, "--volcano-min-member must be"),
+        (
+            {"volcano_min_member": 6, "num_ps": 2, "num_workers": 3},
+            r"--volcano-min-member must be at most --num-ps plus --num-workers \(5\), not 6",
+        ),
+        ({"volcano_queue": "ads"}, "--volcano-queue works only with --volcano-min-member"),
+        ({"volcano_queue": "a/b", "volcano_min_member": 1}, "--volcano-queue: 'a/b' is not"),
     ],
 )
 def test_a_flag_that_cannot_be_used_is_named(changes, message):
@@ -459,3 +468,24 @@ def test_probes_ask_at_a_port_that_answers_nothing_else():
     assert open_to_all["containers"][0]["livenessProbe"]["tcpSocket"] == {"port": 7100}
     assert "--health" not in open_to_all["containers"][0]["command"]
     assert "shoal-identity" not in {volume["name"] for volume in open_to_all["volumes"]}
+
+
+def test_only_pods_of_a_job_that_serves_metrics_have_a_port_and_a_token_for_them():
+    master = manifests.master_job(config(serve_metrics=True), {}, grpc_probes=True)
+    measured = [pod("ps", serve_metrics=True), pod(serve_metrics=True), master["spec"]["template"]]
+    for made in measured:
+        spec = made["spec"]
+        assert spec["containers"][0]["ports"] == [{"name": "metrics", "containerPort": 7300}]
+        (volume,) = [each for each in spec["volumes"] if each["name"] == "shoal-metrics"]
+        assert volume["secret"]["secretName"] == "shoal-metrics"
+        assert volume["secret"]["items"] == [{"key": "token", "path": "token"}]
+        mounts = spec["containers"][0]["volumeMounts"]
+        (mount,) = [each for each in mounts if each["name"] == "shoal-metrics"]
+        assert (mount["mountPath"], mount["readOnly"]) == ("/etc/shoal-metrics", True)
+        assert made["metadata"]["annotations"]["prometheus.io/port"] == "7300"
+    own = pod(serve_metrics=True, metrics_secret="readers")["spec"]["volumes"]
+    assert "readers" in json.dumps(own)
+    for made in (pod("ps"), pod()):
+        assert "ports" not in container(made)
+        assert "metrics" not in json.dumps(made["spec"])
+        assert "prometheus.io/scrape" not in made["metadata"]["annotations"]

@@ -7,17 +7,14 @@ import pytest
 import yaml
 
 from shoal.cluster import manifests
-from shoal.cluster.pod_security import HOME, USER
-from shoal.cluster.ports import HEALTH_PORT, PORTS
+from shoal.cluster.pod_security import HOME, MEMORY_FOLDER, USER
+from shoal.cluster.ports import HEALTH_PORT, METRICS_PORT, PORTS
 from shoal.config.job import JobConfig
 from shoal.proto.identity import POD_FOLDER
+from shoal.proto.transport import arrays_address
+from tests.cluster.pod_rules import violations
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-
-VOLUMES = {
-    *("configMap", "csi", "downwardAPI", "emptyDir"),
-    *("ephemeral", "persistentVolumeClaim", "projected", "secret"),
-}
 
 JOBS = {
     "alone": {},
@@ -25,32 +22,6 @@ JOBS = {
     "with secrets": {"env_from_secret": "clicks", "volume": "secret=keys,mount=/keys"},
     "elsewhere": {"job_dir": "/var/jobs/1", "volume": "emptyDir=,mount=/tmp"},
 }
-
-
-def violations(spec):
-    """The rules of `restricted` that a pod breaks, in words: those of Kubernetes 1.30."""
-    pod = spec.get("securityContext", {})
-    found = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
-    found += [f"sysctl {each['name']}" for each in pod.get("sysctls", ())]
-    for volume in spec.get("volumes", ()):
-        found += [f"volume {kind}" for kind in volume.keys() - {"name"} - VOLUMES]
-    for container in [*spec["containers"], *spec.get("initContainers", ())]:
-        own = pod | container.get("securityContext", {})
-        capabilities = own.get("capabilities", {})
-        wrong = {
-            "privileged": own.get("privileged", False),
-            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation", True),
-            "capabilities": "ALL" not in capabilities.get("drop", ())
-            or not set(capabilities.get("add", ())) <= {"NET_BIND_SERVICE"},
-            "runAsNonRoot": not own.get("runAsNonRoot", False),
-            "runAsUser": own.get("runAsUser", 1) == 0,
-            "seccompProfile": own.get("seccompProfile", {}).get("type")
-            not in ("RuntimeDefault", "Localhost"),
-            "procMount": own.get("procMount", "Default") != "Default",
-            "hostPort": any("hostPort" in port for port in container.get("ports", ())),
-        }
-        found += [rule for rule, broken in wrong.items() if broken]
-    return found
 
 
 def specs(templates=None, **changes):
@@ -102,6 +73,49 @@ def test_a_jobs_folder_can_be_written_wherever_it_is():
         assert not any("emptyDir" in volume for volume in spec["volumes"])
 
 
+def read_only(spec):
+    """Whether a container's own file system is, where its temporary files then go."""
+    (container,) = spec["containers"]
+    found = container["securityContext"].get("readOnlyRootFilesystem", False)
+    assert ({"name": "TMPDIR", "value": MEMORY_FOLDER} in container["env"]) is found
+    return found
+
+
+KEPT = {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1"}
+ELSEWHERE = {"checkpoint_dir": "/tmp/checkpoints", "checkpoint_seconds": 60}
+
+
+@pytest.mark.parametrize(
+    ("job", "found"),
+    [
+        ({}, {"ps"}),
+        ({"checkpoint_dir": "gs://bucket/1"}, {"ps"}),
+        (KEPT, {"ps", "master"}),
+        (KEPT | {"checkpoint_dir": "s3://bucket/1"}, {"ps", "master"}),
+        (KEPT | {"log_place": "file"}, {"ps", "master"}),
+        ({"job_dir": "/var/jobs/1"}, {"ps", "master"}),
+        # What pods do not share is on the disk of each.
+        (ELSEWHERE, set()),
+        (KEPT | ELSEWHERE, set()),
+    ],
+)
+def test_processes_that_write_to_volumes_alone_have_a_read_only_file_system(job, found):
+    made = specs(**job)
+    assert {role for role, spec in made.items() if read_only(spec)} == found
+
+
+def test_a_volume_of_a_users_template_counts_and_its_settings_win():
+    mounted = {"volumeMounts": [{"name": "mine", "mountPath": "/tmp"}]}
+    mine = {"name": "mine", "persistentVolumeClaim": {"claimName": "mine"}}
+    template = {"spec": {"containers": [mounted], "volumes": [mine]}}
+    assert read_only(specs({"ps": template}, **ELSEWHERE)["ps"])
+    writable = {"securityContext": {"readOnlyRootFilesystem": False}}
+    mine = {"env": [{"name": "TMPDIR", "value": "/tmp"}]}
+    ours = specs({"ps": {"spec": {"containers": [writable | mine]}}})["ps"]
+    assert not read_only(ours)
+    assert ours["containers"][0]["env"].count({"name": "TMPDIR", "value": "/tmp"}) == 1
+
+
 @pytest.mark.parametrize(
     ("spec", "rule"),
     [
@@ -144,7 +158,7 @@ def test_the_image_has_that_user_and_no_compiler():
 
 def test_only_who_calls_a_role_reaches_its_pods():
     policies = yaml.safe_load_all((DEPLOY / "base" / "network.yaml").read_text())
-    reached, by_all = {}, {}
+    reached, by_all, of_readers = {}, {}, {}
     for policy in policies:
         spec = policy["spec"]
         assert (policy["kind"], spec["policyTypes"]) == ("NetworkPolicy", ["Ingress"])
@@ -154,6 +168,9 @@ def test_only_who_calls_a_role_reaches_its_pods():
             numbers = [port["port"] for port in rule["ports"]]
             if "from" not in rule:
                 open_ports.update(numbers)
+                continue
+            if METRICS_PORT in numbers:
+                of_readers[called] = (numbers, rule["from"])
                 continue
             for source in rule["from"]:
                 callers |= {
@@ -165,11 +182,16 @@ def test_only_who_calls_a_role_reaches_its_pods():
                 }
         reached[called], by_all[called] = callers, open_ports
     may_call = {"master": ("ps", "worker"), "ps": ("master", "ps", "worker"), "worker": ()}
+    ports = PORTS["ps"]
+    assert arrays_address(f"ps:{ports['ps']}") == f"ps:{ports['ps-arrays']}"
     assert reached == {
         called: {(role, port) for role in roles for port in PORTS[called].values()}
         for called, roles in may_call.items()
     }
     # The kubelet has no certificate; nothing else is without.
     assert by_all == {"master": {HEALTH_PORT}, "ps": {HEALTH_PORT}, "worker": set()}
+    labels = {"matchLabels": {"shoal.dev/reads-metrics": "true"}}
+    readers = [{"namespaceSelector": labels}, {"podSelector": labels}]
+    assert of_readers == dict.fromkeys(reached, ([METRICS_PORT], readers))
     roles = {pod: manifests.labels("job", pod)[manifests.ROLE_LABEL] for pod in reached}
     assert set(roles.values()) == set(reached)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from shoal.data import RecordIOWriter, Source, blocks, lines, open_reader
 from shoal.errors import UserError
+from tests.examples import examples
 
 FLAG = "--training-data"
 RECORDS = st.lists(st.binary(max_size=30), min_size=1, max_size=40)
@@ -80,7 +81,7 @@ def check_partition(path, records, cuts, monkeypatch, block):
     assert read == records
 
 
-PROPERTY = settings(max_examples=60)
+PROPERTY = settings(max_examples=examples(60))
 CUTS = st.lists(st.integers(0, 1000), max_size=5)
 
 

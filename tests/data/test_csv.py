@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shoal.data import CsvReader, Source, csv_index, csv_reader, open_reader
 from shoal.errors import UserError
 from tests.data.strategies import RECORDS, ranges
+from tests.examples import examples
 
 FLAG = "--training-data"
 
@@ -43,7 +44,7 @@ def refused(path, text):
     return str(caught.value)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     records=RECORDS,
     data=st.data(),

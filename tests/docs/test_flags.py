@@ -4,12 +4,15 @@ After a change of a flag, `python tests/docs/test_flags.py` prints the sections 
 """
 
 import dataclasses
+import inspect
 from pathlib import Path
 
 import pytest
 
-from shoal.config.flags import COMMANDS, default_of, flag, value_of
-from shoal.config.job import JobConfig, option_fields
+import shoal
+from shoal.client.by_value import NAMES
+from shoal.config.flags import COMMANDS, default_of, flag, kind_of, value_of
+from shoal.config.job import JobConfig, fields_of, option_fields
 from shoal.config.options import GROUPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "flags.md"
@@ -63,6 +66,29 @@ def test_help_is_in_sentences():
         assert text[0].isupper(), field.name
         assert text.endswith("."), field.name
         assert len(text) < 420, f"the help of {flag(field.name)} is long"
+
+
+OWN = {*NAMES, "display", "wait"}
+"""Arguments of the Python API that are no flags."""
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "check"])
+def test_the_python_api_has_every_flag_as_an_argument(command):
+    """In shoal/api/__init__.py, which is written by hand for editors and type checkers."""
+    taken = dict(inspect.signature(getattr(shoal, command)).parameters)
+    for name in OWN:
+        taken.pop(name, None)
+    wanted = fields_of(command)
+    assert list(taken) == [field.name for field in wanted]
+    for field in wanted:
+        argument = taken[field.name]
+        assert argument.kind is inspect.Parameter.KEYWORD_ONLY
+        default = "" if field.default is dataclasses.MISSING else field.default
+        assert (type(argument.default), argument.default) == (type(default), default), field.name
+        path = field.metadata["value"] == "FOLDER" or field.name.endswith("_dir")
+        kind = "AnyPath" if path else kind_of(field).__name__
+        kind = "Data" if field.metadata["value"] == "DATA" else kind
+        assert argument.annotation.split(" |")[0] == kind, field.name
 
 
 if __name__ == "__main__":

@@ -61,6 +61,11 @@ NOT_RUN = {
     "--training-data 's3://": "there is no bucket",
     "--training-data 'postgresql://": "there is no database server",
     "export CLICKS_PASSWORD": "it is for that server",
+    "shoal top clicks": "its job must be running: tests/jobs/test_top.py",
+    "shoal profile clicks": "its job must be running: tests/jobs/test_profile.py",
+    "shoal stacks clicks": "its job must be running: tests/jobs/test_stacks.py",
+    "shoal dashboard": "it goes on until it is interrupted: tests/dashboard",
+    "--dashboard 8050": "the port may be taken: tests/dashboard has any free one",
     "shoal scale clicks": "its job must be running: tests/jobs/test_commands.py",
     "shoal stop clicks": "its job must be running: tests/jobs/test_commands.py",
 }
@@ -203,6 +208,17 @@ def test_the_first_job_runs_from_its_data_to_its_served_model(first_job):
     assert sorted(path.name for path in (folder / "predicted").glob("*.parquet"))
     assert len(one(printed, "serve.py").strip("[] \n").split()) == 2
     assert "\nsucceeded 0." in one(printed, "first-job.md")
+
+
+def test_the_page_of_python(tmp_path):
+    with working_in(tmp_path):
+        printed = run("docs/guide/python.md", tmp_path)
+        assert Path("metrics.png").read_bytes().startswith(b"\x89PNG")
+    *answers, told = one(printed, "python.md").splitlines()[-3:]
+    # Both users rate the item as the sum of the numbers says.
+    assert [round(float(line.strip("[ ]"))) for line in answers] == [0, 1]
+    assert told.startswith("succeeded (2, 8) ")
+    assert float(told.split()[-1]) > 0.9
 
 
 def test_a_typing_error_is_shown_as_the_first_page_shows_it(here):

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 import json
+import socket
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +30,13 @@ from shoal.master.journal.events import Event
 from shoal.master.journal.segments import Entry, Header, Segment
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames
+from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.plane import hello, message
+from shoal.proto.plane.link import BrokenError, Link
+from shoal.proto.plane.server import request
+from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.pushes import PushRegister
@@ -103,6 +109,50 @@ def parse_pull(data: bytes) -> None:
     ids_of_tables(arrays, request)
 
 
+# ---------------------------------------------------------------- the data plane
+
+
+def callers() -> list[bytes]:
+    """All that a caller sends: a hello, a proof, and calls."""
+    said = pb.Hello(protocol=own_protocol(), meant="ps-0", nonce=b"n" * 32).SerializeToString()
+    proof = pb.HelloProof(proof=b"p" * 32).SerializeToString()
+    label = pb.LogGroup(first=1, entries=[entry(1)], sizes=[3]).SerializeToString()
+    messages = [
+        (message.HELLO, said),
+        (message.PROOF, proof),
+        (methods.PUSH.kind, b"frame"),
+        (methods.APPEND_LOG.kind, message.LABEL.pack(len(label)) + label + b"abc"),
+        (methods.READ_TABLE.kind, pb.ReadTableRequest(table=1).SerializeToString()),
+    ]
+    return [b"".join(message.prefix(kind, len(data)) + data for kind, data in messages)]
+
+
+def parse_caller(data: bytes) -> None:
+    """What a server that takes everybody does with a connection that sends this and ends."""
+    near, far = socket.socketpair()
+    with near, far:
+        near.settimeout(10.0)
+        near.sendall(data)
+        near.shutdown(socket.SHUT_WR)
+        link = Link(far)
+        hello.answer(link, "")
+        while True:
+            try:
+                link.wait(10.0)
+            except BrokenError:  # after a whole message
+                return
+            kind, size = link.next_prefix(time.monotonic() + 10.0)
+            if size > len(data):
+                raise WireError(pb.BAD_REQUEST, "more than comes")
+            payload = link.read(size, time.monotonic() + 10.0)
+            method = next((each for each in _OF_ARRAYS if each.kind == kind), None)
+            if method is not None:
+                request(method, payload)
+
+
+_OF_ARRAYS = (methods.PUSH, methods.APPEND_LOG, methods.READ_TABLE, methods.TAKE_LOG)
+
+
 # ---------------------------------------------------------------- the log of updates
 
 
@@ -115,7 +165,8 @@ def log_base() -> pb.LogBase:
 
 
 def batches() -> list[bytes]:
-    return list(packed([(entry(1), push_frames()[0]), (entry(2), b"")]))
+    entries = [(entry(1), push_frames()[0]), (entry(2), b"")]
+    return [message.joined() for message in packed(entries)]
 
 
 def log_files() -> list[bytes]:
@@ -179,8 +230,8 @@ class _Label:
 
 def log_records() -> list[bytes]:
     found = []
-    for kind, message in ((0 | 1 << 2, entry(1)), (1 | 2, log_base()), (2 | 1 << 2, entry(1))):
-        label = message.SerializeToString()
+    for kind, said in ((0 | 1 << 2, entry(1)), (1 | 2, log_base()), (2 | 1 << 2, entry(1))):
+        label = said.SerializeToString()
         found.append(bytes([kind, len(label)]) + label + push_frames()[0])
     return found
 
@@ -340,6 +391,7 @@ def parse_page(number: int, data: bytes) -> None:
 TARGETS = {
     "push": Target(unpack, push_frames, (WireError,)),
     "pull": Target(parse_pull, pull_frames, (WireError,)),
+    "caller": Target(parse_caller, callers, (WireError, BrokenError)),
     "log-batch": Target(lambda data: list(unpacked(data)), batches, (LogDamagedError,)),
     "log-file": Target(parse_log_file, log_files, ()),
     "log-record-sealed": Target(parse_log_record, log_records, (LogLostError,)),

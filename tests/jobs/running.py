@@ -6,18 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.base.job_folder import JobFolder
-from shoal.checkpoints.folders import Checkpoint, numbers
+from shoal.checkpoints.folders import Checkpoint, folder_name, numbers
+from shoal.checkpoints.manifests import MANIFEST
 from shoal.checkpoints.storage import open_storage
 from shoal.client.processes import job_processes, kill_job
 from shoal.config.job import JobConfig
 from shoal.master.journal import segments
 from shoal.master.journal.events import decode
-from shoal.master.journal.journal import read
+from shoal.master.journal.reading import read
 from shoal.master.journal.segments import Segment
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -25,25 +25,14 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.security.identities import client_identity
+from tests.waiting import PATIENCE, until
 
 ZOO = Path(__file__).with_name("zoo")
-PATIENCE = 300.0
-"""Seconds for anything to happen: many times what it takes on a busy machine."""
-POLL = 0.02
 IN_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C typed there is for this process now
 os.execv(sys.argv[1], sys.argv[1:])
 """
-
-
-def until(what, look, patience=PATIENCE):
-    """The first true value of look(); AssertionError naming `what` if none comes."""
-    give_up = time.monotonic() + patience
-    while not (value := look()):
-        assert time.monotonic() < give_up, f"waited {patience} s for {what}"
-        time.sleep(POLL)
-    return value
 
 
 @dataclass(frozen=True)
@@ -181,18 +170,21 @@ class RunningJob:
         """The events of the journal, of a job that may be running."""
         return [entry.event for entry in read(self.folder.journal)[1]]
 
+    def taken(self):
+        """The complete checkpoints that the journal knows of, in their order."""
+        taken = [event for event in self.events() if event.method == "checkpoint_taken"]
+        return [decode(event.arguments["taken"]) for event in taken]
+
     def wait_taken(self, count=1, location=None):
         """The newest checkpoint of the job, opened, once its journal has `count` of them.
 
-        A manifest on disk is not enough: a master, or one after it, restores those that it knows.
+        A manifest on disk is not enough: a master, or one after it, restores those that it knows
+        (`taken`).
         location: of the checkpoints, where that is not the job's folder.
         """
 
-        def look():
-            taken = [event for event in self.events() if event.method == "checkpoint_taken"]
-            return decode(taken[-1].arguments["taken"]) if len(taken) >= count else None
-
-        taken = until(f"checkpoint {count}", look)
+        until(f"checkpoint {count}", lambda: len(self.taken()) >= count)
+        taken = self.taken()[-1]
         root = open_storage(str(location or self.folder.path / "checkpoints"))
         return Checkpoint(root, taken.number, taken.nonce)
 
@@ -201,9 +193,12 @@ class RunningJob:
 
         A checkpoint may be taken between the parts of a push, of the job's only worker here.
         """
-        root = open_storage(str(self.folder.path / "checkpoints"))
+        folder = self.folder.path / "checkpoints"
+        root = open_storage(str(folder))
         apart = {}
         for number in numbers(root):
+            if not (folder / folder_name(number) / MANIFEST).exists():
+                continue  # it was being taken when the job was killed
             pushes = [shard["pushes"][0]["sequence"] for shard in Checkpoint(root, number).shards]
             apart[number] = max(pushes) - min(pushes)
         return apart

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from shoal.master.journal import segments
-from shoal.master.journal.journal import read
+from shoal.master.journal.reading import read
 from shoal.master.journal.segments import Segment
 from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, audited, resume, until

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from shoal.base.job_folder import JobFolder
+from shoal.checkpoints.folders import folder_name
 from shoal.proto import faults
 from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, audited, resume, until
@@ -217,10 +218,15 @@ def test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before(
     ) as job:
         job.at_gate("step-20")
         checkpoints = job.folder.path / "checkpoints"
-        until("two checkpoints", lambda: len([*checkpoints.glob("*/manifest.json")]) == 2)
+        job.wait_taken(2)
         job.kill_whole()
         apart = job.pushes_apart()
-        older, newer = sorted(checkpoints.glob("*/server-0001.*.table-0000.arrow"))
+        # Another one may have been under way: the newest two that the journal knows.
+        older, newer = (
+            file
+            for taken in job.taken()[-2:]
+            for file in (checkpoints / folder_name(taken.number)).glob("server-0001.*.table-0000*")
+        )
         flip(newer)
         if not sync:  # none is good
             flip(older)

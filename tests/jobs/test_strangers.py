@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from shoal.chaos.relay import Relay
@@ -22,15 +20,13 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import MASTER, ROLES, SERVER, WORKER
 from shoal.proto.permissions import CALLERS, permitted
 from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
+from shoal.proto.transport import arrays_address, peer_name
 from shoal.security.authority import Authority
 from shoal.security.identities import own_identity
 from tests.jobs.running import RunningJob, until
+from tests.planted import LABEL, LABELS, PLANTED, row_of
 
 pytestmark = pytest.mark.job
-
-PLANTED = 0x5AC3_E1F0_0D5A_C3E1
-"""An id of which all eight bytes are seldom."""
 
 PAIRS = [
     ("worker-0", "ps-0"),
@@ -48,26 +44,15 @@ class Tap(Relay):
         self.seen = []
         super().__init__(folder, process, other)
 
-    def _give_on(self, source, sink):
-        seen = self.seen
-
-        class Tapped:
-            def recv(self, size):
-                data = source.recv(size)
-                seen.append(data)
-                return data
-
-            def shutdown(self, how):
-                source.shutdown(how)
-
-        super()._give_on(Tapped(), sink)
+    def note(self, data):
+        self.seen.append(data)
 
 
 @contextlib.contextmanager
 def tapped_job(folder, **how):
     """(job, its taps, the file that holds the worker before its first push)."""
     data = folder / "clicks.csv"
-    data.write_text("user,item,label\n" + f"{PLANTED},1,1.0\n2,3,0.0\n" * 50)
+    data.write_text("user,item,label\n" + f"{PLANTED},1,{LABEL}\n2,3,0.0\n" * 50)
     arranged = folder / "faults"
     arranged.mkdir()
     held = faults.hold(arranged, "before-push", "worker-0")
@@ -91,16 +76,6 @@ def tapped_job(folder, **how):
     finally:
         for tap in taps:
             tap.close()
-
-
-def rows_of(output):
-    """The trained vector of the planted id, as bytes, from the export."""
-    for path in sorted((output / "tables").glob("users*.parquet")):
-        table = pq.read_table(path).to_pydict()
-        if PLANTED in table["id"]:
-            vector = table["vector"][table["id"].index(PLANTED)]
-            return np.asarray(vector, np.float32).tobytes()
-    raise AssertionError(f"no row of {PLANTED} in {output}")
 
 
 def call(address, role, config, method, identity):
@@ -198,7 +173,7 @@ def test_nobody_gets_in_without_the_right_certificate_and_nothing_is_in_the_clea
         until("worker-1", lambda: job.folder.identity_of(WORKER, 1).is_dir())
         held.unlink()
         job.ended().succeeded()
-    secrets = [PLANTED.to_bytes(8, "little"), rows_of(tmp_path / "out"), b"users"]
+    secrets = [PLANTED.to_bytes(8, "little"), row_of(tmp_path / "out"), b"users", *LABELS]
     for tap in taps:
         captured = b"".join(tap.seen)
         assert captured
@@ -212,8 +187,9 @@ def test_without_encryption_the_same_capture_holds_ids_and_rows(tmp_path):
         ended = job.ended().succeeded()
     assert "warning: --insecure" in ended.out
     captured = b"".join(data for tap in taps for data in tap.seen)
-    for secret in (PLANTED.to_bytes(8, "little"), rows_of(tmp_path / "out"), b"users"):
+    for secret in (PLANTED.to_bytes(8, "little"), row_of(tmp_path / "out"), b"users"):
         assert secret in captured
+    assert [label for label in LABELS if label in captured] == []
 
 
 def listening(process):
@@ -235,7 +211,9 @@ def listening(process):
 def test_a_job_of_one_machine_listens_where_its_user_alone_can_call(tmp_path):
     with tapped_job(tmp_path) as (job, _, held):
         servers = routing(job).servers
-        for address in (job.folder.master_address(), *servers):
+        assert len(servers) == 2
+        arrays = map(arrays_address, servers)
+        for address in (job.folder.master_address(), *servers, *arrays):
             socket = Path(address.removeprefix("unix:"))
             assert socket.is_socket()
             above = socket.parent.stat()

@@ -59,9 +59,10 @@ def installed_files() -> list[str]:
         if name in needs and name not in wanted:
             wanted.add(name)
             left += needs[name]
-    missing = {*PACKAGES, *PYTHON} - wanted
+    missing = {*PACKAGES, *PYTHON} - wanted | ({"buildah"} if "buildah" not in needs else set())
     if missing:
-        sys.exit(f"these Debian packages are needed here: {', '.join(sorted(missing))}")
+        names = " ".join(sorted(missing))
+        sys.exit(f"Debian packages are missing here: apt-get install {names}")
     files = set(run("dpkg-query", "-L", *sorted(wanted)).splitlines())
     kept = [f for f in files if f.startswith("/") and not f.startswith(("/usr/share/doc", "/."))]
     return sorted(f for f in kept if os.path.lexists(f))
@@ -69,13 +70,14 @@ def installed_files() -> list[str]:
 
 def make_base() -> None:
     """The image that stands for python:3.11-slim, with gcc."""
+    files = installed_files()
     container = run("buildah", "from", "scratch")
     root = Path(run("buildah", "mount", container))
     for link in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         if Path("/", link).is_symlink():
             (root / "usr" / link).mkdir(parents=True, exist_ok=True)
             (root / link).symlink_to(f"usr/{link}")
-    names = [f for f in installed_files() if not (os.path.isdir(f) and not os.path.islink(f))]
+    names = [f for f in files if not (os.path.isdir(f) and not os.path.islink(f))]
     # Merged /usr: a package may say /bin/bash for what is /usr/bin/bash.
     names = [os.path.join(os.path.realpath(os.path.dirname(f)), os.path.basename(f)) for f in names]
     listing = "".join(f"{name.lstrip('/')}\0" for name in sorted(set(names)))

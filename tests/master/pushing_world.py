@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.config.job import JobConfig
-from shoal.master.job.instructions import ConfirmServers, FenceWorker, StartProcess
+from shoal.master.job.instructions import Assignment, ConfirmServers, FenceWorker, StartProcess
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import Event, RecordedJob
 from shoal.master.journal.resume import merged
@@ -200,8 +200,11 @@ class PushingWorld:
         else:
             outcome = Done()
             arguments = worker.task.id, outcome, 0, self.now
-            self.job.task_reported(*who, *arguments, acknowledged=worker.sequence)
-            worker.task, worker.ahead, worker.done = worker.ahead, None, 0
+            # Now and then the one after that is asked for in the same call.
+            held = worker.ahead.id if worker.ahead is not None and self.draw(2) else 0
+            answer = self.job.report_made(*who, *arguments, acknowledged=worker.sequence, held=held)
+            after = answer.task if isinstance(answer, Assignment) else None
+            worker.task, worker.ahead, worker.done = worker.ahead, after, 0
 
     def _push(self, worker: Worker, at: ServerId) -> None:
         server, task = self.servers[at], worker.task

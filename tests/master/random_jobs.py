@@ -14,7 +14,8 @@ from google.protobuf.message import Message
 
 from shoal.config.job import JobConfig
 from shoal.master.job.instructions import ApplyUpdate, FenceWorker, KillProcess, StartProcess
-from shoal.master.job.membership import START_TIMEOUT_SECONDS, ProcessState
+from shoal.master.job.members import ProcessState
+from shoal.master.job.membership import START_TIMEOUT_SECONDS
 from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import Event, RecordedJob
 from shoal.master.work import outcomes

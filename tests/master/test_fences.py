@@ -1,9 +1,6 @@
 """Fences, and a new connection for each incarnation of a server, over real sockets."""
 
-import contextlib
-import socket
 import threading
-import time
 
 import pytest
 
@@ -20,6 +17,8 @@ from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.strategies import begun, exited, take, w
+from tests.waiting import until
+from tests.ways import Way
 
 PATIENCE = 60.0
 NOBODY = pb.JournalPosition()
@@ -110,10 +109,8 @@ def test_a_server_that_is_not_there_is_not_called_and_holds_nothing_up(servers):
     3. server 1 has registered again, and says what it has: then, and not before, all is known."""
     gone = servers.places[ServerId(1)]
     servers.places[ServerId(1)] = Place("127.0.0.1:1", None)
-    heard = threading.Event()
-    servers.before_answer[0] = lambda: len(servers.fences[0]) == 49 and heard.set()
     servers.fence(range(50))
-    assert heard.wait(PATIENCE)
+    until("server 0 to hear of all", lambda: len(servers.fences[0]) == 50)
     assert not servers.done
     assert servers.fences[1] == []
     servers.places[ServerId(1)] = Place(gone.address, 1)
@@ -129,11 +126,11 @@ def test_what_a_server_said_before_it_died_is_no_answer(servers, noticed):
     back, gone = servers.places[ServerId(0)], servers.places[ServerId(1)]
     servers.places[ServerId(1)] = Place(gone.address, None)
     servers.fence([5])
-    until(lambda: ServerId(0) in answers(servers))
+    until("server 0's answer", lambda: ServerId(0) in answers(servers))
     servers.has[0] = 3
     if noticed:
         servers.places[ServerId(0)] = Place(back.address, None)
-        until(lambda: ServerId(0) not in answers(servers))
+        until("its answer to be dropped", lambda: ServerId(0) not in answers(servers))
     servers.places[ServerId(0)] = Place(back.address, 1)
     servers.places[ServerId(1)] = Place(gone.address, 1)
     servers.wait_for([5])
@@ -145,13 +142,6 @@ def answers(servers):
     """The servers whose answers to the one fence under way are there."""
     pending = list(servers.asking._pending.values())
     return {server for asked in pending for server in list(asked.answers)}
-
-
-def until(look):
-    give_up = time.monotonic() + PATIENCE
-    while not look():
-        assert time.monotonic() < give_up
-        time.sleep(0.005)
 
 
 def test_a_server_that_comes_back_when_all_have_answered_is_asked_again(servers):
@@ -217,42 +207,14 @@ def test_a_server_that_never_was_there_has_had_no_push(servers):
     assert servers.done == {2: [pushed(2)[0], AppliedPush(0, 0, 0)]}
 
 
-class Address:
+class Address(Way):
     """One address for processes that follow one another, as a pod's name is.
 
     The connections to the one before stay open, and nobody answers on them.
     """
 
-    def __init__(self):
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.target = None
-        self._sockets = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(self.target)
-            self._sockets += [near, far]
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(
-                    target=self._copy, args=(one, other, self.target), daemon=True
-                ).start()
-
-    def _copy(self, one, other, target):
-        with contextlib.suppress(OSError):
-            while data := one.recv(1 << 16):
-                if target == self.target:
-                    other.sendall(data)
-
-    def close(self):
-        self._listener.close()
-        for each in self._sockets:
-            each.close()
+    def passes(self, size, answers, target):
+        return target == self.target
 
 
 def test_the_next_incarnation_of_a_server_is_reached_at_once_at_the_same_address():

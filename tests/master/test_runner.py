@@ -31,6 +31,9 @@ from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from tests.master.peers import command
 from tests.master.strategies import config
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 PATIENCE = 60.0
 
@@ -136,7 +139,7 @@ def test_a_killed_worker_costs_a_repeat_and_nothing_else(run, stalled):
 def test_a_silent_worker_is_replaced(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "silence"}
-    job = run(plan, num_ps=2, worker_timeout_seconds=1.0)
+    job = run(plan, num_ps=2, worker_timeout_seconds=4.0)  # or its successor may seem silent, too
     wait()
     result = job.finish()
     assert result["state"] == "succeeded"
@@ -195,14 +198,6 @@ def test_a_worker_that_always_leaves_exhausts_its_limit(run):
     assert "exit code 3" in result["failure"]["message"]
 
 
-def until(look):
-    """Wait until `look()` is true."""
-    give_up = time.monotonic() + PATIENCE
-    while not look():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
-
-
 def _killed_twice(run, stalled):
     """A job that goes on until it is stopped, whose worker 1 was killed twice at once."""
     port, wait = stalled
@@ -231,9 +226,10 @@ def test_a_worker_that_is_not_wanted_any_more_ends_in_its_pause(run, stalled, mo
     monkeypatch.setattr("shoal.master.job.restarts.LONGEST_PAUSE_SECONDS", 1e6)
     job = _killed_twice(run, stalled)
     member = job.job.members.workers[WorkerId(1)]
-    until(lambda: job.runner.job.apply(lambda *_: member.incarnation) == 2)
+    look = job.runner.job.apply
+    until("its third incarnation", lambda: look(lambda *_: member.incarnation) == 2)
     job.runner.job.apply(lambda job, now: job.scale(1, now))
-    until(lambda: job.runner.job.apply(lambda *_: member.exited is not None))
+    until("its end", lambda: look(lambda *_: member.exited is not None))
     assert job.runner.job.apply(lambda job, _: not job.ended)
     job.runner.request_stop("enough")
     result = job.finish()
@@ -318,10 +314,7 @@ def test_a_process_without_room_waits_and_its_job_begins_when_there_is_some(
         said = job.runner.job.look(lambda j, _: j.record.messages)
         return [each for each in said if told in each]
 
-    end = time.monotonic() + PATIENCE
-    while not messages():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until("word of it", messages)
     assert ServerId(0) not in {start.process for start in job.launcher.running()}
     path.unlink()
     job.pid_of(ServerId(0))

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.master.step_losses import COLUMNS, StepLosses
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.heartbeat import Progress
+from shoal.worker.progress import Progress
 
 
 def steps(*numbers):

@@ -18,11 +18,11 @@ from shoal.model_zoo.digits import prepare as digits
 from shoal.model_zoo.iris import prepare as iris
 from shoal.model_zoo.movielens import prepare as movielens
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.heartbeat import Progress
 from shoal.worker.input.data import JobData
 from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.model import ServedModel
 from shoal.worker.module import load_module
+from shoal.worker.progress import Progress
 from tests.prepared import prepared_once
 
 pytestmark = pytest.mark.slow

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.native import gradients as kernels
+from tests.examples import examples
 from tests.native.strategies import dims
 
 
@@ -13,7 +14,7 @@ def array(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(index=st.lists(st.integers(0, 30), max_size=200), dim=dims)
 def test_sum_gather_scatter(index, dim):
     index = np.array(index, np.int32)

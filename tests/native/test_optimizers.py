@@ -62,12 +62,19 @@ def rate_at(step):
 def keras_run(class_name, arguments, start, gradients, dtype="float32"):
     """The variable after all gradients, as Keras 3 applies them, and the specification."""
     import keras
+    import tensorflow as tf
 
     optimizer = getattr(keras.optimizers, class_name)(learning_rate=RATE, **arguments)
     variable = keras.Variable(start, dtype=dtype)
+    optimizer.build([variable])
+
+    @tf.function
+    def apply(gradient):
+        optimizer.apply([gradient], [variable])
+
     for step, gradient in enumerate(gradients, 1):
         optimizer.learning_rate = rate_at(step)
-        optimizer.apply([keras.ops.convert_to_tensor(gradient, dtype)], [variable])
+        apply(keras.ops.convert_to_tensor(gradient, dtype))
     return np.asarray(variable), OptimizerSpec.from_keras(class_name, optimizer.get_config())
 
 

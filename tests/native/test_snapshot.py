@@ -11,6 +11,7 @@ from shoal.native.ids import SLOTS, slot_of
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
+from tests.examples import examples
 from tests.native.strategies import id_arrays
 
 
@@ -103,7 +104,7 @@ def test_a_snapshot_beside_threads_that_update():
         made.end_snapshot()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data(), given_ids=id_arrays(max_size=400), parts=st.integers(1, 64))
 def test_each_row_comes_once_and_in_the_part_of_its_slot(data, given_ids, parts):
     seed = data.draw(st.integers(0, 2**32 - 1))

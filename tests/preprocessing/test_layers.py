@@ -235,6 +235,7 @@ def test_lookup_outlives_its_layer_in_a_dataset():
     assert list(dataset.as_numpy_iterator()) == [1, 0]
 
 
+@pytest.mark.slow
 def test_a_saved_model_needs_no_shoal(tmp_path):
     column = keras.Input([], dtype="string", name="column")
     ids = Hashing(50)(IndexLookup(["x", "y"], num_oov_indices=3)(column))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.preprocessing import Hashing, SparseEmbedding, ToRagged, ToSparse
+from tests.examples import examples
 
 COUNT, DIM = 6, 3
 PADDING = -1
@@ -26,7 +27,7 @@ def cells(sparse):
 
 
 @given(PADDED)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_padding_is_dropped(lists):
     matrix = tf.constant(lists, tf.int64)
     assert ToRagged(padding=PADDING)(matrix).to_list() == [
@@ -43,7 +44,7 @@ def test_padding_is_dropped(lists):
 
 
 @given(WORDS)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_strings_are_split_and_empty_elements_dropped(words):
     expected = [
         [each.encode() for each in word.split(",") if each not in ("", "b")] for word in words
@@ -79,7 +80,7 @@ def combined(lists, weights, combiner, mask_zero):
 
 
 @given(LISTS, st.sampled_from(["sum", "mean", "sqrtn"]), st.booleans(), st.randoms())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 def test_lists_are_combined_as_numpy_does(lists, combiner, mask_zero, chance):
     layer = SparseEmbedding(COUNT, DIM, combiner, mask_zero=mask_zero)
     layer.build()
@@ -97,7 +98,7 @@ def test_lists_are_combined_as_numpy_does(lists, combiner, mask_zero, chance):
 
 
 @given(PADDED, st.sampled_from(["sum", "mean", "sqrtn"]))
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 def test_dense_lists_are_combined_with_zero_for_padding(lists, combiner):
     lists = [[value + 1 for value in each] for each in lists]
     layer = SparseEmbedding(COUNT, DIM, combiner, mask_zero=True, weights=[ROWS])

@@ -2,33 +2,40 @@
 
 import dataclasses
 import datetime as dt
+import select
+import socket
+import ssl
+import time
 
 import pytest
 
 from shoal.proto import methods, serving
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError
 from shoal.proto.handshakes import explained
-from shoal.proto.transport import peer_name
+from shoal.proto.plane import hello
+from shoal.proto.transport import ARRAYS_PORT, peer_name
 from shoal.security.authority import Authority
 
 EXPIRED = dt.timedelta(hours=-1)
 NAME = peer_name("token", "ps")
+PATIENCE = 60.0
 AUTHORITY, OTHER = Authority.made("j1"), Authority.made("j1")
 
 
-@pytest.fixture
-def told(connect):
+@pytest.fixture(params=[methods.PULL, methods.STATUS], ids=["arrays", "calls"])
+def told(connect, request):
     """What a caller is told by a server; both by their identities."""
+    method = request.param
     servers = []
 
     def made(server, caller):
-        started, port = serving.serve(
-            {methods.PULL: lambda frame: frame}, "127.0.0.1:0", 1, NAME, server
-        )
+        handlers = {methods.PULL: lambda frame: frame, methods.STATUS: lambda request: request}
+        started, port = serving.serve(handlers, "127.0.0.1:0", 1, NAME, server)
         servers.append(started)
         connection = connect(f"127.0.0.1:{port}", peer=NAME, identity=caller, patience=0.0)
         with pytest.raises(PeerUnavailableError) as error:
-            connection.call(methods.PULL, b"")
+            connection.call(method, b"" if method.kind else pb.ServerStatusRequest())
         return error.value.reason
 
     yield made
@@ -45,6 +52,29 @@ def test_the_own_certificate_has_expired(told):
     reason = told(AUTHORITY.issue("ps"), AUTHORITY.issue("worker", 2, valid=EXPIRED))
     assert reason.startswith("the certificate of worker-2 of job j1 has expired (")
     assert reason.endswith("UTC): `shoal train --resume` makes new certificates")
+
+
+def test_a_caller_that_is_refused_hears_why_however_late_it_asks(monkeypatch):
+    """1. the server refuses its certificate, and says so; 2. meanwhile it goes on sending, as its
+    own part of the handshake has ended; 3. it reads the refusal, not that the connection broke."""
+    monkeypatch.setattr(hello, "ALERT_SECONDS", PATIENCE)
+    handlers = {methods.PULL: lambda frame: frame}
+    server, port = serving.serve(handlers, "127.0.0.1:0", 1, NAME, AUTHORITY.issue("ps"))
+    caller = AUTHORITY.issue("worker", valid=EXPIRED)
+    address = ("127.0.0.1", port + ARRAYS_PORT)
+    try:
+        with (
+            socket.create_connection(address, PATIENCE) as plain,
+            hello.encrypted(plain, caller, NAME) as made,
+        ):
+            assert select.select([made], [], [], PATIENCE)[0]  # it is refused
+            for _ in range(20):
+                made.sendall(bytes(100))
+                time.sleep(0.01)
+            with pytest.raises(ssl.SSLError, match="alert"):
+                made.recv(1)
+    finally:
+        server.stop(None).wait()
 
 
 def test_the_other_is_of_another_job(told):

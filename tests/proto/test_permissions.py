@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import itertools
 import logging
 import re
 import socket
@@ -9,18 +10,24 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 
 import grpc
 import numpy as np
 import pytest
 
-from shoal.proto import frames, methods, parts, rpc, serving
+from shoal.proto import frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import CLIENT, MASTER, ROLES, SERVER, WORKER, Caller
 from shoal.proto.methods import Method
 from shoal.proto.permissions import CALLERS, SPEAKERS, permitted
-from shoal.proto.transport import PARTS_SUFFIX, peer_name
+from shoal.proto.plane import hello
+from shoal.proto.plane.client import Pool
+from shoal.proto.plane.link import Link
+from shoal.proto.plane.message import HELLO, PREFIX_BYTES, PROOF, REFUSAL, prefix
+from shoal.proto.protocol import own_protocol
+from shoal.proto.transport import ARRAYS_PORT, arrays_address, peer_name
 from shoal.security.authority import Authority
 
 TOKEN = "token"
@@ -189,21 +196,6 @@ def test_a_server_sends_no_entry_for_the_log_of_another(served, connect, authori
         )
 
 
-def test_a_push_in_parts_speaks_for_no_other_either(served, authority):
-    frame, _ = speech(methods.PUSH, (WORKER, 5))
-    served.came.clear()
-    with authority.issue(WORKER, 3).channel(served.addresses[SERVER], "ps-0", []) as channel:
-        push = channel.stream_unary(methods.PUSH.path + PARTS_SUFFIX)
-        with pytest.raises(grpc.RpcError) as error:
-            push(
-                parts.cut(frame),
-                metadata=(("shoal-peer", f"{TOKEN}/ps-0"),),
-                timeout=PATIENCE,
-            )
-    assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
-    assert served.came == []
-
-
 def test_a_refusal_is_permission_denied_to_tools_that_know_only_grpc(served, authority):
     with authority.issue(WORKER).channel(served.addresses[SERVER], "ps-0", []) as channel:
         stop = channel.unary_unary(methods.SHUTDOWN.path)
@@ -212,20 +204,22 @@ def test_a_refusal_is_permission_denied_to_tools_that_know_only_grpc(served, aut
     assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_a_request_in_parts_is_refused_before_a_part_is_read(served, authority):
-    """The caller would send for ever; nobody reads it."""
-    over = threading.Event()
-
-    def parts():
-        yield b"part"
-        over.wait(PATIENCE)
-
-    with authority.issue(CLIENT).channel(served.addresses[SERVER], "ps-0", []) as channel:
-        push = channel.stream_unary(methods.PUSH.path + PARTS_SUFFIX)
-        with pytest.raises(grpc.RpcError) as error:
-            push(parts(), metadata=(("shoal-peer", f"{TOKEN}/ps-0"),), timeout=PATIENCE)
-        over.set()
-    assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+def test_a_request_with_arrays_is_refused_before_a_byte_of_it_is_read(served, authority):
+    """The caller never sends it."""
+    served.came.clear()
+    pool = Pool(served.addresses[SERVER], peer_name(TOKEN, SERVER), authority.issue(CLIENT))
+    try:
+        link = pool.connected()
+        link.send([prefix(methods.PUSH.kind, 1 << 20)], PREFIX_BYTES, PATIENCE)
+        end = time.monotonic() + PATIENCE
+        kind, size = link.next_prefix(end)
+        assert kind == REFUSAL
+        detail = pb.ErrorDetail.FromString(bytes(link.read(size, end)))
+        assert detail.kind == pb.NOT_PERMITTED
+        link.close()
+    finally:
+        pool.close()
+    assert served.came == []
 
 
 def test_without_a_certificate_nobody_is_let_in(served, call, authority):
@@ -235,7 +229,7 @@ def test_without_a_certificate_nobody_is_let_in(served, call, authority):
     credentials = grpc.ssl_channel_credentials(authority.issue(WORKER).authority)
     named = [("grpc.ssl_target_name_override", "ps-0.j1.shoal")]
     with grpc.secure_channel(served.addresses[SERVER], credentials, named) as channel:
-        pull = channel.unary_unary(methods.PULL.path)
+        pull = channel.unary_unary(methods.STATUS.path)
         with pytest.raises(grpc.RpcError) as error:
             pull(b"", timeout=PATIENCE)
     assert error.value.code() == grpc.StatusCode.UNAVAILABLE
@@ -256,7 +250,7 @@ def test_another_jobs_certificate_is_refused(served, call, authority):
         grpc.secure_channel(served.addresses[SERVER], credentials, named) as channel,
         pytest.raises(grpc.RpcError) as error,
     ):
-        channel.unary_unary(methods.PULL.path)(b"", timeout=PATIENCE)
+        channel.unary_unary(methods.STATUS.path)(b"", timeout=PATIENCE)
     assert error.value.code() == grpc.StatusCode.UNAVAILABLE
     assert served.came == []
 
@@ -302,20 +296,31 @@ def test_an_identity_calls_nobody_in_particular_never(authority):
         rpc.Connection("127.0.0.1:1", identity=authority.issue(WORKER))
 
 
+def free_address():
+    """host:port of a port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def serve_with_probes(handlers, name, identity):
+    """(the server, where it answers probes); that port cannot be 0, as nobody would tell it."""
+    for _ in range(100):
+        health = free_address()
+        with contextlib.suppress(OSError):  # taken by somebody else meanwhile
+            return serving.serve(handlers, "127.0.0.1:0", 1, name, identity, health)[0], health
+    raise AssertionError("no port stays free")
+
+
 def test_probes_are_answered_without_a_certificate_and_get_nothing_else(authority, connect):
     came = []
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        health = f"127.0.0.1:{free.getsockname()[1]}"
     name = peer_name(TOKEN, "ps")
-    server, _ = serving.serve(
-        {methods.PULL: came.append}, "127.0.0.1:0", 1, name, authority.issue(SERVER), health
-    )
+    server, health = serve_with_probes({methods.STATUS: came.append}, name, authority.issue(SERVER))
     try:
         with grpc.insecure_channel(health) as channel:
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
             assert check(b"", timeout=PATIENCE) == b"\x08\x01"
         with pytest.raises(WireError) as error:
-            connect(health, peer=name).call(methods.PULL, b"")
+            connect(health, peer=name).call(methods.STATUS, pb.ServerStatusRequest())
         assert error.value.kind == pb.NOT_PERMITTED
         assert "without a certificate" in error.value.message
         assert came == []
@@ -326,7 +331,7 @@ def test_probes_are_answered_without_a_certificate_and_get_nothing_else(authorit
 def test_bytes_that_were_recorded_are_worth_nothing(served, call, authority):
     """Of a call that was let in: sent again, they end the handshake and reach no handler."""
     recorded = []
-    target = served.addresses[SERVER].rpartition(":")
+    target = arrays_address(served.addresses[SERVER]).rpartition(":")
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def relay():
@@ -351,12 +356,11 @@ def test_bytes_that_were_recorded_are_worth_nothing(served, call, authority):
         thread = threading.Thread(target=relay)
         thread.start()
         served.came.clear()
-        with authority.issue(WORKER).channel(
-            f"127.0.0.1:{listener.getsockname()[1]}", "ps-0", []
-        ) as channel:
-            push = channel.unary_unary(methods.PUSH.path)
-            gradient = frames.encode(pb.PushRequest(), [np.frombuffer(b"gradient", np.float32)])
-            push(gradient, metadata=(("shoal-peer", f"{TOKEN}/ps-0"),), timeout=PATIENCE)
+        place = f"127.0.0.1:{listener.getsockname()[1] - ARRAYS_PORT}"
+        pool = Pool(place, peer_name(TOKEN, SERVER), authority.issue(WORKER))
+        gradient = frames.encode(pb.PushRequest(), [np.frombuffer(b"gradient", np.float32)])
+        assert pool.begin(methods.PUSH, gradient, PATIENCE).result() == b""
+        pool.close()
         thread.join()
     assert served.came == [methods.PUSH]
     assert b"gradient" not in b"".join(recorded)
@@ -370,16 +374,119 @@ def test_bytes_that_were_recorded_are_worth_nothing(served, call, authority):
     assert served.came == [methods.PUSH] * 2
 
 
+def test_an_insecure_hello_that_was_recorded_is_worth_nothing():
+    """Both ends draw a nonce for each: what was said to another proves nothing."""
+    came = []
+
+    def push(frame):
+        came.append(bytes(frame))
+        return b""
+
+    name = peer_name(TOKEN, SERVER)
+    server, port = serving.serve({methods.PUSH: push}, "127.0.0.1:0", 1, name)
+    recorded = []
+    send = Link.send
+
+    def noting(self, buffers, size, seconds):
+        recorded.extend(map(bytes, buffers))
+        send(self, buffers, size, seconds)
+
+    pool = Pool(f"127.0.0.1:{port}", name, None)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Link, "send", noting)
+            pool.begin(methods.PUSH, b"gradient", PATIENCE).result()
+        assert TOKEN.encode() not in b"".join(recorded)
+        # Those of both ends are in it; the caller's are the first, third and last message.
+        said = b"".join(recorded)
+        starts = [each.start() for each in re.finditer(b"SHD1", said)] + [len(said)]
+        messages = [said[a:b] for a, b in itertools.pairwise(starts)]
+        calls = [each for each in messages if each[4] in (HELLO, PROOF, methods.PUSH.kind)]
+        assert len(calls) == 3
+        with socket.create_connection(("127.0.0.1", port + ARRAYS_PORT), PATIENCE) as again:
+            again.sendall(b"".join(calls))
+            answer = b""
+            with contextlib.suppress(ConnectionResetError):
+                while data := again.recv(1 << 16):
+                    answer += data
+        assert bytes([REFUSAL]) in answer
+        assert came == [b"gradient"]
+    finally:
+        pool.close()
+        server.stop(None).wait()
+
+
+def hello_to(name, meant, protocol=None):
+    """What comes of a connection of a process that means `meant` to one that is `name`."""
+    handlers = {methods.PUSH: lambda frame: b""}
+    server, port = serving.serve(handlers, "127.0.0.1:0", 1, name)
+    pool = Pool(f"127.0.0.1:{port}", meant, None)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            if protocol is not None:
+                patch.setattr(hello, "own_protocol", lambda: protocol)
+            return bytes(pool.begin(methods.PUSH, b"", PATIENCE).result())
+    finally:
+        pool.close()
+        server.stop(None).wait()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant", "protocol", "kind", "words"),
+    [
+        ("t/ps-0", "t/ps-1", None, pb.WRONG_PEER, "this is ps-0, the call was for ps-1"),
+        ("t/ps-0", "", None, pb.WRONG_PEER, "without a job's token"),
+        ("t/ps-0", "u/ps-0", None, pb.WRONG_PEER, "another job's process is there"),
+        ("", "u/ps-0", None, pb.WRONG_PEER, "another job's process is there"),
+        ("t/ps-0", "t/ps-0", pb.Protocol(number=1), pb.OTHER_PROTOCOL, "use one version"),
+        ("t/ps-0", "t/ps-0", pb.Protocol(), pb.OTHER_PROTOCOL, "without a protocol number"),
+    ],
+)
+def test_a_hello_of_another_is_refused_with_a_typed_error(name, meant, protocol, kind, words):
+    with pytest.raises(WireError, match=words) as error:
+        hello_to(name, meant, protocol)
+    assert error.value.kind == kind
+
+
+def test_a_hello_of_the_job_is_answered():
+    assert hello_to("t/ps-0", "t/ps-0") == b""
+    assert hello_to("", "") == b""
+
+
+def test_a_caller_that_has_not_the_token_is_refused():
+    """It believes whatever it is told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hello.hmac, "compare_digest", lambda one, other: True)
+        assert hello_to("t/ps-0", "u/ps-0") == b""  # so the comparison is what keeps it out
+    server, port = serving.serve({methods.PUSH: lambda _: b""}, "127.0.0.1:0", 1, "t/ps-0")
+    try:
+        with socket.create_connection(("127.0.0.1", port + ARRAYS_PORT), PATIENCE) as plain:
+            link = Link(plain)
+            end = time.monotonic() + PATIENCE
+            said = pb.Hello(protocol=own_protocol(), meant="ps-0", nonce=b"n").SerializeToString()
+            link.send([prefix(HELLO, len(said)), said], PREFIX_BYTES + len(said), PATIENCE)
+            _, size = link.next_prefix(end)
+            link.read(size, end)
+            proof = pb.HelloProof(proof=bytes(32)).SerializeToString()
+            link.send([prefix(PROOF, len(proof)), proof], PREFIX_BYTES + len(proof), PATIENCE)
+            kind, size = link.next_prefix(end)
+            detail = pb.ErrorDetail.FromString(bytes(link.read(size, end)))
+            link.close()
+        assert (kind, detail.kind) == (REFUSAL, pb.WRONG_PEER)
+    finally:
+        server.stop(None).wait()
+
+
 TLS13_ONLY = """
-import sys
+import sys, threading
 from pathlib import Path
 import shoal.ROLE
 from shoal.proto.identity import Caller, Identity
-from shoal.proto import serving
+from shoal.proto import methods, serving
 identity = Identity.load(Path(sys.argv[1]), Caller("j1", "ps", 0))
-server, port = serving.serve({}, "127.0.0.1:0", 1, "", identity)
+server, port = serving.serve({methods.PUSH: bytes}, "127.0.0.1:0", 1, "", identity)
 print(port, flush=True)
-server.wait_for_termination()
+threading.Event().wait()
 """
 
 
@@ -404,17 +511,19 @@ def test_a_process_that_serves_speaks_tls_13_only(role, authority, tmp_path):
         context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
         context.set_alpn_protocols(["h2"])
 
-        def handshake():
+        def handshake(port):
             with (
                 socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain,
                 context.wrap_socket(plain, server_hostname="ps-0.j1.shoal") as encrypted,
             ):
                 return encrypted.version()
 
-        assert handshake() == "TLSv1.3"
-        context.maximum_version = ssl.TLSVersion.TLSv1_2
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            handshake()
+        for each in (port, port + ARRAYS_PORT):
+            context.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED
+            assert handshake(each) == "TLSv1.3"
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                handshake(each)
     finally:
         process.kill()
         process.communicate()

@@ -1,6 +1,7 @@
 """Calls over real gRPC: typed errors, retries, deadlines, and the method table."""
 
 import threading
+import time
 
 import pytest
 
@@ -36,17 +37,20 @@ def test_the_method_table_is_the_proto_file():
                 (method.input_type, ours.request),
                 (method.output_type, ours.reply),
             ):
-                wanted = bytes if message.name == "Frame" else getattr(pb, message.name)
-                assert type_ is wanted, method.full_name
-            assert ours.streaming == method.server_streaming
-    assert not declared
+                assert type_ is getattr(pb, message.name), method.full_name
+            assert not method.server_streaming
+            assert ours.kind == 0
+    # The others are of the data plane, each of a kind of its own.
+    kinds = [method.kind for method in declared.values()]
+    assert 0 not in kinds
+    assert len(set(kinds)) == len(kinds)
 
 
 def test_messages_and_bytes_arrive(serve, connect):
     address = serve(
         {
             methods.STATUS: lambda request: pb.ServerStatus(version=5),
-            methods.PULL: lambda frame: frame[::-1],
+            methods.PULL: lambda frame: bytes(frame)[::-1],
             methods.READ_TABLE: lambda request: iter([b"a", b"b"]),
         }
     )
@@ -93,12 +97,30 @@ def test_a_stream_that_falls_silent_ends_at_the_deadline(serve, connect):
         yield b"first"
         go_on.wait(60)
 
-    connection = connect(serve({methods.READ_TABLE: stall}), deadline=0.5)
+    connection = connect(serve({methods.READ_TABLE: stall}), deadline=2.0)
     stream = connection.stream(methods.READ_TABLE, pb.ReadTableRequest())
     assert next(stream) == b"first"
-    with pytest.raises(PeerUnavailableError, match=r"ReadTable at .*: no answer for 0.5 s"):
+    with pytest.raises(PeerUnavailableError, match=r"ReadTable at .*: no answer for 2 s"):
         next(stream)
     go_on.set()
+
+
+def test_a_stream_on_a_closed_connection_fails_when_its_first_answer_is_asked_for(serve, connect):
+    """So who waits for a server that moves, which closes connections, meets it in one place."""
+    connection = connect(serve({methods.READ_TABLE: lambda request: iter([b"a"])}))
+    connection.close()
+    stream = connection.stream(methods.READ_TABLE, pb.ReadTableRequest())
+    with pytest.raises(PeerUnavailableError, match="closed"):
+        next(stream)
+
+
+def test_an_answer_that_is_asked_for_late_is_there(serve, connect):
+    """As a worker asks for the second of two servers after it has waited for the first one."""
+    connection = connect(serve({methods.PULL: lambda frame: bytes(frame)}))
+    connection.call(methods.PULL, b"connected")
+    exchange = connection.start(methods.PULL, b"x", 0.1)
+    time.sleep(0.2)  # past the deadline
+    assert connection.result(methods.PULL, exchange) == b"x"
 
 
 @pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f41f"])
@@ -155,7 +177,7 @@ def test_a_bug_in_a_handler_is_an_error_of_its_own(serve, connect):
 
 
 def test_a_peer_that_is_away_is_waited_for(serve, connect):
-    server, port = serving.serve({}, "127.0.0.1:0", 1)
+    server, port = serving.serve({methods.PULL: lambda frame: b""}, "127.0.0.1:0", 1)
     server.stop(None).wait()
     connection = connect(f"127.0.0.1:{port}")
     answers = []
@@ -201,22 +223,22 @@ def test_a_peer_that_came_back_elsewhere_is_found(serve, connect):
     assert connection.address == new
 
 
-def test_a_label_travels_beside_the_bytes_and_a_large_request_in_parts(serve, connect, monkeypatch):
-    monkeypatch.setattr(rpc.parts, "WHOLE_BYTES", 10)
+def test_a_label_travels_before_the_bytes(serve, connect):
     seen = []
 
     def append(labelled):
-        seen.append(labelled)
-        return pb.AppendLogReply()
+        label, body = labelled
+        seen.append((label, bytes(body)))
+        return pb.AppendLogReply(position=3)
 
     connection = connect(serve({methods.APPEND_LOG: append}))
     label = pb.LogGroup(first=3, sizes=[5])
-    for request in (b"small", b"large" * 10):
-        future = connection.start(methods.APPEND_LOG, request, label=label)
-        connection.finish(methods.APPEND_LOG, request, future, label=label)
-    assert seen == [(label, b"small"), (label, b"large" * 10)]
-    with pytest.raises(WireError, match=r"BAD_REQUEST.*no label.*LogGroup"):
-        connection.call(methods.APPEND_LOG, b"x")
+    for request in (b"small", b"large" * 100_000):
+        assert connection.call(methods.APPEND_LOG, request, label=label).position == 3
+    assert seen == [(label, b"small"), (label, b"large" * 100_000)]
+    for request in (b"x", b"\5\0\0\0four", b"\4\0\0\0\xff\xff\xff\xff"):
+        with pytest.raises(WireError, match=r"BAD_REQUEST.*(label|LogGroup)"):
+            connection.call(methods.APPEND_LOG, request)
 
 
 def test_calls_with_threads_of_their_own_are_answered_while_all_others_wait(serve, connect):
@@ -243,7 +265,7 @@ def test_calls_with_threads_of_their_own_are_answered_while_all_others_wait(serv
     }
     connection = connect(serve(calls))
     answers = [connection.start(methods.PUSH, b"x") for _ in range(8)]
-    for _ in range(4):  # as many threads as there are
+    for _ in range(8):  # each on a connection of its own
         assert waiting.acquire(timeout=30)
     assert connection.call(methods.STATUS, pb.ServerStatusRequest(), deadline=30) == status
     assert connection.call(methods.FENCE, pb.FenceRequest(), deadline=30) == fenced
@@ -297,28 +319,31 @@ def test_channels_to_where_a_peer_was_are_closed_once_nothing_is_called_there(
     monkeypatch.setattr(rpc, "backoff_seconds", lambda attempt: 0.0)
     came, go_on = threading.Event(), threading.Event()
 
-    def slow(frame):
+    fenced = pb.FenceReply(sequence=3)
+    status = pb.ServerStatus(version=7)
+
+    def slow(_):
         came.set()
         assert go_on.wait(60)
-        return frame
+        return fenced
 
     def moved(_):
         raise WireError(pb.NOT_READY, "it has moved")
 
-    first = serve({methods.PULL: moved, methods.PUSH: slow})
-    places = [first, *(serve({methods.PULL: moved}) for _ in range(4))]
-    places.append(serve({methods.PULL: lambda frame: frame}))
+    first = serve({methods.STATUS: moved, methods.FENCE: slow})
+    places = [first, *(serve({methods.STATUS: moved}) for _ in range(4))]
+    places.append(serve({methods.STATUS: lambda _: status}))
     following = iter(places[1:])
     connection = connect(first, address_now=lambda: next(following))
-    answer = connection.start(methods.PUSH, b"slow")
+    answer = connection.start(methods.FENCE, pb.FenceRequest())
     assert came.wait(60)
-    assert connection.call(methods.PULL, b"x") == b"x"
+    assert connection.call(methods.STATUS, pb.ServerStatusRequest()) == status
     assert len(opened) == 6
     # Not the one where a call is under way, and the last two, whose calls may just have ended.
     assert opened[0] not in closed
     assert 2 <= len(closed) <= 3
     go_on.set()
-    assert connection.result(methods.PUSH, answer) == b"slow"
+    assert connection.result(methods.FENCE, answer) == fenced
     connection.close()
     assert set(opened) == set(closed)
 

@@ -10,21 +10,27 @@ from shoal.proto import shoal_pb2 as pb
 SGD = OptimizerSpec("sgd").to_json()
 
 
-def model_spec(dim=3, tables=("items",), size=5, state=2):
+CONSTANT = InitializerSpec("constant", {"value": 1.0})
+
+
+def model_spec(
+    dim=3, tables=("items",), size=5, state=2, *, optimizer=SGD, initial=CONSTANT, seed=7
+):
+    """A model with tables of one width, a dense block and statistics."""
     return pb.ModelSpec(
         tables=[
             pb.TableSpec(
                 name=name,
                 dim=dim,
-                initializer=InitializerSpec("constant", {"value": 1.0}).to_json(),
-                optimizer=SGD,
-                seed=7,
+                initializer=initial.to_json(),
+                optimizer=optimizer,
+                seed=seed,
             )
             for name in tables
         ],
         trainable=[pb.VariableSpec(name="w", shape=[size])],
         non_trainable=[pb.VariableSpec(name="mean", shape=[state])],
-        dense_optimizer=SGD,
+        dense_optimizer=optimizer,
     )
 
 

@@ -1,8 +1,10 @@
 """The servers of a job without processes, and what they hold."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from shoal.checkpoints.folders import Checkpoint, begin, complete, folder_name
 from shoal.checkpoints.storage import open_storage
@@ -10,12 +12,14 @@ from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.gradients import Gradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
+from shoal.ps.saved_rows import SavedRows
 from shoal.ps.tables import ServerModel
 
 IDS = np.arange(-3000, 3000, dtype=np.int64) * 9973
@@ -97,3 +101,18 @@ def restored(root, number, servers):
         for server in range(servers)
     ]
     return group
+
+
+def asked_once(location, server, servers, opened, model):
+    """The saved rows of a server that was asked for its model once, before it could open them."""
+    refused = threading.Event()
+
+    def opened_then(url):
+        assert refused.wait(60.0)
+        return opened(url)
+
+    rows = SavedRows(str(location), server, Routing.even(servers), Progress(), opened_then)
+    with pytest.raises(WireError, match=r"NOT_READY.*is to read"):
+        rows.model(model)
+    refused.set()
+    return rows

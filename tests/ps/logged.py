@@ -23,23 +23,17 @@ from shoal.ps.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.peer_sink import PeerSink
+from tests.ps.caller import model_spec
 
-ADAM = OptimizerSpec("adam").to_json()
 SIZE, STATE, DIM = 7, 4, 3
 POINTS = ["push-received", "push-logged", "push-half-applied", "push-applied", "log-replaying"]
-SPEC = pb.ModelSpec(
-    tables=[
-        pb.TableSpec(
-            name="items",
-            dim=DIM,
-            initializer=InitializerSpec("uniform").to_json(),
-            optimizer=ADAM,
-            seed=1,
-        )
-    ],
-    trainable=[pb.VariableSpec(name="w", shape=[SIZE])],
-    non_trainable=[pb.VariableSpec(name="mean", shape=[STATE])],
-    dense_optimizer=ADAM,
+SPEC = model_spec(
+    DIM,
+    size=SIZE,
+    state=STATE,
+    optimizer=OptimizerSpec("adam").to_json(),
+    initial=InitializerSpec("uniform"),
+    seed=1,
 )
 
 

@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 
 import fsspec
@@ -38,6 +39,13 @@ class Objects(MemoryFileSystem):
     protocol = "objects"
     store: dict = {}  # noqa: RUF012
     pseudo_dirs = [""]  # noqa: RUF012
+    writers: dict = defaultdict(set)  # noqa: RUF012  # the threads that wrote what of each server
+
+    def open(self, path, mode="rb", **how):
+        name = path.rpartition("/")[2]
+        if "w" in mode and name.startswith("server-"):
+            self.writers[name.partition(".")[0]].add(threading.get_ident())
+        return super().open(path, mode, **how)
 
     def makedirs(self, path, exist_ok=False):
         pass
@@ -58,6 +66,7 @@ def objects():
     fsspec.register_implementation("objects", Objects, clobber=True)
     yield "objects://bucket/saved"
     Objects.store.clear()
+    Objects.writers.clear()
 
 
 @pytest.fixture
@@ -350,3 +359,16 @@ def test_a_shard_that_does_not_fit_its_files_is_refused(tmp_path, field):
             one[key], other[key] = other[key], one[key]
     with pytest.raises(CheckpointError, match=r"server-000[01]\..*\.table-0000\.arrow: "):
         contents.verify(checkpoint)
+
+
+@pytest.mark.parametrize("store", ["objects"])
+def test_the_same_thread_of_a_server_writes_all_its_shards(store, job):
+    """So the memory that malloc keeps for a thread is not kept for each thread of the calls."""
+    group, take, _ = job
+    for sequence in range(1, 7):
+        group.push(sequence)
+        take()
+    assert {server: len(threads) for server, threads in Objects.writers.items()} == {
+        "server-0000": 1,
+        "server-0001": 1,
+    }

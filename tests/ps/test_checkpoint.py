@@ -117,6 +117,7 @@ def mutate(chance, folder, other):
     return path
 
 
+@pytest.mark.slow
 def test_every_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_taken(tmp_path):
     group = Group(2)
     group.push(1, IDS[:40].copy())

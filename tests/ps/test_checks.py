@@ -15,6 +15,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
+from tests.examples import examples
 from tests.ps.logged import DiedError
 
 DIMS = (3, 2)
@@ -229,7 +230,7 @@ def mutant(mutation, header, arrays):
     return frames.encode(changed, copies)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(mutation=mutations())
 def test_a_changed_push_is_applied_once_or_leaves_everything_as_it_was(server, mutation):
     header, arrays = server.original()

@@ -10,30 +10,18 @@ import pytest
 
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
-from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import faults, frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
+from tests.ps.caller import model_spec
 from tests.ps.logged import DIM, SIZE, STATE
 from tests.ps.processes import start_server, write_job
 
-SGD = OptimizerSpec("sgd").to_json()
-SPEC = pb.ModelSpec(
-    # A row is minus the number of its updates.
-    tables=[
-        pb.TableSpec(
-            name="counts",
-            dim=DIM,
-            initializer=InitializerSpec("zeros").to_json(),
-            optimizer=SGD,
-            seed=1,
-        )
-    ],
-    trainable=[pb.VariableSpec(name="w", shape=[SIZE])],
-    non_trainable=[pb.VariableSpec(name="mean", shape=[STATE])],
-    dense_optimizer=SGD,
-)
+pytestmark = pytest.mark.slow
+
+# A row is minus the number of its updates.
+SPEC = model_spec(DIM, ("counts",), SIZE, STATE, initial=InitializerSpec("zeros"), seed=1)
 
 WORKERS = 12
 """More than a server has threads for pushes."""

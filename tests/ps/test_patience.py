@@ -10,14 +10,12 @@ from shoal.checkpoints.patient import PatientStorage
 from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import StorageError
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress, StoppedError
 from shoal.ps.pushes import PushRegister
 from shoal.ps.recovery import Sources, newest_shard
-from shoal.ps.saved_rows import SavedRows
-from tests.ps.groups import Group, spec
+from tests.ps.groups import Group, asked_once, spec
 from tests.ps.restoring_server import PATIENCE
 
 
@@ -186,15 +184,13 @@ def test_rows_of_restore_from_are_read_again_too(plan):
             return True
         return False
 
-    rows = SavedRows(
+    rows = asked_once(
         plan[1].checkpoints,
         0,
-        Routing.even(2),
-        Progress(),
+        2,
         lambda location: PatientStorage(Flaky(location, fails), held),
+        spec(),
     )
-    with pytest.raises(WireError, match="NOT_READY"):
-        rows.model(spec())
     rows._thread.join(PATIENCE)
     model = rows.model(spec())
     (ids, *_), *_ = model.tables[0].export()

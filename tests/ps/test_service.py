@@ -7,6 +7,7 @@ from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.budget import Budget
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
@@ -181,6 +182,13 @@ def test_the_age_of_what_a_push_was_computed_from_is_the_time_since_its_pull(rea
     assert list(age.buckets) == [0] * 8 + [1, 1]  # 250 and 500 milliseconds
 
 
+def test_a_status_tells_processor_time_with_the_process_s_own_clock(ready):
+    first = ready.connection.call(methods.STATUS, pb.ServerStatusRequest())
+    again = ready.connection.call(methods.STATUS, pb.ServerStatusRequest())
+    assert 0 < first.seconds < again.seconds
+    assert 0 < first.cpu_seconds < again.cpu_seconds
+
+
 def test_the_first_dense_values_count(ready):
     assert not ready.initialize(np.zeros(5), np.zeros(2))
     np.testing.assert_array_equal(ready.pull([1])[1][1], np.arange(5))
@@ -329,3 +337,27 @@ def test_any_call_of_the_master_says_that_there_is_one():
         handlers[method](request)
         assert server.asked.is_set()
         server.asked.clear()
+
+
+def test_whole_answers_that_nobody_takes_are_bounded(cluster, connect):
+    """Of --sync. 1. two answers are made and not taken; 2. the next pull is to come again; 3. once
+    one is taken, and the other's reader is gone, there is room."""
+    made = cluster(1)
+    caller = Caller(connect(made.addresses[0]))
+    caller.register()
+    caller.initialize(np.zeros(5), np.zeros(2))
+    (server,) = made.servers
+    server.pulls._answers = Budget("whole answers that nobody has taken yet", 10_000)
+    header = pb.PullRequest(
+        routing_epoch=1, tables=[0], ids_of=[0], dense_version=1 << 40, whole_updates=True
+    )
+    frame = frames.encode(header, [np.arange(500)])
+    unread = [iter(server.pulls.answer(frame).buffers) for _ in range(2)]
+    for each in unread:
+        assert len(next(each)) > 500 * 3 * 4
+    with pytest.raises(WireError, match="nobody has taken yet") as error:
+        server.pulls.answer(frame)
+    assert error.value.kind == pb.NOT_READY
+    assert next(unread.pop(0), None) is None
+    unread.clear()
+    assert len(server.pulls.answer(frame).joined()) > 500 * 3 * 4

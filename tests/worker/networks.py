@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import shoal.layers
 from shoal.config.job import JobConfig
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 
 IDS = np.array([3, -7, 2**61, 0, 11, -(2**63)], np.int64)
 CONFIG = JobConfig(model_def="model.custom_model", training_data="unused", seed=5)

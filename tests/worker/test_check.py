@@ -293,6 +293,7 @@ def test_without_data_a_functional_model_is_looked_at(inspect):
     assert "users: Embedding of 8 values" in "\n".join(report.lines)
 
 
+@pytest.mark.slow
 def test_the_command(write_module, parquet):
     folder = write_module(GOOD, name="clicks")
     data = parquet(user=np.arange(4), item=np.arange(4), clicked=np.arange(4) % 2)

@@ -13,10 +13,10 @@ from shoal.data.storage import reporting
 from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker import storage_patience
-from shoal.worker.heartbeat import Progress
 from shoal.worker.input.feed import TRAINING, InputPipeline
 from shoal.worker.loop import failure_of
 from shoal.worker.module import user_code
+from shoal.worker.progress import Progress
 from shoal.worker.storage_patience import StorageAwayError
 from tests.worker.conftest import MODULE
 from tests.worker.storage import patience

@@ -9,6 +9,10 @@ import tensorflow as tf
 from shoal.native.arrays import ALIGNMENT, aligned_empty, aligned_zeros
 from shoal.native.gradients import sum_by_inverse
 from shoal.native.ids import SLOTS, unique_by_server
+from shoal.proto.routing import Routing
+from shoal.worker.servers.cache import RowCache
+from shoal.worker.servers.ids import group_ids
+from shoal.worker.servers.requests import PullPlan
 from shoal.worker.tensors import tensor_of
 
 
@@ -102,3 +106,19 @@ def test_summed_gradients_are_aligned_for_tensorflow():
     assert summed.ctypes.data % ALIGNMENT == 0
     assert summed.tolist() == [[2.0] * 3, [2.0] * 3, [0.0] * 3, [1.0] * 3]
     assert not aligned_zeros((3, 5), np.float32).any()
+
+
+def test_a_copy_is_made_where_it_is_asked_for():
+    array = filled((64,), "float32")
+    tensor = tensor_of(array, copy=True)
+    array[...] = -1
+    np.testing.assert_array_equal(tensor, np.arange(64))
+
+
+def test_pulled_rows_are_taken_without_a_copy():
+    dims = list(range(1, 33))  # NumPy's own memory is aligned by chance
+    ids = group_ids([np.arange(101)], Routing.even(2))
+    pulled = PullPlan([ids] * len(dims), dims).rows
+    cached = RowCache(1 << 16, 1, dims, 2).look_up([ids] * len(dims))
+    for rows in (*pulled, *cached.join(pulled, [1, 1])):
+        assert np.asarray(tensor_of(rows)).ctypes.data == rows.ctypes.data

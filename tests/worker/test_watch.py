@@ -11,7 +11,8 @@ from shoal.errors import EXIT_JOB_FAILED
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.heartbeat import Heartbeat
+from shoal.worker.progress import Progress
 from shoal.worker.watch import Watch, stacks
 
 RECORDS = pb.Range(source="data.csv", start=16, end=32)
@@ -38,6 +39,12 @@ def standing():
     go_on.set()
     for thread in threads:
         thread.join()
+
+
+def age(watch, seconds=3600.0):
+    """Have what is under way be so much older."""
+    for entry in watch._entries.values():
+        entry.since -= seconds
 
 
 def wait_stuck(watch, limit):
@@ -67,10 +74,11 @@ def test_a_thread_that_stands_still_is_named_with_its_records(standing):
 def test_time_that_is_excused_does_not_count(standing):
     watch = Watch()
     standing(watch, "the pull")
-    wait_stuck(watch, 0.01)
+    age(watch)
+    assert watch.stuck(1000.0)
     watch.excuse()
-    assert watch.oldest()[0] < 3600.0
-    assert watch.stuck(3600.0) is None
+    assert watch.oldest()[0] < 1000.0
+    assert watch.stuck(300.0) is None
 
 
 def test_a_read_of_storage_is_named_before_what_waits_for_it(standing):
@@ -99,13 +107,19 @@ def master(connect):
         def __init__(self):
             self.beats, self.failures = [], []
             self.ready, self.refused = True, 0
+            self.stacks_wanted = self.profile_wanted = 0
             handlers = {methods.HEARTBEAT: self._beat, methods.REPORT_FAILURE: self._failed}
             self._server, port = serving.serve(handlers, "127.0.0.1:0", 4)
             self.connection = connect(f"127.0.0.1:{port}")
 
         def _beat(self, request):
             self.beats.append(request)
-            return pb.HeartbeatReply(step_limit_seconds=0.01)
+            return pb.HeartbeatReply(
+                step_limit_seconds=0.01,
+                stacks_wanted=self.stacks_wanted,
+                profile_wanted=self.profile_wanted,
+                profile_seconds=0.05,
+            )
 
         def _failed(self, request):
             if not self.ready:
@@ -180,22 +194,22 @@ def test_a_read_that_hangs_is_the_storages_and_no_records(master, standing):
 def test_who_waits_for_storage_or_a_server_is_not_stuck(master, standing, excuse):
     progress = Progress()
     standing(progress.watch, "the pull", RECORDS)
-    wait_stuck(progress.watch, 0.01)
+    age(progress.watch)
     heartbeat = beating(master, progress)
     if excuse == "storage":
         progress.waits_for("storage: part-3: timed out")
     else:
         heartbeat.excused = lambda: True
-    before = progress.watch.oldest()[0]
     heartbeat.beat()
-    assert progress.watch.oldest()[0] < before + 3600.0
-    assert master.beats[0].busy_seconds < before
+    assert progress.watch.oldest()[0] < 3600.0
+    assert master.beats[0].busy_seconds < 3600.0
 
 
 ORPHAN = """
 import logging, threading
 from shoal.proto.rpc import Connection
-from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.heartbeat import Heartbeat
+from shoal.worker.progress import Progress
 
 logging.basicConfig()
 progress = Progress()
@@ -216,3 +230,33 @@ def test_a_stuck_worker_that_no_master_is_left_to_kill_ends_itself():
     assert "leaving the job: the master has not answered" in ended.stderr
     assert "no master is there to end it" in ended.stderr
     assert "in feed_of_the_user" in ended.stderr
+
+
+def test_a_worker_tells_its_stacks_at_once_and_once_a_question(master, standing):
+    progress = Progress()
+    standing(progress.watch, "feed", RECORDS)
+    heartbeat = beating(master, progress)
+    heartbeat.beat()
+    assert not master.beats[-1].HasField("stacks")
+    master.stacks_wanted = 17
+    for _ in range(2):
+        heartbeat.beat()
+    told = [beat.stacks for beat in master.beats if beat.HasField("stacks")]
+    assert [each.question for each in told] == [17]
+    assert (told[0].process, told[0].incarnation) == ("worker-3", 1)
+    assert any("standing" in each.names for each in told[0].stacks)
+    master.stacks_wanted = 18
+    heartbeat.beat()
+    assert master.beats[-1].stacks.question == 18
+
+
+def test_a_worker_looks_at_its_threads_for_a_while_and_tells_it_once(master):
+    heartbeat = beating(master, Progress())
+    master.profile_wanted = 21
+    while not master.beats or not master.beats[-1].HasField("profile"):
+        heartbeat.beat()
+    for _ in range(3):
+        heartbeat.beat()
+    (told,) = [beat.profile for beat in master.beats if beat.HasField("profile")]
+    assert (told.process, told.incarnation, told.question) == ("worker-3", 1, 21)
+    assert told.samples

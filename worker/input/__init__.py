@@ -2,7 +2,9 @@
 
     data.py             the sources of training, evaluation and prediction
     feed.py             ranges of records to batches of tensors, through the user's feed
-    chunks.py           chunks of columns as tensors
+    batch.py            what it gives, and everything behind it takes
+    chunks.py           chunks of columns as tensors, through feed_batch
+    stacking.py         stacks of columns, made before feed_batch's function
     transformations.py  the transformations that feed adds to a dataset
     channel.py          bounded queues between threads, and reading ahead
 

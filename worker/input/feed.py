@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +21,7 @@ from shoal.data.samples import blank, sample_columns
 from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
+from shoal.worker.input.batch import Batch
 from shoal.worker.input.chunks import MappedChunks, spec_of, tensors_of
 from shoal.worker.input.transformations import makes_batches, one_to_one, reordering, used_columns
 from shoal.worker.module import UserModule, user_code
@@ -29,24 +30,6 @@ from shoal.worker.storage_patience import StoragePatience
 TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"
 
 PREFETCHED_BATCHES = 2
-
-
-@dataclass(frozen=True)
-class Batch:
-    """features and labels as feed gave them, batched; labels None in prediction.
-
-    size: elements in the batch. first: elements of the range before it.
-    records_done: records of the range used up with this batch; 0 while that is not
-        known because feed changes the order or number of records.
-    records: those that it was made of; where that is not known, the whole range.
-    """
-
-    features: Any
-    labels: Any
-    size: int
-    first: int
-    records_done: int
-    records: pb.Range = field(default_factory=pb.Range)
 
 
 class InputPipeline:
@@ -84,7 +67,9 @@ class InputPipeline:
         self._used: frozenset[str] | None = None
         self._sample, faults = self._first_record()
         signature = spec_of(tensors_of(self._sample))
-        chunks = tf.data.Dataset.from_generator(self._chunks, output_signature=signature)
+        chunks = tf.data.Dataset.from_generator(
+            lambda: map(tensors_of, self._chunks()), output_signature=signature
+        )
         with self._reading("the columns"):
             metadata = reader.metadata
         try:
@@ -259,7 +244,7 @@ class InputPipeline:
             for _ in self._batched:
                 pass
 
-    def _chunks(self) -> Iterator[Any]:
+    def _chunks(self) -> Iterator[dict[str, Any]]:
         # Runs in a thread of TensorFlow, which would wrap an exception beyond
         # recognition: it is kept here for `batches` to raise.
         run = self._run
@@ -272,9 +257,9 @@ class InputPipeline:
                     began = time.perf_counter()
                     if (columns := next(pieces, None)) is None:
                         break
-                    tensors = tensors_of(self._completed(columns))
+                    columns = self._completed(columns)
                     self._read_seconds += time.perf_counter() - began
-                    yield tensors
+                    yield columns
         except Exception as error:
             run.error = error
             raise

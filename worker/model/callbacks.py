@@ -7,6 +7,7 @@ this worker calls. Anything that could not mean the same as in Keras is refused 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import keras
@@ -44,8 +45,7 @@ INSTEAD = {
     ),
     "OrbaxCheckpoint": "take shoal.callbacks.Checkpoint",
     "BackupAndRestore": "the job takes checkpoints, and shoal train --resume goes on from them",
-    "CSVLogger": "no worker sees a whole epoch; result.json has every evaluation",
-    "TensorBoard": "no worker sees a whole epoch; result.json has every evaluation",
+    "CSVLogger": "no worker sees a whole epoch; metrics.csv in the job folder has every evaluation",
     "RemoteMonitor": "no worker sees a whole epoch; result.json has every evaluation",
     "SwapEMAWeights": "servers keep no averages of weights",
 }
@@ -67,6 +67,7 @@ class Callbacks:
         self._model: Any = None
         self._training = False
         self._plateau: ours.ReduceLROnPlateau | None = None
+        self._tensorboard = False
         self.rate_reductions = 0
         """How often the master has reduced the rate, as ReduceLROnPlateau says."""
         self.epoch = 0
@@ -104,6 +105,8 @@ class Callbacks:
         elif isinstance(callback, ours.ExportBest):
             self._once("export", name)
             self._best(self.rules.export, callback)
+        elif isinstance(callback, ours.MLflow):
+            self._record(callback)
         elif not isinstance(callback, keras.callbacks.Callback):
             raise UserError(
                 f"{self._what}: {name} is neither of shoal.callbacks nor a keras.callbacks.Callback"
@@ -114,11 +117,26 @@ class Callbacks:
             self._schedules.append(self._by_epoch(callback.schedule))
         elif own_keras and isinstance(callback, keras.callbacks.ReduceLROnPlateau):
             self._reduce(_plateau_of(callback))
+        elif own_keras and name == "TensorBoard":
+            self._tensorboard = True
         elif own_keras and name in INSTEAD:
             raise UserError(f"{self._what}: {name} is not supported: {INSTEAD[name]}")
         elif not (own_keras and name in IGNORED):
             self._check_hooks(callback, name)
             self._hooked.append(callback)
+
+    def _record(self, callback: ours.MLflow) -> None:
+        self._once("mlflow", "MLflow")
+        if find_spec("mlflow") is None:
+            raise UserError(
+                f"{self._what}: MLflow needs the package mlflow, which is missing: "
+                "pip install mlflow-skinny"
+            )
+        target = self.rules.mlflow
+        target.tracking_uri, target.experiment = callback.tracking_uri, callback.experiment
+        target.run_name = callback.run_name
+        target.tags.update(callback.tags)
+        target.SetInParent()
 
     def _once(self, rule: str, name: str) -> None:
         if self.rules.HasField(rule):
@@ -213,6 +231,15 @@ class Callbacks:
         for name, there in rules.items():
             if there and not config.validation_data:
                 raise UserError(f"{self._what}: {name} needs evaluations: give --validation-data")
+        if self._tensorboard and not config.tensorboard_dir:
+            raise UserError(
+                f"{self._what}: TensorBoard is written by the master, which does not read the "
+                "callback's log_dir: give --tensorboard-dir FOLDER"
+            )
+        if self.rules.HasField("mlflow") and not config.metrics_seconds:
+            raise UserError(
+                f"{self._what}: MLflow needs --metrics-seconds above 0, at which its run is written"
+            )
         if rules["ExportBest"] and not config.output:
             raise UserError(f"{self._what}: ExportBest needs a folder to export to: give --output")
         if rules["Checkpoint"] and not (config.checkpoint_steps or config.checkpoint_seconds):

@@ -17,7 +17,7 @@ import tensorflow as tf
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributing
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.broadcasting import pairs_all
 from shoal.worker.model.losses import output_name, part_of

@@ -24,6 +24,9 @@ from shoal.worker.tensors import tensor_of
 
 Int64 = npt.NDArray[np.int64]
 
+RESHAPING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze"})
+"""Operations that leave all numbers of their first input in their order."""
+
 
 class IdTrace:
     """The lookups of a Keras model.
@@ -40,6 +43,10 @@ class IdTrace:
         self._refusals = refusals
         self._file = file
         self._cast = cast_features(model, features_spec)
+        # A dict also where there is one feature alone.
+        self._spec = features_spec if isinstance(features_spec, dict) else {"": features_spec}
+        self._names = sorted(self._spec)  # in the order of the graph's inputs
+        self._sources: list[int] | None = None
         self._ids = tf.function(self._trace, input_signature=[features_spec])
         self.calls: list[str] = []
         self.tables: dict[str, Any] = {}
@@ -49,6 +56,8 @@ class IdTrace:
         """Trace the model. Raises what it raises, and UserError for a lookup that is refused."""
         # Called as it is: tf.function would look for it by the features' specs each time.
         self._traced = self._ids.get_concrete_function()
+        if all(isinstance(each, tf.TensorSpec) for each in self._spec.values()):
+            self._sources = _sources(self._traced.graph, len(self._names))
 
     def _trace(self, features: Any) -> list[tf.Tensor]:
         if not self._model.built:
@@ -91,10 +100,9 @@ class IdTrace:
         by_name: dict[str, list[Int64]] = {name: [] for name in self.tables}
         if (reason := not_kept(features, self._cast)) is not None:
             self._refusals.refuse(f"{self._file}: {reason}")
-        for name, ids, unsigned in zip(
-            self.calls, self._traced(features), self._record.unsigned, strict=True
+        for name, numbers, unsigned in zip(
+            self.calls, self._numbers(features), self._record.unsigned, strict=True
         ):
-            numbers = np.asarray(ids)  # without numpy()'s copy
             reason = out_of_range(self.tables[name], numbers)
             if unsigned and reason is None:
                 reason = wrapped(self.tables[name], numbers)
@@ -103,6 +111,22 @@ class IdTrace:
             by_name[name].append(numbers)
         return list(by_name.values())
 
+    def _numbers(self, features: Any) -> list[Int64]:
+        """The ids int64 [n] of each call; calls that take the same feature share an array."""
+        if self._sources is not None:
+            flat = features if isinstance(features, dict) else {"": features}
+            if flat.keys() == self._spec.keys() and all(
+                getattr(flat[name], "dtype", None) == spec.dtype
+                for name, spec in self._spec.items()
+            ):
+                given = [flat[name] for name in self._names]
+                of = {
+                    place: np.asarray(given[place]).reshape(-1).astype(np.int64, copy=False)
+                    for place in set(self._sources)
+                }
+                return [of[place] for place in self._sources]
+        return [np.asarray(each) for each in self._traced(features)]  # without numpy()'s copy
+
     def inverses(self, ids: Sequence[TableIds]) -> list[tf.Tensor]:
         """For each call, where its ids are among those pulled, `ids`, one a table."""
         remaining = {name: list(each.inverses) for name, each in zip(self.tables, ids, strict=True)}
@@ -110,3 +134,25 @@ class IdTrace:
         # Tables may share their ids.
         tensors = {id(each): tensor_of(each) for each in of_calls}
         return [tensors[id(each)] for each in of_calls]
+
+
+def _sources(graph: Any, count: int) -> list[int] | None:
+    """Of each output of a graph the one of its first `count` inputs whose numbers it has.
+
+    None if any output is computed from its inputs by more than a new shape or a cast to int64.
+    Where the ids are features as they are, calling the graph would only copy them.
+    """
+    inputs = {tensor.op.name: place for place, tensor in enumerate(graph.inputs[:count])}
+    found = []
+    for tensor in graph.outputs:
+        operation = tensor.op
+        while operation.name not in inputs:
+            if operation.type not in RESHAPING and not (
+                operation.type == "Cast"
+                and operation.get_attr("DstT") == tf.int64
+                and operation.inputs[0].dtype in (tf.int32, tf.int64)
+            ):
+                return None
+            operation = operation.inputs[0].op
+        found.append(inputs[operation.name])
+    return found

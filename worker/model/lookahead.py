@@ -10,11 +10,11 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 
 from shoal.worker.attribution import attributing
-from shoal.worker.heartbeat import Progress
+from shoal.worker.input.batch import Batch
 from shoal.worker.input.channel import read_ahead
-from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.steps import StepInputs
+from shoal.worker.progress import Progress
 
 
 def pulled_ahead(

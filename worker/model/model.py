@@ -24,8 +24,7 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.heartbeat import Progress
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from shoal.worker.keras_internals import all_layers
 from shoal.worker.model import accumulation
 from shoal.worker.model.callbacks import Callbacks
@@ -46,6 +45,7 @@ from shoal.worker.model.supported import (
     with_named_input,
 )
 from shoal.worker.module import UserModule, user_code
+from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.in_flight import NOTHING, Missing
 from shoal.worker.servers.pulling import Pulled
@@ -247,8 +247,10 @@ class ServedModel:
     def _inputs(self, pulled: Pulled) -> StepInputs:
         """Dense vectors, rows of each table, inverse of each call, for a step."""
         return (
-            tf.constant(pulled.trainable),
-            tf.constant(pulled.state),
+            # Copied, as the next pull may give the same vectors, and TensorFlow's variables take
+            # the memory of what they are assigned.
+            tensor_of(pulled.trainable, copy=True),
+            tensor_of(pulled.state, copy=True),
             [tensor_of(each) for each in pulled.rows],
             self._ids.inverses(pulled.ids),
         )

@@ -10,5 +10,5 @@
     prediction_output.py  the folder of predictions, begun and finished
     patience.py           writing again while the storage fails
 
-The layout of an output folder is shoal/checkpoints/outputs.py's.
+The layout of an output folder is shoal/checkpoints/places.py's.
 """

@@ -28,7 +28,8 @@ import tensorflow as tf
 
 from shoal.checkpoints import manifests
 from shoal.checkpoints.manifests import MANIFEST
-from shoal.checkpoints.outputs import Place, replacing_output
+from shoal.checkpoints.outputs import replacing_output
+from shoal.checkpoints.places import Place
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.checkpoints.schema import EXPORT_FORMAT
 from shoal.checkpoints.storage import LocalStorage

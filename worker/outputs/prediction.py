@@ -95,6 +95,7 @@ class PredictionWriter:
 
 def check_processor(processor: Any, module: UserModule) -> None:
     """Raises UserError for a PredictionOutputsProcessor, or a class of them, without process."""
+    processor = getattr(processor, "func", processor)  # with --model-params
     if not callable(getattr(processor, "process", None)):
         raise UserError(f"{PROCESSOR} of {module.path.name} has no method process")
 

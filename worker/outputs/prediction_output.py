@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.base.wholefile import remove_partial, replacing, write_json
-from shoal.checkpoints.outputs import LocalPlace, check_output, check_replaced, try_output
+from shoal.checkpoints.outputs import check_output, check_replaced, try_output
+from shoal.checkpoints.places import LocalPlace
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native import ids as native_ids
+from shoal.native.arrays import aligned_empty
 from shoal.native.gradients import gather_rows, scatter_rows
 from shoal.worker.servers.ids import TableIds
 
@@ -86,7 +87,7 @@ class Cached:
             zip(pulled, self._found, strict=True)
         ):
             held = self._cache.tables[table]
-            whole = np.empty((found.size, held.rows.shape[1]), np.float32)
+            whole = aligned_empty((found.size, held.rows.shape[1]), np.float32)
             ours, theirs = (np.flatnonzero(which).astype(np.int32) for which in (found, ~found))
             fresh = places[theirs]
             # native/'s moves are several times faster than NumPy's indexing of rows.

@@ -8,9 +8,9 @@ is called is pulling.py's, pushing.py's and group.py's.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,9 @@ from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
 from shoal.proto.errors import WireError
+from shoal.proto.frames import Body, Pieces
 from shoal.proto.identity import Identity
+from shoal.proto.plane.client import Take
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing, slice_of
 from shoal.proto.rpc import Connection
@@ -34,8 +36,7 @@ ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
 LARGEST_SLICE_BYTES = MAXIMUM_MESSAGE_BYTES - (64 << 20)
 """Of the dense vectors at one server: they travel in one message, with rows or their gradients."""
 
-IN_FLIGHT = 2
-"""Parts of one pull at one server: one is gathered while another one travels."""
+Frame = bytes | Pieces
 
 
 class DenseValues:
@@ -227,7 +228,7 @@ class ServerCalls:
     # ------------------------------------------------------------ calling
 
     def start(
-        self, server: int, method: methods.Method[bytes, bytes], frame: bytes
+        self, server: int, method: methods.Method[Any, bytes], frame: Frame
     ) -> Attempt[bytes]:
         """Begin a call, for `finish` to wait for."""
         return self._circuits[server].start(method, frame)
@@ -235,14 +236,18 @@ class ServerCalls:
     def finish(
         self,
         server: int,
-        method: methods.Method[bytes, bytes],
-        frame: bytes,
+        method: methods.Method[Any, bytes],
+        frame: Frame,
         answer: Attempt[bytes],
-    ) -> bytes:
-        """Wait for a call's answer; meet the server again where it was started again."""
+        take: Take | None = None,
+    ) -> Any:
+        """Wait for a call's answer; meet the server again where it was started again.
+
+        take: reads the answer, whose result is returned; None: its bytes are.
+        """
         while True:
             try:
-                return self._circuits[server].finish(method, frame, answer)
+                return self._circuits[server].finish(method, frame, answer, take)
             except WireError as error:
                 if error.kind not in (pb.NOT_REGISTERED, pb.DENSE_NOT_INITIALIZED):
                     raise
@@ -250,29 +255,19 @@ class ServerCalls:
             answer = self._circuits[server].start(method, frame)
 
     def all(
-        self, method: methods.Method[bytes, bytes], requests: Sequence[tuple[int, bytes]]
-    ) -> Iterator[bytes]:
-        """Make calls, each (server, frame), at the same time; the answers in their order.
+        self,
+        method: methods.Method[Any, bytes],
+        requests: Sequence[Frame],
+        take: Callable[[int, Body], Any] | None = None,
+    ) -> Iterator[Any]:
+        """Make a call to each server, at the same time; the answers in the servers' order.
 
-        At most IN_FLIGHT to one server: what it has answered waits in its memory.
+        take: reads the answer of a server, as `finish` takes it.
         """
-        waiting: defaultdict[int, deque[int]] = defaultdict(deque)
-        for place, (server, _) in enumerate(requests):
-            waiting[server].append(place)
-        begun: dict[int, Attempt[bytes]] = {}
-
-        def begin(server: int) -> None:
-            if waiting[server]:
-                place = waiting[server].popleft()
-                begun[place] = self.start(server, method, requests[place][1])
-
-        for server in list(waiting):
-            for _ in range(IN_FLIGHT):
-                begin(server)
-        for place, (server, frame) in enumerate(requests):
-            answer = self.finish(server, method, frame, begun.pop(place))
-            begin(server)
-            yield answer
+        begun = [self.start(server, method, frame) for server, frame in enumerate(requests)]
+        for server, frame in enumerate(requests):
+            read = None if take is None else partial(take, server)
+            yield self.finish(server, method, frame, begun[server], read)
 
     def read_table(self, table: int) -> Iterator[bytes]:
         """The frames of a table's rows, server after server."""

@@ -149,9 +149,7 @@ class ServerGroup:
             routing = self.routing
             parts, _ = split_by_owner({table: (ids, rows)}, routing, len(self))
             header = pb.AssignRowsRequest(routing_epoch=routing.epoch, table=table)
-            requests = [
-                (server, frames.encode(header, part[table])) for server, part in enumerate(parts)
-            ]
+            requests = [frames.pieces(header, part[table]) for part in parts]
             try:
                 list(self._calls.all(methods.ASSIGN_ROWS, requests))
             except WireError as error:

@@ -45,7 +45,7 @@ def group_tables(calls: Sequence[Sequence[Int64]], routing: Routing) -> list[Tab
 
 
 def _alike(calls: Sequence[Int64], others: Sequence[Int64]) -> bool:
-    pairs = list(zip(calls, others, strict=False))
+    pairs = [pair for pair in zip(calls, others, strict=False) if pair[0] is not pair[1]]
     return (
         len(calls) == len(others)
         and all(a.size == b.size for a, b in pairs)

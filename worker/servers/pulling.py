@@ -6,7 +6,6 @@ Frames are requests.py's, connections calls.py's.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.worker.servers.cache import RowCache
 from shoal.worker.servers.calls import ServerCalls
 from shoal.worker.servers.ids import TableIds, group_tables
-from shoal.worker.servers.requests import PullPlan
+from shoal.worker.servers.requests import Answer, PullPlan
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -37,8 +36,7 @@ class Pulled:
     ids: one a table, as grouped for the pull.
     rows: one a table, float32 [unique, dim].
     trainable, state: the flat dense vectors, float32; not to be written to.
-    versions, times, applied: one a server; PullReply's.
-    updates: one an answer; PullReply's.
+    versions, times, applied, updates: one a server; PullReply's.
     """
 
     ids: list[TableIds]
@@ -109,37 +107,17 @@ class Puller:
         cached = self.cache.look_up(ids) if self.cache is not None and training else None
         wanted = ids if cached is None else cached.missing
         value_type = pb.FLOAT32 if exact else self._value_type
-        plan = PullPlan(
-            wanted, self._dims, len(calls), value_type, whole_updates=self._whole_updates
-        )
-        requests = [
-            (
-                part.server,
-                plan.request(
-                    part, routing.epoch, dense.versions[part.server], training, calls.caller
-                ),
-            )
-            for part in plan.parts
-        ]
+        plan = PullPlan(wanted, self._dims, value_type, whole_updates=self._whole_updates)
+        requests = plan.requests(routing.epoch, dense.versions, training, calls.caller)
+        answers: list[Answer] = list(calls.all(methods.PULL, requests, plan.take))
         newer: dict[int, tuple[Float32, Float32]] = {}
-        # Parts of one server may be of different moments: what they are counted as is
-        # the oldest.
-        versions = [2**62] * len(calls)
-        times = [math.inf] * len(calls)
-        applied = [2**62] * len(calls)
-        updates = []
-        for part, frame in zip(plan.parts, calls.all(methods.PULL, requests), strict=True):
-            reply, arrays = frames.decode(frame, pb.PullReply)
-            plan.take(part, arrays)
-            if reply.has_dense:
-                newer[part.server] = arrays[-2], arrays[-1]
-                dense.versions[part.server] = reply.version
-            versions[part.server] = min(versions[part.server], reply.version)
-            calls.see(part.server, reply.version)
-            times[part.server] = min(times[part.server], reply.time)
-            applied[part.server] = min(applied[part.server], reply.applied)
-            updates.append(reply.update)
-        rows = plan.rows()
+        for server, answer in enumerate(answers):
+            calls.see(server, answer.reply.version)
+            if answer.dense is not None:
+                newer[server] = answer.dense
+                dense.versions[server] = answer.reply.version
+        versions = [answer.reply.version for answer in answers]
+        rows = plan.rows
         if cached is not None:
             rows = cached.join(rows, versions)
             # The gradients are as stale as the oldest row that they come from. What it lacks
@@ -149,4 +127,13 @@ class Puller:
                 for version, oldest in zip(versions, cached.oldest, strict=True)
             ]
         dense.take(newer)
-        return Pulled(ids, rows, dense.trainable, dense.state, versions, times, applied, updates)
+        return Pulled(
+            ids,
+            rows,
+            dense.trainable,
+            dense.state,
+            versions,
+            [answer.reply.time for answer in answers],
+            [answer.reply.applied for answer in answers],
+            [answer.reply.update for answer in answers],
+        )

@@ -85,8 +85,9 @@ class Pusher:
             routing = calls.routing
             parts, owners = split_by_owner(tables, routing, len(calls))
             self._sequence += 1
+            header = self._header(push, routing.epoch)
             requests = {
-                server: self._frame(push, server, routing.epoch, parts[server], dense.get(server))
+                server: self._frame(push, server, header, parts[server], dense.get(server))
                 for server in servers
                 if server in dense or any(ids.size for ids, _ in parts[server].values())
             }
@@ -132,26 +133,31 @@ class Pusher:
                 for table, (ids, gradients) in tables.items()
             }
 
-    def _frame(
-        self,
-        push: Push,
-        server: int,
-        epoch: int,
-        part: dict[int, tuple[Int64, Float32]],
-        dense: tuple[Float32, Float32] | None,
-    ) -> bytes:
+    def _header(self, push: Push, epoch: int) -> pb.PushRequest:
+        """What is the same for all servers."""
         identity = pb.PushIdentity(sequence=self._sequence)
         identity.MergeFrom(self._calls.caller)
-        header = pb.PushRequest(
+        return pb.PushRequest(
             identity=identity,
             routing_epoch=epoch,
             learning_rate=push.learning_rate,
-            pulled_version=push.versions[server],
-            pulled_time=push.times[server],
             modulate_rate=push.modulate_rate,
-            own_pushes=self._in_flight.applied_after(server, push.applied[server]),
             hold=push.hold,
             task=push.task,
             records_done=push.records_done,
         )
+
+    def _frame(
+        self,
+        push: Push,
+        server: int,
+        common: pb.PushRequest,
+        part: dict[int, tuple[Int64, Float32]],
+        dense: tuple[Float32, Float32] | None,
+    ) -> frames.Pieces:
+        header = pb.PushRequest()
+        header.CopyFrom(common)
+        header.pulled_version = push.versions[server]
+        header.pulled_time = push.times[server]
+        header.own_pushes = self._in_flight.applied_after(server, push.applied[server])
         return push_frame(header, part, dense, self._value_type)

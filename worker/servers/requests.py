@@ -1,14 +1,13 @@
 """The frames of pulls and pushes: what goes to which server, and rows from the answers.
 
-Owns the layout of both hot calls on the worker's side, and how a pull is split so that no
-answer is larger than a limit. Sending them is pulling.py's and pushing.py's.
+Owns the layout of both hot calls on the worker's side. Sending them is pulling.py's and
+pushing.py's.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from shoal.native import ids as native_ids
 from shoal.native import values
+from shoal.native.arrays import aligned_empty
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -25,45 +25,37 @@ from shoal.worker.servers.ids import TableIds
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
-PULLED_BYTES = 4 << 20
-"""Most bytes of rows in one answer. A larger pull is split: the server gathers one part
-while gRPC copies another. See docs/notes/server.md."""
-
 VALUE_TYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLOAT16}
 """By the value of --wire-dtype."""
 
 
-@dataclass
-class PullPart:
-    """One call of a pull: some rows of some tables of one server.
+@dataclass(frozen=True)
+class Answer:
+    """What a server answered to a pull. dense: its newer slices, if there are any."""
 
-    slices: by position in the list of distinct TableIds, the rows asked for.
-    tables: the tables whose rows come, in the order of the answer's arrays.
-    """
-
-    server: int
-    first: bool
-    slices: dict[int, slice] = field(default_factory=dict)
-    tables: list[int] = field(default_factory=list)
+    reply: pb.PullReply
+    dense: tuple[Float32, Float32] | None
 
 
 class PullPlan:
-    """How a pull of `ids`, one TableIds a table, is cut into calls.
+    """A pull of `ids`, one TableIds a table: what is asked of each server, and where rows go.
 
-    dims: length of a row of each table. value_type: how the rows travel. whole_updates: as
-    PullRequest's.
+    rows: of each table, in the order of its ids, float32 [unique, dim]; whole once the answers of
+    all servers were taken.
     """
 
     def __init__(
         self,
         ids: Sequence[TableIds],
         dims: Sequence[int],
-        servers: int,
         value_type: pb.DataType = pb.FLOAT32,
-        limit: int = PULLED_BYTES,
         *,
         whole_updates: bool = False,
     ) -> None:
+        """dims: length of a row of each table. value_type: how the rows travel.
+
+        whole_updates: as PullRequest's.
+        """
         self._ids = ids
         self._whole_updates = whole_updates
         self._dims = dims
@@ -77,77 +69,66 @@ class PullPlan:
                 self._tables.append([table])
             else:
                 self._tables[known].append(table)
-        width = frames.DTYPES[value_type].itemsize
-        self._row_bytes = [sum(dims[t] for t in tables) * width for tables in self._tables]
-        # The first of each server, then the second of each: so all servers work at a time.
-        cut = [self._cut(server, limit) for server in range(servers)]
-        self.parts = [part for each in itertools.zip_longest(*cut) for part in each if part]
-        self._targets: dict[int, Float32] = {}
+        self._order = [table for tables in self._tables for table in tables]
+        # Aligned, so that TensorFlow takes them as they are.
+        self.rows: list[Float32] = [
+            aligned_empty((each.unique.size, dim), np.float32)
+            for each, dim in zip(ids, dims, strict=True)
+        ]
 
-    def _cut(self, server: int, limit: int) -> list[PullPart]:
-        """The calls to one server; one at least, which brings the dense slices."""
-        part = PullPart(server, first=True)
-        parts, room = [part], limit
-        for position, each in enumerate(self._distinct):
-            start, end = int(each.offsets[server]), int(each.offsets[server + 1])
-            row = self._row_bytes[position]
-            while True:
-                if part.slices and room < min(end - start, 1) * row:
-                    part = PullPart(server, first=False)
-                    parts.append(part)
-                    room = limit
-                taken = min(end - start, max(1, room // row))
-                part.slices[position] = slice(start, start + taken)
-                part.tables += self._tables[position]
-                start += taken
-                room -= taken * row
-                if start == end:
-                    break
-        return parts
-
-    def request(
+    def requests(
         self,
-        part: PullPart,
         epoch: int,
-        dense_version: int,
+        dense_versions: Sequence[int],
         training: bool,
         caller: pb.PushIdentity | None = None,
-    ) -> bytes:
-        """The frame of one call; dense_version is asked for by a server's first one only."""
-        order = {position: i for i, position in enumerate(part.slices)}
+    ) -> list[frames.Pieces]:
+        """The frame for each server. dense_versions: as the caller has them, one a server."""
         header = pb.PullRequest(
             caller=caller,
             routing_epoch=epoch,
-            tables=part.tables,
-            ids_of=[order[p] for p in part.slices for _ in self._tables[p]],
-            dense_version=dense_version if part.first else -2,
+            tables=self._order,
+            ids_of=[place for place, tables in enumerate(self._tables) for _ in tables],
             training=training,
             value_type=self._value_type,
             whole_updates=self._whole_updates,
         )
-        arrays = [self._distinct[position].unique[some] for position, some in part.slices.items()]
-        return frames.encode(header, arrays)
+        made = []
+        for server, version in enumerate(dense_versions):
+            header.dense_version = version
+            arrays = [each.unique[_own(each, server)] for each in self._distinct]
+            made.append(frames.pieces(header, arrays))
+        return made
 
-    def take(self, part: PullPart, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        """Put the rows of an answer in their places."""
-        places = [some for p, some in part.slices.items() for _ in self._tables[p]]
-        for table, some, rows in zip(part.tables, places, arrays, strict=False):
-            count = self._ids[table].unique.size
-            if rows.shape != (some.stop - some.start, self._dims[table]):
-                raise WireError(pb.BAD_REQUEST, f"the server gave rows of shape {rows.shape}")
-            if some.stop - some.start == count:
-                # All of the table's in one answer: not even a copy.
-                self._targets[table] = values.decode(rows)
-            elif some.stop > some.start:
-                target = self._targets.get(table)
-                if target is None:
-                    target = np.empty((count, self._dims[table]), np.float32)
-                    self._targets[table] = target
-                values.decode(rows, target[some])
+    def take(self, server: int, body: frames.Body) -> Answer:
+        """Receive a server's answer, the rows straight into their places.
 
-    def rows(self) -> list[Float32]:
-        """The rows of each table, in the order of its ids, once every answer was taken."""
-        return [self._targets[table] for table in range(len(self._ids))]
+        Raises WireError(BAD_REQUEST) if it is none to this pull.
+        """
+        dtype = frames.DTYPES[self._value_type]
+        own = [self.rows[table][_own(self._ids[table], server)] for table in self._order]
+
+        def place(header: pb.PullReply, found: list[Any]) -> list[npt.NDArray[Any]]:
+            wanted = [(dtype, rows.shape) for rows in own]
+            dense = found[len(own) :]
+            if found[: len(own)] != wanted or len(dense) != 2 * header.has_dense:
+                raise WireError(pb.BAD_REQUEST, f"{found} came of a pull of {wanted}")
+            exact = dtype == np.float32
+            return [*(own if exact else [np.empty(rows.shape, dtype) for rows in own])] + [
+                np.empty(shape, kind) for kind, shape in dense
+            ]
+
+        reply, arrays = frames.receive(body, pb.PullReply, place)
+        if dtype != np.float32:
+            for rows, target in zip(arrays, own, strict=False):
+                values.decode(rows, target)
+        newer = (arrays[-2], arrays[-1]) if reply.has_dense else None
+        return Answer(reply, newer)
+
+
+def _own(ids: TableIds, server: int) -> slice:
+    """Where the ids of one server are."""
+    return slice(int(ids.offsets[server]), int(ids.offsets[server + 1]))
 
 
 def push_frame(
@@ -155,10 +136,12 @@ def push_frame(
     tables: dict[int, tuple[Int64, Float32]],
     dense: tuple[Float32, Float32] | None,
     value_type: pb.DataType = pb.FLOAT32,
-) -> bytes:
-    """The frame of a push to one server. Gradients are copied once, rounded if they are to be.
+) -> frames.Pieces:
+    """The frame of a push to one server.
 
-    As float16 they are scaled by a power of two, which the header says, so that none vanishes.
+    Sent from where the arrays lie, which may not change until it is answered; copied only where
+    they are to be rounded. As float16 they are scaled by a power of two, which the header says, so
+    that none vanishes.
 
     tables: position -> (ids, gradients); ids that are one object travel once.
     """
@@ -176,22 +159,16 @@ def push_frame(
     scales = [values.scale_of(gradient, dtype) for gradient in gradients]
     if any(scale != 1.0 for scale in scales):
         header.scales.extend(scales)
-    float32 = frames.DTYPES[pb.FLOAT32]
-    writer = frames.FrameWriter(
-        header,
-        [(frames.DTYPES[pb.INT64], ids.shape) for ids in distinct]
-        + [(dtype, gradient.shape) for gradient in gradients]
-        + [(float32, part.shape) for part in dense or ()],
-    )
-    targets = iter(writer.arrays)
-    for ids in distinct:
-        np.copyto(next(targets), ids)
+    arrays: list[npt.NDArray[Any]] = [*distinct]
     for gradient, scale in zip(gradients, scales, strict=True):
         scaled = gradient if scale == 1.0 else gradient * np.float32(1.0 / scale)
-        values.encode(scaled, next(targets))
-    for part in dense or ():
-        np.copyto(next(targets), part)
-    return writer.frame
+        if dtype == np.float32:
+            arrays.append(scaled)
+        else:
+            rounded = np.empty(scaled.shape, dtype)
+            values.encode(scaled, rounded)
+            arrays.append(rounded)
+    return frames.pieces(header, [*arrays, *(dense or ())])
 
 
 def split_by_owner(

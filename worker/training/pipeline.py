@@ -31,11 +31,11 @@ from typing import Any
 
 from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.heartbeat import Progress
+from shoal.worker.input.batch import Batch
 from shoal.worker.input.channel import READ_AHEAD, Channel, ChannelClosedError, read_ahead, taken
-from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import Prepared, ServedModel
 from shoal.worker.module import as_exception
+from shoal.worker.progress import Progress
 from shoal.worker.training.staleness import StalenessBound
 from shoal.worker.training.steps import Step, Tasks, prepare, push, steps
 
@@ -115,7 +115,22 @@ class TaskError(Error):
 
 
 class _Run:
-    """The four threads of a run; the caller's is the one that computes."""
+    """The four threads of a run, one for each stage.
+
+    | thread   | stage        | takes from  | gives to    |
+    | -------- | ------------ | ----------- | ----------- |
+    | read     | `_reading`   | the tasks   | `_read`     |
+    | pull     | `_pulling`   | `_read`     | `_pulled`   |
+    | caller's | `_computing` | `_pulled`   | `_computed` |
+    | push     | `_pushing`   | `_computed` | the servers |
+
+    Two more channels hold nothing but places; the push thread frees them, others wait for one:
+
+    - `_places`: one for each push whose batches are pulled and that is not acknowledged, which are
+      the one that computes and `depth` before it. The pull thread takes them.
+    - `_ahead`: one for the task leased ahead; the one after it is not asked for before it is at
+      work. The read thread takes it.
+    """
 
     def __init__(
         self,
@@ -134,17 +149,13 @@ class _Run:
         self._read: Channel[Batch | Border | TaskError] = Channel(max(depth, READ_AHEAD))
         self._pulled: Channel[Prepared | Border | TaskError] = Channel(depth)
         self._computed: Channel[Step | Border | TaskError] = Channel(depth)
-        # A place for each push whose batches are pulled and that is not acknowledged: the
-        # one that computes and `depth` before it.
         self._places: Channel[None] = Channel(depth + 1)
-        # Likewise for the task leased ahead: the one after it is not asked for before it
-        # is at work.
         self._ahead: Channel[None] = Channel(1)
-        self._own = model.servers.in_flight
+        self._in_flight = model.servers.in_flight
         self._error: TaskError | None = None
 
     def run(self) -> pb.Task:
-        self._own.restart()
+        self._in_flight.restart()
         stages: tuple[tuple[str, Callable[[_At], None], Channel[Any]], ...] = (
             ("read", self._reading, self._read),
             ("pull", self._pulling, self._pulled),
@@ -245,7 +256,7 @@ class _Run:
         while True:
             ends: list[Border | TaskError] = []
             batches = _until_end(received, ends)
-            for step in steps(self._model, batches, at.task, self._progress, self._own):
+            for step in steps(self._model, batches, at.task, self._progress, self._in_flight):
                 self._computed.put(step)
             if not ends:
                 return

@@ -12,7 +12,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import doubled_seconds
 from shoal.proto.rpc import Connection
-from shoal.worker.heartbeat import Progress
+from shoal.worker.progress import Progress
 
 FIRST_PAUSE = 0.002
 LONGEST_PAUSE = 0.05

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributing
-from shoal.worker.heartbeat import Progress
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from shoal.worker.model.model import Prepared, ServedModel
+from shoal.worker.progress import Progress
 from shoal.worker.servers.in_flight import NOTHING, InFlightPushes
 from shoal.worker.servers.pushing import Push
 from shoal.worker.training.staleness import StalenessBound
@@ -124,6 +124,7 @@ def push(
 ) -> None:
     """Push a step and tell of it once every server has it."""
     if not step.push.left_out:
+        progress.learning_rate = step.push.learning_rate
         with progress.watch.doing("the push"), progress.stage("push"):
             model.servers.push(step.push)
     if staleness is not None:

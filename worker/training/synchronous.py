@@ -15,10 +15,10 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import doubled_seconds
 from shoal.proto.rpc import Connection
-from shoal.worker.heartbeat import Progress
+from shoal.worker.input.batch import Batch
 from shoal.worker.input.channel import read_ahead
-from shoal.worker.input.feed import Batch
 from shoal.worker.model.model import ServedModel
+from shoal.worker.progress import Progress
 from shoal.worker.training.steps import Step, Tasks, prepare, steps
 
 FIRST_PAUSE = 0.001
@@ -93,6 +93,7 @@ class SynchronousTraining:
         )
         with self._progress.stage("push"):
             reply = self._master.call(methods.OFFER_GRADIENT, request)
+        self._progress.learning_rate = step.push.learning_rate
         if reply.admitted:
             self._tell(step)
         return reply.admitted

@@ -13,11 +13,11 @@ def feed(dataset, mode, metadata):
     return dataset.map(prepare)
 
 
-def custom_model():
+def custom_model(width=8):
     user = keras.Input([], dtype="int64", name="user")
     item = keras.Input([], dtype="int64", name="item")
     vectors = [
-        Embedding(8, embeddings_initializer="random_normal", name="users")(user),
+        Embedding(width, embeddings_initializer="random_normal", name="users")(user),
         Embedding(8, embeddings_initializer="random_uniform", name="items")(item),
     ]
     hidden = keras.layers.Dense(7, activation="relu")(keras.ops.concatenate(vectors, axis=1))

@@ -17,6 +17,7 @@ from shoal.master.cluster.job_lease import (
     Seen,
     Write,
 )
+from tests.examples import examples
 
 
 class Server:
@@ -81,7 +82,7 @@ MASTER = st.tuples(CLOCK, st.lists(TROUBLE, max_size=4))
 
 @example([((0.0, 1.0), [(0.005, 1.0, 0.0, 31.0, "")]), ((0.0, 1.0), [])])  # a late answer
 @given(st.lists(MASTER, min_size=2, max_size=3))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_two_masters_never_both_hold_the_lease(given_masters):
     server = Server()
     order = itertools.count()

@@ -163,12 +163,14 @@ def test_another_waits_until_it_is_given_back(server, quick):
     assert is_free(api(server, "").read)
 
 
+@pytest.mark.slow
 def test_one_that_is_not_renewed_is_taken(server, quick):
     api(server, "dead").write(None)
     with Kept(server, "two"):
         assert server.lease["spec"]["holderIdentity"] == "two"
 
 
+@pytest.mark.slow
 def test_a_master_that_cannot_renew_ends_itself_while_its_request_hangs(server, quick):
     with Kept(server, "one") as one:
         server.answers.clear()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.master.job.instructions import Finished
+from shoal.master.job.instructions import Assignment, Finished
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
@@ -100,3 +100,38 @@ def test_an_error_at_the_task_at_work_leaves_the_one_ahead_to_the_same_worker():
     report(job, w(0), first, Failure(pb.USER_CODE, "oops", "", first.span))
     assert job.phases.phase == Phase.TRAINING
     assert job.leases.held(w(0)) == take(job, w(0)) == second
+
+
+def report_and_ask(job, worker, task, held):
+    return job.report_made(worker, 0, task.id, Done(), 0, 1.0, held=held.id)
+
+
+def test_the_one_after_is_leased_with_the_report_as_by_a_call_of_its_own():
+    apart, together = begun(FOUR, num_workers=1), begun(FOUR, num_workers=1)
+    for job in (apart, together):
+        ahead(job, w(0), take(job, w(0)))
+    while (first := apart.leases.held(w(0))) is not None:
+        second = apart.leases.ahead(w(0))
+        assert (together.leases.held(w(0)), together.leases.ahead(w(0))) == (first, second)
+        report(apart, w(0), first)
+        if second is None:
+            report(together, w(0), first)
+            break
+        third = apart.task_ahead_wanted(w(0), 0, second.id, 1.0)
+        answer = report_and_ask(together, w(0), first, second)
+        # The last task is not leased ahead: it goes to who is free first.
+        assert (answer.task if isinstance(answer, Assignment) else answer) == third
+        assert report_and_ask(together, w(0), first, second) == answer  # the answer was lost
+    left = Ledger(total=40, trained_once=30, pending=10)
+    assert together.work.ledger == apart.work.ledger == left
+
+
+def test_a_report_that_is_refused_leases_nothing():
+    job = begun(FOUR, num_workers=1)
+    first = take(job, w(0))
+    second = ahead(job, w(0), first)
+    with pytest.raises(WireError, match="does not hold"):
+        report_and_ask(job, w(0), second, second)
+    assert (job.leases.held(w(0)), job.leases.ahead(w(0))) == (first, second)
+    report(job, w(0), first)
+    assert job.leases.ahead(w(0)) is None  # nothing was asked for

@@ -11,7 +11,7 @@ from shoal.master.journal.events import RecordedJob
 from shoal.master.result import result_of
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId
-from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
@@ -44,6 +44,20 @@ def test_by_steps_one_at_a_time():
     assert orders(job) == [TakeCheckpoint()]  # as soon as it has ended
     job.checkpoint_taken(taken(2), False, 5.0)
     assert at_version(job, 29, 6.0) == []
+
+
+def test_the_age_counts_from_the_newest_one_or_the_beginning_of_training():
+    job = begun(TRAINING, checkpoint_steps=10)
+    assert job.checkpoints.age(1.0) == 0.0  # training began at 1
+    assert job.checkpoints.age(21.0) == 20.0
+    at_version(job, 12, 21.0)
+    job.checkpoint_failed("/x: No space left on device", False, 22.0)
+    assert job.checkpoints.age(23.0) == 22.0
+    at_version(job, 22, 24.0)
+    job.checkpoint_taken(taken(1), False, 25.0)
+    assert job.checkpoints.age(30.0) == 5.0
+    without = begun(TRAINING, checkpoint_steps=0, checkpoint_seconds=0.0)
+    assert without.checkpoints.age(30.0) is None
 
 
 def test_by_time_and_again_after_a_failure():
@@ -94,6 +108,40 @@ def test_the_last_checkpoint_is_of_all_that_was_trained():
     job.checkpoint_taken(taken(2), True, 3.0)
     confirm(job, 3.0)
     assert job.phases.phase == Phase.SUCCEEDED
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_the_last_checkpoint_is_of_the_best_evaluation_that_ends_after_training(begins):
+    """begins: the checkpoint does, before the evaluation ends."""
+    rules = pb.TrainingRules(checkpoint=pb.BestRule(monitor="auc", maximize=True))
+    data = DataDescribed((Source("t", 40),), (Source("v", 10),), rules=rules)
+    job = begun(
+        data, validation_data="v", evaluation_steps=5, checkpoint_seconds=1000.0, num_workers=2
+    )
+    finish_next(job, w(0), Done(), version=6)
+    assert finish_next(job, w(0), StatesComputed(pb.MetricStates())).kind == pb.EVALUATE
+    metrics = take(job, w(0))
+    assert metrics.kind == pb.FINISH_EVALUATION
+    for _ in range(3):
+        finish_next(job, w(1), Done(), version=20)
+    assert job.phases.phase == Phase.SAVING
+    assert orders(job) == [TakeCheckpoint(final=True)]
+    if begins:
+        job.checkpoint_begun(2.0)
+    job.task_reported(w(0), 0, metrics.id, MetricsComputed({"auc": 0.8}), 20, 2.0)
+    job.tick(2.0)
+    job.checkpoint_taken(taken(1), True, 3.0)
+    worse = {
+        pb.EVALUATE: StatesComputed(pb.MetricStates()),
+        pb.FINISH_EVALUATION: MetricsComputed({"auc": 0.7}),
+    }
+    while not job.ended:
+        task = take(job, w(0))
+        job.task_reported(w(0), 0, task.id, worse[task.kind], 20, 4.0)
+        confirm(job, 4.0)
+    first, *later = [each.metrics["auc"] for each in job.work.evaluation_results]
+    assert (first, set(later)) == (0.8, {0.7})
+    assert result_of(job, 5.0)["checkpoints"]["best"] == 1
 
 
 def test_a_job_ends_well_without_its_last_checkpoint():
@@ -162,13 +210,19 @@ def test_a_model_is_saved_as_soon_as_the_storage_is_back():
     assert WAY_OUT.format(1) in job.phases.failure.message
 
 
-def test_a_new_master_takes_again_what_the_old_one_had_under_way():
+def in_training():
+    """A job in training that takes a checkpoint every 10 steps, and the list of its events."""
     events = []
     job = RecordedJob(config(checkpoint_steps=10), events.append)
     job.begin(0.0)
     job.server_registered(ServerId(0), 0, "host:0", 0.0)
     job.worker_registered(w(0), 0, 0.0)
     finish_next(job, w(0), TRAINING)
+    return job, events
+
+
+def test_a_new_master_takes_again_what_the_old_one_had_under_way():
+    job, events = in_training()
     at_version(job, 10, 1.0)
     for _ in range(4):
         finish_next(job, w(0), Done())
@@ -186,12 +240,7 @@ def test_a_new_master_takes_again_what_the_old_one_had_under_way():
 
 
 def test_a_new_master_takes_one_where_a_server_asked_before_it_looked_at_the_others():
-    events = []
-    job = RecordedJob(config(checkpoint_steps=10), events.append)
-    job.begin(0.0)
-    job.server_registered(ServerId(0), 0, "host:0", 0.0)
-    job.worker_registered(w(0), 0, 0.0)
-    finish_next(job, w(0), TRAINING)
+    _, events = in_training()
     again = RecordedJob(config(checkpoint_steps=10), lambda _: None)
     again.replay(list(events))
     for _ in range(2):  # its question is repeated

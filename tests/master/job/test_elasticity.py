@@ -12,7 +12,7 @@ from shoal.master.job.instructions import (
     Wait,
 )
 from shoal.master.job.job import Job
-from shoal.master.job.membership import ProcessState
+from shoal.master.job.members import ProcessState
 from shoal.master.job.status import status_message
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
@@ -197,7 +197,7 @@ def test_those_that_were_given_back_come_again_when_records_are_trained_again():
     job.task_wanted(w(2), 0, 2.0)
     ends(job, 2)
     job.take_instructions()
-    job.phases.records_lost([Piece(0, Span("t", 0, 10), 0, elsewhere=False)], 3.0)
+    job.outcomes.records_lost([Piece(0, Span("t", 0, 10), 0, elsewhere=False)], 3.0)
     assert job.phases.phase == Phase.TRAINING
     job.tick(3.1)
     assert started(job) == [Start(w(2), 1)]
@@ -211,7 +211,7 @@ def test_one_that_has_not_ended_yet_comes_again_when_it_has():
     take(job, w(0))
     take(job, w(1))
     job.task_wanted(w(2), 0, 2.0)
-    job.phases.records_lost([Piece(0, Span("t", 0, 10), 0, elsewhere=False)], 3.0)
+    job.outcomes.records_lost([Piece(0, Span("t", 0, 10), 0, elsewhere=False)], 3.0)
     job.tick(3.1)
     assert started(job) == []
     assert isinstance(job.task_wanted(w(2), 0, 3.2), Finished)

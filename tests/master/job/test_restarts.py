@@ -8,6 +8,7 @@ from shoal.master.job.instructions import StartProcess
 from shoal.master.job.restarts import LONGEST_PAUSE_SECONDS, REST_SECONDS, Restarts
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.applied import AppliedPush
+from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
@@ -73,6 +74,28 @@ def test_an_end_that_does_not_count_makes_no_pause():
         die(job, 0, incarnation, 1.0, counted=False)
         assert starts(job) == [(Start(w(0), incarnation + 1), 0.0)]
     assert job.members.workers[w(0)].restarts.failures == []
+
+
+def test_restarts_are_counted_by_role_and_reason():
+    job = begun(TRAINING, num_workers=4, num_ps=1, relaunch_limit=9)
+    died = {"signal_number": None}
+    die(job, 0, 0, 1.0, code=3, **died)
+    die(job, 0, 1, 2.0)
+    die(job, 1, 0, 3.0, counted=False)
+    job.process_failed(Start(w(2), 0), Failure.internal("a bug"), 4.0)
+    die(job, 2, 0, 5.0, code=1, **died)
+    job.scale(3, 6.0)
+    die(job, 3, 0, 7.0, code=0, **died)
+    job.scale(4, 8.0)
+    job.process_exited(exited(ServerId(0), 0, signal_number=11), 9.0)
+    assert job.record.restarts == {
+        ("worker", "crashed"): 1,
+        ("worker", "killed"): 1,
+        ("worker", "displaced"): 1,
+        ("worker", "reported"): 1,
+        ("worker", "wanted_again"): 1,
+        ("ps", "crashed"): 1,
+    }
 
 
 def test_a_place_that_does_not_take_a_process_is_tried_again_with_growing_pauses():

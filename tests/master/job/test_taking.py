@@ -45,7 +45,7 @@ def job_at(state):
     job = begun(TRAINING, checkpoint_steps=10, durability="log")
     for event in PATHS[state]:
         EVENTS[event][0](job, 1.0)
-    assert job.checkpoints._state is state
+    assert job.checkpoints._taking is state
     job.take_instructions()
     return job
 
@@ -56,14 +56,14 @@ def test_an_event_leads_where_the_table_says_or_is_an_error_of_ours(state, event
     job = job_at(state)
     if target in TRANSITIONS.after(state):
         do(job, 2.0)
-        assert job.checkpoints._state is target
+        assert job.checkpoints._taking is target
     elif event == "ask":
         do(job, 2.0)  # not in vain: it is asked again once the one under way has ended
-        assert job.checkpoints._state is state
+        assert job.checkpoints._taking is state
     else:
         with pytest.raises(InvalidTransitionError, match=f"{state.name} to {target.name}"):
             do(job, 2.0)
-        assert job.checkpoints._state is state
+        assert job.checkpoints._taking is state
 
 
 @given(st.lists(st.sampled_from(sorted(EVENTS))))
@@ -78,7 +78,7 @@ def test_one_checkpoint_at_a_time_is_ordered(events):
         except InvalidTransitionError:
             assert (state, event) == (Taking.BEGUN, "begin")
             return
-        assert job.checkpoints._state is expected
+        assert job.checkpoints._taking is expected
         assert job.checkpoints.under_way == (expected is not Taking.IDLE)
         orders = [each for each in job.take_instructions() if isinstance(each, TakeCheckpoint)]
         assert len(orders) == (event == "ask" and state is Taking.IDLE)

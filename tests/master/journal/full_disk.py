@@ -19,6 +19,7 @@ from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.master.journal import journal as journals
 from shoal.master.journal.events import Event
+from shoal.master.journal.reading import read
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.ownership import Ownership
@@ -63,7 +64,7 @@ def journal(folder: Path) -> None:
     assert answered.wait(60)
     thread.join()
     made.close()
-    _, entries = journals.read(made.path)
+    _, entries = read(made.path)
     print([entry.event.method for entry in entries])
 
 

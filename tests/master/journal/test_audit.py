@@ -23,6 +23,7 @@ from shoal.master.work.applied import AppliedPush, LastPush
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source
+from tests.examples import examples
 from tests.master.random_jobs import RandomJob
 from tests.master.strategies import config, exited, finish_next, take, w
 
@@ -34,7 +35,7 @@ def audited(configuration, events):
     return auditor.report()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 400))
 @example(seed=323, steps=200)  # stopped during tasks of which a server had lost a part
 def test_every_job_adds_up_at_every_moment(seed, steps):

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from shoal.master.journal import audit
 from shoal.master.journal import journal as journals
-from shoal.master.journal.journal import Journal, read
+from shoal.master.journal.journal import Journal
+from shoal.master.journal.reading import read
 from tests.damage import Damager, outcome, watchdog
 from tests.master.random_jobs import RandomJob, plain
 from tests.master.strategies import config

@@ -20,11 +20,13 @@ from shoal.master.journal import journal as journals
 from shoal.master.journal import segments
 from shoal.master.journal import state as states
 from shoal.master.journal.events import Event, RecordedJob, decode, encode
-from shoal.master.journal.journal import Journal, JournalError, StalledError, read
+from shoal.master.journal.journal import Journal, JournalError, StalledError
+from shoal.master.journal.reading import read, read_segments
 from shoal.master.journal.segments import Header, Segment
 from shoal.master.work.ids import Start
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source
+from tests.examples import examples
 from tests.master.random_jobs import RandomJob, differences, plain, state
 from tests.master.strategies import config, exited, finish_next, register, take, w
 
@@ -65,7 +67,7 @@ def replay(job, events):
     job.replay(Event(**json.loads(text)) for text in texts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     steps=st.integers(1, 250),
@@ -93,7 +95,7 @@ def test_values_survive_their_text():
         assert decode(json.loads(json.dumps(encode(value)))) == value
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     steps=st.integers(1, 200),
@@ -207,6 +209,35 @@ def test_a_new_master_reads_the_newest_segment_alone(journal):
     assert [text.split(": ")[-1] for text in messages] == [f"reason {i}" for i in range(8)]
     with pytest.raises(UserError, match=r"000001\.journal\.gz"):
         read(journal)
+
+
+def record_to_come(entry, before):
+    """As segments.record_of, of a version whose events have another form."""
+    payload, number = b'{"method":"to_come"}', before.number + 1
+    checksum = segments._chained(number, payload, before.checksum)
+    after = segments.Position(before.journal, number, checksum)
+    return segments._record(segments._EVENT, number, checksum, payload), after
+
+
+@pytest.mark.parametrize("writer", ["9.9.9 abcd", ""])
+def test_a_whole_segment_of_another_version_names_the_version(tmp_path, monkeypatch, writer):
+    monkeypatch.setattr(states, "version", lambda: writer)
+    newer = config().to_json().replace("{", '{"flag_to_come": 1, ', 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(config()), "to_json", lambda self: newer)
+        with pytest.raises(UserError, match="flag_to_come"):  # as it is read at once
+            Journal(tmp_path / "header", config())
+    events = Journal(tmp_path / "events", config())
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "record_of", record_to_come)
+        events.add(EVENT)
+        events.commit()
+    events.close()
+    for folder in ("header", "events"):
+        which = f"shoal {writer}" if writer else "another version of shoal"
+        with pytest.raises(UserError, match=f"000001.journal was written by {which}, ") as refused:
+            list(read(tmp_path / folder)[1])
+        assert "damaged" not in str(refused.value)
 
 
 def test_a_state_of_another_version_is_not_used(journal, monkeypatch):
@@ -414,7 +445,7 @@ def fails(number):
 
 def test_the_checksum_of_any_event_is_found(journal):
     opened = Journal(journal, config())
-    positions = [p for segment in journals.read_segments(journal) for p, _ in segment.entries()]
+    positions = [p for segment in read_segments(journal) for p, _ in segment.entries()]
     for position in positions:
         assert opened.checksum_at(position.number) == position.checksum
     assert opened.position == positions[-1]

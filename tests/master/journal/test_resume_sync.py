@@ -14,6 +14,7 @@ from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.resume import given_by
 from shoal.master.work.applied import AppliedPush
+from tests.examples import examples
 from tests.master.journal.resumed_world import World
 from tests.master.strategies import config
 
@@ -129,7 +130,7 @@ class SynchronousWorld(World):
         self.obey()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32), kills=st.lists(st.integers(5, 400), max_size=3))
 def test_each_record_is_in_one_update_of_the_model(seed, kills):
     world = SynchronousWorld(seed)

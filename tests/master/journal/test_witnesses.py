@@ -13,6 +13,7 @@ from shoal.base.wholefile import write_json
 from shoal.errors import UserError
 from shoal.master.journal import journal as journals
 from shoal.master.journal.journal import Journal
+from shoal.master.journal.reading import read_segments
 from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
@@ -26,6 +27,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.transport import peer_name
 from tests.master.strategies import config, exited, register, w
+from tests.waiting import until
 
 DATA = DataDescribed(training=(Source("t", 40),))
 
@@ -42,8 +44,8 @@ class Master:
             self.shared, Routing.even(1), trouble=lambda: self.journal.trouble
         ).handlers()
 
-    def begin(self):
-        self.shared.apply(lambda job, _: register(job, DATA))
+    def begin(self, data=DATA):
+        self.shared.apply(lambda job, _: register(job, data))
         return self
 
     def call(self, method, request):
@@ -87,6 +89,26 @@ def test_no_task_is_given_out_before_all_have_spoken(tmp_path, told):
     master.journal.close()
 
 
+def test_none_is_leased_with_a_report_either(tmp_path):
+    # So many that one more is leased ahead while each worker holds two.
+    master = Master(tmp_path).begin(DataDescribed(training=(Source("t", 200),)))
+    first = master.ask(0).task
+    ahead = pb.GetTaskRequest(worker=0, held=first.id)
+    second = master.call(methods.GET_TASK, ahead).task
+    seen = master.beat(0)
+    master.journal.close()
+    master = Master(tmp_path)
+    report = pb.ReportTaskRequest(worker=0, task=first.id, done=True, held=second.id, journal=seen)
+    assert master.call(methods.REPORT_TASK, report).next.finished  # worker-1 may know more
+    assert master.job.leases.held(w(0)).id == second.id  # the report counts
+    master.beat(1, seen)
+    master.shared.hear(Start(ServerId(0), 0), seen)
+    reply = master.call(methods.REPORT_TASK, report)  # again: its answer was lost
+    assert reply.next.task.id == master.job.leases.ahead(w(0)).id
+    assert reply.journal.number == master.journal.position.number > seen.number
+    master.journal.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -109,9 +131,7 @@ def test_a_journal_that_has_gone_back_ends_the_job(tmp_path, told, changes, why)
 
 def test_positions_of_any_age_are_compared(tmp_path, told):
     master = Master(tmp_path)
-    for position, _ in (
-        each for s in journals.read_segments(master.journal.path) for each in s.entries()
-    ):
+    for position, _ in (each for s in read_segments(master.journal.path) for each in s.entries()):
         master.witnesses.compare("ps-0", position.message())
         with pytest.raises(UserError, match=f"another event {position.number}"):
             master.witnesses.compare("ps-0", other(position.message(), checksum=7))
@@ -161,8 +181,12 @@ def test_the_status_waits_for_no_disk(tmp_path, monkeypatch):
         for caller in callers:
             caller.start()
         assert full.wait(60)
-        status = connections[0].call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
-        assert "No space left" in status.trouble
+        # The error is raised, but may not have been noted yet.
+        ask = connections[0].call
+        status = until(
+            "word of it", lambda: ask(methods.GET_JOB_STATUS, pb.JobStatusRequest()).trouble
+        )
+        assert "No space left" in status
         for caller in callers:
             caller.join()
         assert len(said) == 8

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shoal.master.job.launcher import Started, Waiting
-from shoal.master.launchers.pods import CreatePod, DeletePod, Pods, PodView, Report
+from shoal.master.launchers.pod_view import PodView
+from shoal.master.launchers.pods import CreatePod, DeletePod, Pods, Report
 from shoal.master.work.ids import ServerId, Start, WorkerId
 
 FIRST = Start(WorkerId(0), 0)
@@ -178,6 +179,18 @@ def test_waiting_is_said_once_and_goes_on(pods):
     assert pods.seen(pod(phase="Pending", conditions=[no_room])) == waiting
     assert pods.seen(pod(phase="Pending", conditions=[no_room])) == []
     assert pods.seen(pod()) == [Started(FIRST, None)]
+
+
+def test_a_turn_in_a_queue_of_kueue_is_waited_for_as_room_is(pods):
+    pods.start(FIRST)
+    pods.created(FIRST)
+    gated = {"type": "PodScheduled", "status": "False"} | {
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
+    (waiting,) = pods.seen(pod(phase="Pending", conditions=[gated]))
+    assert waiting.why.startswith("SchedulingGated: Scheduling is blocked")
+    assert not waiting.error
 
 
 def test_a_registry_that_is_away_is_waited_for_and_a_missing_local_image_is_not(pods):

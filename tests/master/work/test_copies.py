@@ -13,6 +13,7 @@ from shoal.master.work.copies import Copies
 from shoal.master.work.ids import WorkerId
 from shoal.master.work.units import Span, Task
 from shoal.proto import shoal_pb2 as pb
+from tests.examples import examples
 from tests.master.pushing_world import EVERYTHING, REDIVIDED, RESUMED, PushingWorld
 from tests.master.strategies import config
 
@@ -27,7 +28,7 @@ def run(seed, steps, choices=EVERYTHING, **changes):
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
 def test_every_server_has_what_is_told_of_it(servers, seed, steps):
     world = run(seed, steps, num_ps=servers)
@@ -40,7 +41,7 @@ def test_every_server_has_what_is_told_of_it(servers, seed, steps):
     world.job.work.board.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
 @example(seed=149, steps=348)
 def test_a_resumed_job_has_what_its_checkpoint_had_before_a_server_lost_it(seed, steps):
@@ -51,7 +52,7 @@ def test_a_resumed_job_has_what_its_checkpoint_had_before_a_server_lost_it(seed,
     world.job.work.board.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
 def test_a_job_resumed_with_another_number_of_servers_has_what_it_says(seed, steps):
     world = run(seed, steps, REDIVIDED)

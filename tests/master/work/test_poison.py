@@ -30,6 +30,7 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.record import MESSAGES
 from shoal.master.work.units import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
+from tests.examples import examples
 from tests.master.strategies import config, confirm, exited, finish_next, register, take, w
 
 BATCH = 5
@@ -152,7 +153,7 @@ def training(*lengths):
     return DataDescribed(training=tuple(Source(f"t{i}", n) for i, n in enumerate(lengths)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), alone=st.booleans(), aligned=st.booleans(), workers=st.integers(1, 3))
 def test_only_bad_records_fail_and_all_others_are_trained_once(data, alone, aligned, workers):
     lengths = data.draw(st.lists(st.integers(1, 70), min_size=1, max_size=2))

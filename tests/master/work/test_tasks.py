@@ -13,6 +13,7 @@ from shoal.master.work.applied import AppliedPush, applied_heads
 from shoal.master.work.tasks import Ledger
 from shoal.master.work.units import Span, Task, cut
 from shoal.proto import shoal_pb2 as pb
+from tests.examples import examples
 from tests.master import strategies
 from tests.master.strategies import board
 
@@ -126,7 +127,9 @@ class TaskBoardMachine(RuleBasedStateMachine):
 
 
 TestTaskBoardMachine = TaskBoardMachine.TestCase
-TestTaskBoardMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTaskBoardMachine.settings = settings(
+    max_examples=examples(100), stateful_step_count=40, deadline=None
+)
 
 
 def drain(tasks):

@@ -14,7 +14,8 @@ from shoal.ps.update_log.peer_store import PeerLogs
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.binary(max_size=300)), max_size=40))
 def test_what_is_unpacked_is_what_was_packed_in_messages_of_a_bounded_size(drawn):
     entries = [(pb.LogEntry(log="a", step=step), frame) for step, frame in drawn]
-    messages = list(packed(entries))
+    messages = [message.joined() for message in packed(entries)]
+    assert [len(message) for message in packed(entries)] == list(map(len, messages))
     assert [each for message in messages for each in unpacked(message)] == entries
     assert len(messages) <= 1
 
@@ -45,7 +46,7 @@ def test_a_log_of_many_small_pushes_is_taken_in_few_messages(connect):
     finally:
         sink.close()
         server.stop(None).wait()
-    assert [frame for _, frame in found] == pushes
+    assert [bytes(frame) for _, frame in found] == pushes
     assert [entry.step for entry, _ in found] == list(range(1, 5001))
     assert len(messages) == 1 + 3  # the base, and 5 MiB
     assert max(messages) < batches.BATCH_BYTES + (1 << 18)

@@ -13,6 +13,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.ps.dense import DenseSlices
 from shoal.ps.gradients import Ticket
 from shoal.ps.update_log.records import HEAD_BYTES, Damage, Record, read_records
+from tests.examples import examples
 from tests.ps.logged import Faults, World, content, lost, numbers
 from tests.ps.update_log.written_log import PUSHES, Written
 
@@ -24,7 +25,7 @@ def written(request, tmp_path_factory):
     made.job.close()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_a_damaged_log_gives_a_beginning_and_says_where_it_ends(written, data):
     """Bytes changed, taken out, cut off, zeroed, or a whole segment gone."""

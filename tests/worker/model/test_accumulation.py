@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import UserError
-from shoal.worker.heartbeat import Progress
+from shoal.worker.progress import Progress
 from tests.worker import given
 from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding
 from tests.worker.twins import assert_alike, twin_of

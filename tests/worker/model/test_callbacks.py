@@ -1,6 +1,7 @@
 """What a module's callbacks() becomes in a worker."""
 
 import dataclasses
+import importlib.util
 
 import keras
 import pytest
@@ -35,6 +36,44 @@ def test_rules_go_to_the_master(taken):
     assert not first.HasField("baseline")
     assert (second.monitor, second.maximize, second.patience) == ("loss", False, 2)
     assert (second.baseline, second.start_from_epoch) == (0.5, 1)
+
+
+def with_mlflow(monkeypatch, *, there):
+    found = importlib.util.find_spec("json") if there else None
+    monkeypatch.setattr("shoal.worker.model.callbacks.find_spec", lambda _: found)
+
+
+def test_a_run_of_mlflow_goes_to_the_master(taken, monkeypatch):
+    with_mlflow(monkeypatch, there=True)
+    found = taken(ours.MLflow("http://tracker:5000", "ads", tags={"team": "a"}))
+    target = found.rules.mlflow
+    assert (target.tracking_uri, target.experiment) == ("http://tracker:5000", "ads")
+    assert (target.run_name, dict(target.tags)) == ("", {"team": "a"})
+    with pytest.raises(UserError, match="MLflow needs --metrics-seconds above 0"):
+        found.check(JobConfig(model_def="m.f", training_data="t", metrics_seconds=0.0))
+    assert taken(ours.MLflow()).rules.HasField("mlflow")
+    with pytest.raises(UserError, match="there are two callbacks MLflow"):
+        taken(ours.MLflow(), ours.MLflow())
+
+
+def test_without_its_package_mlflow_is_refused_before_training(taken, monkeypatch):
+    with_mlflow(monkeypatch, there=False)
+    with pytest.raises(UserError, match="package mlflow, which is missing: pip install mlflow-sk"):
+        taken(ours.MLflow())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"tracking_uri": "http://me:secret@tracker"}, "set MLFLOW_TRACKING_USERNAME"),
+        ({"experiment": 7}, "experiment must be text, not 7"),
+        ({"tags": {"a": 1}}, "values of tags must be text"),
+    ],
+)
+def test_what_mlflow_cannot_take_is_named(arguments, said):
+    with pytest.raises(ValueError, match=said) as error:
+        ours.MLflow(**arguments)
+    assert "secret" not in str(error.value)
 
 
 def test_best_evaluations_and_plateaus_go_to_the_master(taken):
@@ -157,8 +196,7 @@ class TwoHooks(keras.callbacks.Callback):
     [
         (lambda: keras.callbacks.ModelCheckpoint("x.keras"), "ModelCheckpoint is .*ExportBest"),
         (lambda: keras.callbacks.BackupAndRestore("x"), "BackupAndRestore is .*--resume"),
-        (lambda: keras.callbacks.CSVLogger("x.csv"), "CSVLogger is .*result.json"),
-        (lambda: keras.callbacks.TensorBoard(), "TensorBoard is .*result.json"),
+        (lambda: keras.callbacks.CSVLogger("x.csv"), "CSVLogger is .*metrics.csv"),
         (lambda: keras.callbacks.RemoteMonitor(), "RemoteMonitor is .*result.json"),
         (lambda: keras.callbacks.SwapEMAWeights(), "SwapEMAWeights is .*averages"),
         (lambda: TwoHooks(), r"TwoHooks needs on_epoch_end\(\).*shoal calls on_train_begin"),

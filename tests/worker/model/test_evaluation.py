@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import shoal.layers
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.lookups import Refusals
 from shoal.worker.model.losses import Losses

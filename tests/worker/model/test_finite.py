@@ -8,8 +8,8 @@ import pytest
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.worker.heartbeat import Progress
 from shoal.worker.model.finite import FiniteCheck
+from shoal.worker.progress import Progress
 from shoal.worker.servers.pushing import Push
 from tests.worker.given import train
 from tests.worker.networks import CONFIG, as_batch, batches

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import shoal.layers
 from shoal.errors import UserError
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from shoal.worker.model.integers import CastFeature, cast_features, not_kept
 
 LARGEST = 2**63 - 1

@@ -11,7 +11,7 @@ import shoal.layers
 from shoal.errors import UserError
 from shoal.native.initializers import variance_scaling
 from shoal.preprocessing import SparseEmbedding
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from shoal.worker.model.initial_rows import initializer_spec
 from tests.worker.exported import export_to, tried
 from tests.worker.networks import CONFIG

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import shoal.layers
 from shoal.errors import UserError
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from tests.worker.exported import tried
 
 pytestmark = pytest.mark.slow

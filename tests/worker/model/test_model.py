@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import shoal.layers
 from shoal.errors import UserError
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from tests.worker.networks import (
     CONFIG,
     IDS,
@@ -142,27 +142,28 @@ def test_two_workers_train_one_model(served, cluster, server_group):
     assert [server.model.version for server in made.servers] == [12, 12]
 
 
-@pytest.mark.parametrize(
-    ("modulated", "others", "divisor"), [(False, True, 1), (True, True, 2), (True, False, 1)]
-)
-def test_the_flag_divides_the_rate_of_a_stale_push(
-    served, cluster, server_group, modulated, others, divisor
-):
+def test_the_flag_divides_the_rate_of_a_stale_push(served, cluster, server_group):
     """Two pushes of another worker come in between, or of its own: only the former count."""
     made = cluster(2)
-    config = replace(CONFIG, lr_staleness_modulation=modulated)
-    other = served(group=server_group(made, worker=1), worker=1)
-    model = served(group=server_group(made), config=config)
     first, *_ = (as_batch(*batch) for batch in batches())
-    prepared = model.prepare(first)
-    _, stale = model.compute(prepared, task=1)
-    for _ in range(2):
-        (other if others else model).train_batch(first, task=1)
-    before = model.prepare(first).pulled.trainable
-    model.servers.push(stale)
-    moved = model.prepare(first).pulled.trainable - before
-    expected = -0.5 * stale.dense[0] / divisor
-    np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-6)
+    models = {
+        modulated: served(
+            group=server_group(made, worker=int(modulated)),
+            worker=int(modulated),
+            config=replace(CONFIG, lr_staleness_modulation=modulated),
+        )
+        for modulated in (False, True)
+    }
+    for modulated, others, divisor in ((False, True, 1), (True, True, 2), (True, False, 1)):
+        model, other = models[modulated], models[not modulated]
+        _, stale = model.compute(model.prepare(first), task=1)
+        for _ in range(2):
+            (other if others else model).train_batch(first, task=1)
+        before = model.prepare(first).pulled.trainable
+        model.servers.push(stale)
+        moved = model.prepare(first).pulled.trainable - before
+        expected = -0.5 * stale.dense[0] / divisor
+        np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_two_layers_of_one_name_are_refused(served):

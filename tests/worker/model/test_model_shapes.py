@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import shoal.layers
-from shoal.worker.input.feed import Batch
+from shoal.worker.input.batch import Batch
 from tests.worker.networks import CONFIG
 from tests.worker.shapes import COUNT, SHAPES, batches
 

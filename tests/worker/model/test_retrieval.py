@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.retrieval import FactorizedTopK, corpus_share, in_batch_softmax
+from tests.examples import examples
 
 DIM, CORPUS = 3, 11
 RNG = np.random.default_rng(2)
@@ -38,7 +39,7 @@ def test_the_loss_is_the_cross_entropy_among_the_candidates_of_the_batch():
 
 
 @given(st.integers(0, 30), st.integers(1, 12))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_the_corpus_is_cut_into_rows_for_a_batch(size, batch):
     share = corpus_share(np.arange(size), batch).numpy()
     assert share.shape == (batch, -(-size // batch))
@@ -61,7 +62,7 @@ def add(metric, start, end):
 
 
 @given(st.lists(st.integers(1, 39), max_size=6, unique=True), st.integers(0, 6))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 def test_ranks_are_exact_in_any_batches_and_states_add_up(cuts, first_worker):
     scores = QUERIES @ VECTORS.T
     ranks = (scores > scores[np.arange(40), OWN][:, None]).sum(axis=1)

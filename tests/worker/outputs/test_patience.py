@@ -6,8 +6,8 @@ import os
 import pytest
 
 from shoal.errors import StorageError, UserError
-from shoal.worker.heartbeat import Progress
 from shoal.worker.outputs.patience import written
+from shoal.worker.progress import Progress
 from shoal.worker.storage_patience import StoragePatience
 
 

@@ -11,8 +11,9 @@ from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError
 from shoal.worker.attribution import attributed
-from shoal.worker.heartbeat import Heartbeat, Progress
+from shoal.worker.heartbeat import Heartbeat
 from shoal.worker.input.channel import Channel, ChannelClosedError, read_ahead
+from shoal.worker.progress import Progress
 from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.training.pipeline import TaskError, TrainingPipeline
 from tests.worker.given import GivenTasks, task_of, train
@@ -29,6 +30,7 @@ class Made:
     left_out: str = ""
     records_done: int = 0
     dense: tuple[float, float] = (0.0, 0.0)
+    learning_rate: float = 0.5
 
 
 class Model:

@@ -16,7 +16,7 @@ from shoal.master.work.units import Source
 from shoal.proto import serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
-from shoal.worker.heartbeat import Progress
+from shoal.worker.progress import Progress
 from shoal.worker.training.staleness import StalenessBound
 from tests.master.strategies import begun, exited, take, w
 

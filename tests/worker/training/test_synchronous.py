@@ -16,10 +16,10 @@ from shoal.master.work.units import Source
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
-from shoal.worker.heartbeat import Progress
+from shoal.worker.progress import Progress
 from shoal.worker.training.synchronous import SynchronousTraining
-from tests.jobs.running import until
 from tests.master.strategies import begun, take, w
+from tests.waiting import until
 from tests.worker.given import GivenTasks
 from tests.worker.networks import as_batch, batches, network, served_embedding
 from tests.worker.twins import assert_alike, gradients_of, twin_of
@@ -112,9 +112,9 @@ def test_a_pull_is_never_of_two_updates(server_group, served, cluster, connect):
     none = [[np.zeros(0, np.int64)]] * 2
     pulled = []
     thread = threading.Thread(target=lambda: pulled.append(group.pull(none, training=True)))
-    asked = made.servers[1]._pulls
+    asked = made.servers[1].pulls.answered
     thread.start()
-    while made.servers[1]._pulls < asked + 2:
+    while made.servers[1].pulls.answered < asked + 2:
         assert thread.is_alive()
         thread.join(0.001)  # it asks again and again
     assert not pulled

@@ -1,0 +1,343 @@
+"""What bounds the training of a job, with the evidence and the next step: a pure function of facts.
+
+A worker's stages run in threads of their own (worker/training/pipeline.py), so the time of the
+slowest of them is that of a step, and the others wait. All shares here are of the workers' time in
+training. Each threshold says what it is for; where nothing passes one, that is what is said.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+LEAST_STEPS, LEAST_SECONDS = 20, 2.0
+"""Of one worker's training, before anything is said: its first step compiles the model."""
+
+DOMINANT = 0.5
+"""Of the time: a stage that takes less is idle for longer than it works, and bounds nothing."""
+
+APART = 1.2
+"""By which the slowest stage is slower than the next: else a faster one would gain little."""
+
+SLOW_WORKER = 2.0
+"""By which a straggler's step takes longer than that of the others; two machines of one kind that
+are busy with other work differ by less."""
+
+SLOW_STEP_SECONDS = 0.002
+"""A straggler's step takes at least so long: for shorter ones, what others wait may be all of their
+time as it is measured, and anything is many times their own."""
+
+COMPARABLE = 0.2
+"""Of the usual time in training: a worker that came late has mostly compiled."""
+
+SMALL_MINIBATCH, SMALL_SECONDS, FIXED_SECONDS = 64, 0.05, 0.01
+"""Calls to servers and into TensorFlow cost milliseconds for any number of records. So much of a
+step that is short, and of so few records, is this fixed cost that larger minibatches pay. Input
+that takes longer than FIXED_SECONDS for such a minibatch is slow by itself."""
+
+BUSY_CORES = 0.7
+"""Of a core, which a server uses on average: then it has queues at its busiest moments."""
+
+WAITS = 0.1
+"""Of the time: waiting that is worth a word."""
+
+WAITING = ("wait for workers", "wait for update")
+"""Stages in which a worker waits for other workers."""
+
+
+class Bound(Enum):
+    """What bounds training."""
+
+    DATA = "data"  # reading it
+    FEED = "feed"  # the user's feed
+    SERVERS = "servers"  # their processors
+    CALLS = "calls"  # pulls and pushes, though servers are not busy
+    MINIBATCHES = "minibatches"  # too small ones
+    STRAGGLER = "straggler"  # one worker
+    STEP = "step"  # TensorFlow
+    WORKERS = "workers"  # they wait for one another, and none is slower
+    NOTHING = "nothing"  # no part dominates
+    UNKNOWN = "unknown"  # too little was trained
+
+
+@dataclass(frozen=True)
+class WorkerTime:
+    """Of one worker. stages: seconds by stage, and `training`, which is all of them.
+
+    steps: done in it, each with one push.
+    """
+
+    name: str
+    stages: Mapping[str, float]
+    steps: int
+
+    @property
+    def seconds(self) -> float:
+        """In training."""
+        return self.stages.get("training", 0.0)
+
+    @property
+    def step_seconds(self) -> float:
+        """That one push takes, without waiting for other workers."""
+        waited = sum(self.stages.get(name, 0.0) for name in WAITING)
+        return max(0.0, self.seconds - waited) / self.steps if self.steps else math.inf
+
+    def share(self, *stages: str) -> float:
+        """Of stages in its time."""
+        return sum(self.stages.get(name, 0.0) for name in stages) / self.seconds
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a job's training. cores: that each server uses; empty if not known."""
+
+    workers: Sequence[WorkerTime]
+    cores: Sequence[float]
+    servers: int
+    minibatch_size: int
+    accumulated: int = 1
+    pipelined: bool = True
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """evidence: what was seen, in words. advice: the next step; "" if there is none."""
+
+    bound_by: Bound
+    evidence: str
+    advice: str = ""
+
+
+def diagnose(facts: Facts) -> Diagnosis:
+    """What bounds training, as far as the facts tell."""
+    workers = [each for each in facts.workers if each.seconds > 0]
+    if not any(w.steps >= LEAST_STEPS and w.seconds >= LEAST_SECONDS for w in workers):
+        return Diagnosis(Bound.UNKNOWN, "too little was trained to tell what bounds it")
+    if (found := _straggler(workers)) is not None:
+        return found
+    total = _together(workers)
+    loads = Loads.of(total, pipelined=facts.pipelined)
+    for look in (_minibatches, _input, _servers, _step, _others):
+        if (found := look(facts, total, loads)) is not None:
+            return found
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in loads.named())
+    return Diagnosis(
+        Bound.NOTHING,
+        f"no part of a step dominates: {shown} of the workers' time",
+        "more workers share the work, if the machines have free cores",
+    )
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The shares of a step's parts that are done by one thread each; input is always ahead."""
+
+    input: float
+    pull: float
+    step: float
+    push: float
+    pipelined: bool
+
+    @classmethod
+    def of(cls, total: WorkerTime, *, pipelined: bool) -> Loads:
+        """Those of a worker's time."""
+        return cls(
+            total.share("read", "feed"),
+            total.share("ids", "pull"),
+            total.share("step"),
+            total.share("push"),
+            pipelined,
+        )
+
+    def named(self) -> list[tuple[str, float]]:
+        """The parts, the largest first."""
+        parts = {
+            "reading and feed": self.input,
+            "pulls": self.pull,
+            "TensorFlow's step": self.step,
+            "pushes": self.push,
+        }
+        return sorted(parts.items(), key=lambda each: -each[1])
+
+    @property
+    def calls(self) -> float:
+        """To servers: in a pipeline pulls and pushes have a thread each."""
+        return max(self.pull, self.push) if self.pipelined else self.pull + self.push
+
+    def besides(self, part: float) -> float:
+        """What a step would take, as a share of the present one, if `part` took no time."""
+        if not self.pipelined:
+            serial = self.pull + self.step + self.push
+            return serial if part == self.input else max(self.input, serial - part)
+        parts = [self.input, self.pull, self.step, self.push]
+        return max((each for each in parts if each != part), default=0.0)
+
+    def dominates(self, part: float) -> bool:
+        """Whether it is this part that a step waits for."""
+        return part >= DOMINANT and part >= APART * self.besides(part)
+
+
+def _together(workers: Sequence[WorkerTime]) -> WorkerTime:
+    stages: dict[str, float] = {}
+    for worker in workers:
+        for name, seconds in worker.stages.items():
+            stages[name] = stages.get(name, 0.0) + seconds
+    return WorkerTime("all workers", stages, sum(worker.steps for worker in workers))
+
+
+def _gain(ratio: float) -> str:
+    """How much faster training may become, in words."""
+    if ratio >= 3:
+        return "several times as fast"
+    return f"up to about +{round(ratio * 20 - 20) * 5}%" if ratio >= 1.05 else "a little"
+
+
+def _straggler(workers: Sequence[WorkerTime]) -> Diagnosis | None:
+    """One worker is far slower than the others, by its own time for a step."""
+    if len(workers) < 2:
+        return None
+    usual = statistics.median(each.seconds for each in workers)
+    known = [each for each in workers if each.seconds >= COMPARABLE * usual and each.steps]
+    if len(known) < 2:
+        return None
+    slow = max(known, key=lambda each: each.step_seconds)
+    others = [each for each in known if each is not slow]
+    normal = statistics.median(each.step_seconds for each in others)
+    least = max(SLOW_WORKER * normal, SLOW_STEP_SECONDS)
+    if slow.steps < 2 or slow.step_seconds < least:
+        return None
+    busy = max(("read", "feed", "ids", "pull", "step", "push"), key=lambda name: slow.share(name))
+    evidence = (
+        f"a step of {slow.name} takes {_time(slow.step_seconds)}, of the others "
+        f"{_time(normal)}; it is busy with {busy} for {slow.share(busy):.0%} of its time"
+    )
+    waited = statistics.mean(each.share(*WAITING) for each in others)
+    if waited >= WAITS:
+        evidence += f", and the others wait for it for {waited:.0%} of theirs"
+    role, _, index = slow.name.rpartition("-")
+    return Diagnosis(
+        Bound.STRAGGLER,
+        evidence,
+        f"look at its machine and its log, and at shoal stacks JOB {role} {index}"
+        + ("; --grads-to-wait leaves the slowest out" if slow.share("wait for update") else "")
+        + ("; a larger --staleness-bound lets the others go on" if _bounded(others) else ""),
+    )
+
+
+def _bounded(workers: Sequence[WorkerTime]) -> bool:
+    return any(each.stages.get("wait for workers", 0.0) > 0 for each in workers)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 0.0005:
+        return "less than 1 ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _minibatches(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
+    """A step is short and of few records, so most of it is the cost that each step has."""
+    steps = total.steps * facts.accumulated
+    each = total.step_seconds / facts.accumulated
+    slow_input = loads.dominates(loads.input) and (
+        total.stages.get("read", 0.0) + total.stages.get("feed", 0.0) > FIXED_SECONDS * steps
+    )
+    if facts.minibatch_size > SMALL_MINIBATCH or each > SMALL_SECONDS or slow_input:
+        return None
+    larger = max(4 * facts.minibatch_size, 2 * SMALL_MINIBATCH)
+    return Diagnosis(
+        Bound.MINIBATCHES,
+        f"a step has {facts.minibatch_size} records and takes {_time(each)}, most of which it "
+        "takes for any number of records",
+        f"--minibatch-size {larger}, and with it a larger learning rate",
+    )
+
+
+def _input(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
+    if not loads.dominates(loads.input):
+        return None
+    waits = total.share("wait for data")
+    gain = _gain(loads.input / max(loads.besides(loads.input), 0.01))
+    more = f"--num-workers {2 * len(facts.workers)}"
+    if total.share("read") >= total.share("feed"):
+        return Diagnosis(
+            Bound.DATA,
+            f"a step waits for data for {waits:.0%} of the time: reading takes "
+            f"{total.share('read'):.0%} of it, feed {total.share('feed'):.0%}",
+            "read faster: Parquet instead of CSV, smaller row groups, storage nearby, less work in "
+            f"a custom reader; or read in more workers: {more} ({gain})",
+        )
+    return Diagnosis(
+        Bound.FEED,
+        f"a step waits for data for {waits:.0%} of the time: feed takes "
+        f"{total.share('feed'):.0%} of it, reading {total.share('read'):.0%}",
+        f"do less in feed, or write feed_batch; or feed in more workers: {more} ({gain})",
+    )
+
+
+def _servers(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
+    calls = loads.calls
+    others = max(loads.step, loads.input)
+    beside = others if loads.pipelined else loads.step
+    if calls < DOMINANT or calls < APART * beside:
+        return None
+    what = f"pulls and pushes take {calls:.0%} of the workers' time"
+    stage = max(("wait for pull", "wait for push"), key=total.share)
+    if loads.pipelined and total.share(stage) >= WAITS:
+        waits_for = {"wait for pull": "pulls", "wait for push": "pushes"}[stage]
+        what = f"a step waits for {waits_for} for {total.share(stage):.0%} of the time"
+    busiest = max(facts.cores, default=None)
+    if busiest is None or busiest < BUSY_CORES:
+        seen = "" if busiest is None else f", and the busiest server uses {busiest:.0%} of a core"
+        return Diagnosis(
+            Bound.CALLS,
+            f"{what}{seen}",
+            "look for what keeps the answers: a network or machine that is busy with other work, "
+            "a limit on the servers' processors; a larger --pipeline-depth hides a long way",
+        )
+    number = min(2 * facts.servers, math.ceil(facts.servers * calls / max(beside, calls / 2)))
+    number = max(number, facts.servers + 1)
+    if loads.pipelined:
+        ratio = min(number / facts.servers, calls / max(beside, 0.01))
+    else:
+        ratio = 1 / (1 - calls * (1 - facts.servers / number))
+    who = "the server uses" if facts.servers == 1 else "the busiest server uses"
+    return Diagnosis(
+        Bound.SERVERS,
+        f"{what} while {who} {busiest:.0%} of a core",
+        f"--num-ps {number}, if there is a core for each ({_gain(ratio)})",
+    )
+
+
+def _step(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
+    del total
+    if not loads.dominates(loads.step):
+        return None
+    return Diagnosis(
+        Bound.STEP,
+        f"TensorFlow's step takes {loads.step:.0%} of the workers' time",
+        f"more workers, on cores or machines of their own: --num-workers {2 * len(facts.workers)}; "
+        "or a smaller model",
+    )
+
+
+def _others(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
+    del facts, loads
+    update, workers = (total.share(name) for name in ("wait for update", "wait for workers"))
+    if max(update, workers) < DOMINANT:
+        return None
+    if update >= workers:
+        return Diagnosis(
+            Bound.WORKERS,
+            f"workers wait for an update of the others for {update:.0%} of their time, and none is "
+            "much slower",
+            "--grads-to-wait below the number of workers waits for fewer of them",
+        )
+    return Diagnosis(
+        Bound.WORKERS,
+        f"workers wait for the slowest one for {workers:.0%} of their time, and none is much "
+        "slower",
+        "a larger --staleness-bound",
+    )

@@ -1,0 +1,56 @@
+"""The state of a job that the parts which decide share: one instance each, by name.
+
+Who decides what is said by the parts themselves (job.py lists them); here is only what several of
+them look at and change. The configuration is apart, as a resumption replaces it. No I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.config.job import JobConfig
+from shoal.master.job.clocks import Clocks
+from shoal.master.job.instructions import Instruction
+from shoal.master.job.leases import Leases
+from shoal.master.job.membership import Membership
+from shoal.master.job.phase_machine import PhaseMachine
+from shoal.master.job.updates import Updates, updates_of
+from shoal.master.work.record import JobRecord
+from shoal.master.work.workload import Workload
+
+
+@dataclass(frozen=True)
+class JobState:
+    """The state of one job. Its fields stay the same objects for the job's whole life."""
+
+    record: JobRecord
+    """Messages, times, throughput and losses, for status and result. Nothing is decided by it."""
+
+    work: Workload
+    """Tasks of every kind, the ledger of records, evaluations, and what each server has."""
+
+    updates: Updates
+    """With --sync, which gradients make which update of the model; otherwise there are none."""
+
+    phases: PhaseMachine
+    """The phase of the job, and why it fails or stops."""
+
+    members: Membership
+    """Every worker and server, with its incarnation and the state of its process."""
+
+    clocks: Clocks = field(default_factory=Clocks)
+    """How many steps of each worker in training are applied, for --staleness-bound."""
+
+    leases: Leases = field(default_factory=Leases)
+    """Which worker holds which task."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    """What is to be done in the world, in order. Parts append; `Job.take_instructions` empties."""
+
+    @classmethod
+    def of(cls, config: JobConfig) -> JobState:
+        """The state of a new job that `config` describes."""
+        record, updates = JobRecord(), updates_of(config)
+        work = Workload(config, record)
+        phases = PhaseMachine(config, record, work, updates)
+        return cls(record, work, updates, phases, Membership(config))

@@ -1,0 +1,209 @@
+"""What the end of a lease leads to: by a report, by its worker's death, or by a server's loss.
+
+Owns what is trained again, who tries a task that failed, and when that ends the job; likewise what
+evaluations say of training. The phases themselves are phase_machine.py's, tasks and counts
+workload.py's, who holds a task leases.py's. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from shoal.master.job.state import JobState
+from shoal.master.work import outcomes
+from shoal.master.work.applied import AppliedPush, applied_heads
+from shoal.master.work.evaluation import MetricMismatchError
+from shoal.master.work.failures import Failure
+from shoal.master.work.ids import WorkerId
+from shoal.master.work.kinds import KINDS
+from shoal.master.work.lease_copies import Piece
+from shoal.master.work.phases import Phase
+from shoal.master.work.range_failures import FailureCause, shortened
+from shoal.master.work.rules import UnknownMetricError
+from shoal.master.work.units import Task
+from shoal.proto import shoal_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 2
+"""Errors at one of these that end the job: what fails on a fresh process too will go on
+failing, and trying costs the start of a worker each time."""
+
+
+class TaskOutcomes:
+    """The consequences of what comes of a job's tasks."""
+
+    def __init__(self, state: JobState) -> None:
+        self._phases = state.phases
+        self._work = state.work
+        self._record = state.record
+        self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
+
+    def resumed(self) -> None:
+        """The job goes on: no error counts any more."""
+        self._errors.clear()
+
+    # ------------------------------------------------------------ by a report
+
+    def settle(self, task: Task, outcome: outcomes.Success, worker: str, now: float) -> None:
+        """A leased task has succeeded with the outcome that its kind expects."""
+        work = self._work
+        match outcome:
+            case outcomes.StatesComputed(states):
+                try:
+                    work.evaluations.states_in(task, states, worker)
+                except MetricMismatchError as error:
+                    self._phases.give_up(Failure.internal(str(error)), now)
+            case outcomes.MetricsComputed(metrics, stop):
+                version = self._phases.version
+                result = work.evaluations.metrics_in(task, metrics, version, work.epoch)
+                numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+                logger.info("evaluation at version %d: %s", result.version, numbers)
+                self._stop_training(stop, now)
+                self._follow_rules(now)
+            case outcomes.Done(stop):
+                self._ended(task, outcomes.Trained(task.records, task.records), now)
+                work.complete(task)
+                self._stop_training(stop if task.kind == pb.TRAIN else None, now)
+            case outcomes.DataDescribed():
+                work.complete(task)
+                for note in outcome.notes:
+                    self._record.note(now, note)
+                if (failure := work.describe(outcome)) is not None:
+                    self._phases.fail(failure, now)
+        self._phases.advance(now)
+
+    def task_failed(
+        self, task: Task, cause: FailureCause, trained: outcomes.Trained, now: float
+    ) -> None:
+        """A leased task failed in the user's code, or for wrong input.
+
+        Where it is about records, they are found; otherwise no worker can do it.
+        """
+        failure = cause.failure
+        self._ended(task, trained, now)
+        if failure.kind == pb.STORAGE and task.span is None:
+            self._storage_failed(task, failure, now)
+            return
+        if task.span is not None and failure.span is not None:
+            self._range_failed(task, cause, trained.done, trained.touched, now)
+            return
+        if task.kind == pb.TRAIN:
+            self._work.board.fail(task.id)
+        else:
+            self._work.give_back(task)
+        self._phases.give_up(failure, now, task)
+
+    def task_broke(self, task: Task, failure: Failure, now: float) -> None:
+        """A worker met an error of ours at a leased task; another is to try, or none."""
+        what = KINDS[task.kind].doing
+        if not what:
+            return  # a range of many: the limit of restarts is limit enough
+        self._errors[task.kind, task.evaluation] += 1
+        if (times := self._errors[task.kind, task.evaluation]) >= ATTEMPTS:
+            message = f"{what} failed {times} times, the last time with {failure.message}"
+            self._phases.give_up(replace(failure, message=message), now, task)
+
+    def _storage_failed(self, task: Task, failure: Failure, now: float) -> None:
+        """The storage failed at a task on which all others wait; another worker tries, or none."""
+        self._errors[task.kind, task.evaluation] += 1
+        if self._phases.data_known and self._errors[task.kind, task.evaluation] < ATTEMPTS:
+            self._record.note(now, shortened(f"{KINDS[task.kind].doing}: {failure.message}"))
+            self._work.give_back(task)
+        else:
+            self._phases.fail(replace(failure, kind=pb.USER_ERROR), now)
+
+    def _ended(self, task: Task, trained: outcomes.Trained, now: float) -> None:
+        """A lease has ended by a report; what of it a server has lost is trained again."""
+        if task.kind == pb.TRAIN:
+            copies = self._work.copies
+            self._train_again(copies.reported(task.id, trained.done, trained.touched, now), now)
+
+    def _range_failed(
+        self, task: Task, cause: FailureCause, done: int, touched: int, now: float
+    ) -> bool:
+        """A leased range failed; whether in the same way as before."""
+        what = self._work.range_failed(task, cause, done, touched, now)
+        if what.failure is not None:
+            self._phases.give_up(what.failure, now)
+        self._phases.advance(now)
+        return what.repeated
+
+    # ------------------------------------------------------------ by a death
+
+    def give_back(self, task: Task, cause: FailureCause | None, now: float) -> bool:
+        """Take a leased task, not of training, from a worker that will not finish it.
+
+        cause: of what the worker died, if the task may be at fault. Returns whether the
+        task's records had ended a worker before.
+        """
+        if cause is not None and task.span is not None:
+            return self._range_failed(task, cause, 0, 0, now)
+        self._work.give_back(task)
+        return False
+
+    def give_back_training(
+        self,
+        task: Task,
+        pushes: Iterable[AppliedPush | None],
+        cause: FailureCause | None,
+        now: float,
+    ) -> bool:
+        """Take a leased TRAIN task from a dead worker.
+
+        pushes: the last one that each server applied; None where it is not known.
+        cause: of what it died, if the task may be at fault. Returns as `give_back`.
+        """
+        board = self._work.board
+        done_by_all, done_by_any = applied_heads(task, pushes, board.done(task.id))
+        if cause is not None:
+            return self._range_failed(task, cause, done_by_all, done_by_any, now)
+        board.give_back(task.id, done_by_all, done_by_any)
+        self._phases.advance(now)
+        return False
+
+    def fenced(
+        self,
+        worker: WorkerId,
+        incarnation: int,
+        pushes: Sequence[AppliedPush | None],
+        now: float,
+    ) -> None:
+        """The servers take no more pushes of a worker; what each had of it last."""
+        # Before its task goes back: what is trained again belongs to the phase that it is in.
+        self._train_again(self._work.copies.fenced(worker, incarnation, pushes, now), now)
+
+    def records_lost(self, pieces: Sequence[Piece], now: float) -> None:
+        """A server has lost the gradients of records that count as trained."""
+        self._train_again(pieces, now)
+        self._phases.advance(now)
+
+    def _train_again(self, pieces: Sequence[Piece], now: float) -> None:
+        if pieces:
+            self._work.board.train_again(pieces)
+            records = sum(len(piece.span) for piece in pieces)
+            self._record.note(now, f"{records:,} records are trained again, since they were lost")
+
+    # ------------------------------------------------------------ what evaluations say
+
+    def _follow_rules(self, now: float) -> None:
+        """Do what the evaluations so far say."""
+        results, rules = self._work.evaluation_results, self._work.rules
+        try:
+            self._stop_training(rules.reason(results), now)
+            training = self._phases.phase == Phase.TRAINING
+            for said in self._work.follow_ups.follow(rules, results, training=training):
+                self._record.note(now, said)
+        except UnknownMetricError as error:
+            self._phases.give_up(Failure.of_user(str(error)), now)
+
+    def _stop_training(self, reason: str | None, now: float) -> None:
+        """Give out no more training tasks, if there is a reason."""
+        board = self._work.board
+        if reason and self._phases.phase == Phase.TRAINING:
+            if not board.all_leased:
+                self._record.note(now, f"training ends early: {reason}")
+            board.stop()

@@ -1,0 +1,269 @@
+"""Where the threads of all processes of a job stand, asked for by the master.
+
+Servers are called. Workers, which nobody can call, are asked in the answer to a heartbeat and tell
+it with the next one. A process that says nothing is told with the reason, beside the others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from shoal.base.sampling import MOST_SECONDS as PROFILE_SECONDS
+from shoal.base.sampling import sampled_stacks
+from shoal.base.stacks import process_stacks
+from shoal.base.words import counted
+from shoal.master.job.job import Job
+from shoal.master.job.members import ProcessState, ServerMember, WorkerMember
+from shoal.master.servers import Place, ServerConnections
+from shoal.master.shared_job import SharedJob
+from shoal.master.work.ids import ProcessId, ServerId, Start
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.identity import MASTER, SERVER, WORKER, Identity
+from shoal.proto.methods import THREADS, Threads
+
+BEATS, LEAST_SECONDS, MOST_SECONDS = 3, 10.0, 45.0
+"""A worker's answer is waited for so many heartbeats, but at least and at most so long."""
+
+MOST_ASKERS = THREADS[Threads.CONTROL] // 2
+"""Answered at the same time: each holds a thread, and the others are for what controls the job."""
+
+Member = WorkerMember | ServerMember
+
+
+Answer = pb.ProcessStacks | str
+"""Of a process: its stacks, or why there are none."""
+
+
+class Questions:
+    """Questions to workers of one kind, asked and answered by heartbeats; shared by threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        # Not the number of an earlier master's question, which a worker has answered already.
+        self._question = time.time_ns() // 1000
+        self._wanted: dict[Start, int] = {}
+        self._told: dict[Start, pb.ProcessStacks] = {}
+        self._waiting = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Who waits for answers has those that are there."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def heard(self, start: Start, told: pb.ProcessStacks) -> int:
+        """A worker's heartbeat, with its answer if it has told one.
+
+        Returns the question that it has not answered yet; 0 if there is none.
+        """
+        with self._changed:
+            wanted = self._wanted.get(start, 0)
+            if not wanted or told.question != wanted:
+                return wanted
+            del self._wanted[start]
+            self._told[start] = told
+            self._changed.notify_all()
+            return 0
+
+    def ask(self, workers: Sequence[Start]) -> int:
+        """Ask from now on; returns the question, for `answers`."""
+        with self._changed:
+            self._question += 1
+            # A question that is under way is answered by the newer one.
+            self._wanted |= dict.fromkeys(workers, self._question)
+            return self._question
+
+    def answers(
+        self, workers: Sequence[Start], question: int, patience: float
+    ) -> dict[ProcessId, Answer]:
+        """What workers have told since a question, waiting for them for so many seconds."""
+
+        def told(start: Start) -> bool:
+            answer = self._told.get(start)
+            return answer is not None and answer.question >= question
+
+        found: dict[ProcessId, Answer] = {}
+        with self._changed:
+            self._waiting += 1
+            self._changed.wait_for(lambda: self._closed or all(map(told, workers)), patience)
+            for start in workers:
+                if told(start):
+                    own = pb.ProcessStacks()  # others may wait for the same one
+                    own.CopyFrom(self._told[start])
+                    found[start.process] = own
+                elif self._closed:
+                    found[start.process] = "the job ends"
+                else:
+                    found[start.process] = f"no heartbeat within {patience:g} s"
+                if self._wanted.get(start) == question:
+                    del self._wanted[start]
+            self._waiting -= 1
+            if not self._waiting:
+                self._told.clear()
+        return found
+
+
+class Stacks:
+    """Of the processes of `job`; shared by threads. Close it when nobody asks any more.
+
+    identity: of the master. patience: seconds to wait for workers; by default a few heartbeats.
+    """
+
+    def __init__(
+        self, job: SharedJob, identity: Identity | None = None, patience: float | None = None
+    ) -> None:
+        self._job = job
+        self._servers = ServerConnections(job.config.token, identity)
+        if patience is None:
+            beats = BEATS * job.config.heartbeat_seconds
+            patience = min(MOST_SECONDS, max(LEAST_SECONDS, beats))
+        self._patience = patience
+        self._closed = threading.Event()
+        self._now, self._profiles = Questions(), Questions()
+        self._lock = threading.Lock()
+        self._profiled: dict[Start | str, tuple[float, float]] = {}  # for how long, and until when
+        self._free = threading.Semaphore(MOST_ASKERS)
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self._closed.set()
+        self._now.close()
+        self._profiles.close()
+        self._servers.close()
+
+    def heard(self, start: Start, request: pb.HeartbeatRequest, reply: pb.HeartbeatReply) -> None:
+        """Take what a worker tells in a heartbeat, and put into the reply what it is to tell."""
+        reply.stacks_wanted = self._now.heard(start, request.stacks)
+        reply.profile_wanted = self._profiles.heard(start, request.profile)
+        with self._lock:
+            reply.profile_seconds = self._profiled.get(start, (0.0, 0.0))[0]
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Raises WireError(BAD_REQUEST) where enough others ask."""
+        # One who has gone, as by Ctrl-C, is answered to the end.
+        if not self._free.acquire(blocking=False):
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"the master answers {MOST_ASKERS} questions for stacks and profiles already: ask "
+                "again when one of them has ended",
+            )
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    @contextmanager
+    def _profiling(self, which: Start | str, name: str, seconds: float) -> Iterator[None]:
+        """Raises WireError(BAD_REQUEST) where another profile of the process is under way."""
+        now = time.monotonic()
+        with self._lock:
+            if which in self._profiled:
+                left = max(1.0, self._profiled[which][1] - now)
+                raise WireError(
+                    pb.BAD_REQUEST,
+                    f"another profile of {name} is under way: ask again in {left:.0f} s",
+                )
+            self._profiled[which] = seconds, now + seconds
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._profiled[which]
+
+    def of(self, role: str = "", index: int = 0) -> list[pb.ProcessStacks]:
+        """Of all processes, or of the one that is named: the master, servers, workers.
+
+        Raises WireError(BAD_REQUEST) if the job has no such process, or too many ask.
+        """
+        members = self._job.look(lambda job, _: _members(job, role, index))
+        workers, servers = _here(members)
+        with self._asking():
+            question = self._now.ask(workers)
+            found = [process_stacks(MASTER)] if role in ("", MASTER) else []
+            said = self._servers.stacks(servers)
+            said |= self._now.answers(workers, question, self._patience)
+        return found + [_answer(member, said.get(member.id)) for member in members]
+
+    def profile(self, role: str, index: int, seconds: float) -> pb.ProcessStacks:
+        """Of one process over so many seconds. Raises WireError(BAD_REQUEST) as `of` does."""
+        if not role or not 0 < seconds <= PROFILE_SECONDS:
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"a profile is of one process, over up to {PROFILE_SECONDS:g} seconds",
+            )
+        members = self._job.look(lambda job, _: _members(job, role, index))
+        workers, servers = _here(members)
+        (which, name) = (_start(members[0]), str(members[0].id)) if members else (MASTER, MASTER)
+        with self._asking(), self._profiling(which, name, seconds):
+            if not members:
+                return sampled_stacks(MASTER, seconds, self._closed)
+            said = self._servers.profiles(servers, seconds)
+            if workers:
+                question = self._profiles.ask(workers)
+                said |= self._profiles.answers(workers, question, seconds + self._patience)
+        return _answer(members[0], said.get(members[0].id))
+
+
+def _here(members: Sequence[Member]) -> tuple[list[Start], dict[ServerId, Place]]:
+    """The workers and servers that can be asked."""
+    here = [each for each in members if each.state == ProcessState.ALIVE]
+    workers = [_start(m) for m in here if isinstance(m, WorkerMember)]
+    return workers, {m.id: Place.of(m) for m in here if isinstance(m, ServerMember)}
+
+
+def _start(member: Member) -> Start:
+    return Start(member.id, member.incarnation)
+
+
+def _answer(member: Member, said: Answer | None) -> pb.ProcessStacks:
+    answer = said or _absence(member)
+    if isinstance(answer, str):
+        answer = pb.ProcessStacks(problem=answer)
+    answer.process, answer.incarnation = str(member.id), max(0, member.incarnation)
+    return answer
+
+
+def _members(job: Job, role: str, index: int) -> list[Member]:
+    """The servers and workers that are meant, without those that are not to be there."""
+    members = job.members
+    servers: list[Member] = list(members.servers.values())
+    workers: list[Member] = list(members.workers.values())
+    if not role:
+        ended = ProcessState.DEAD
+        return servers + [
+            each
+            for each in workers
+            if isinstance(each, WorkerMember) and (members.wanted(each) or each.state != ended)
+        ]
+    if role == MASTER:
+        if index:
+            raise WireError(pb.BAD_REQUEST, "a job has one master: master 0")
+        return []
+    of_role = {SERVER: servers, WORKER: workers}.get(role)
+    if of_role is None:
+        raise WireError(pb.BAD_REQUEST, f"role must be master, ps or worker, not {role!r}")
+    if index >= len(of_role):
+        noun = {SERVER: "server", WORKER: "worker"}[role]
+        raise WireError(
+            pb.BAD_REQUEST,
+            f"the job has no {role}-{index}: it has {counted(len(of_role), noun)}, from {role}-0",
+        )
+    return [each for each in of_role if each.id.index == index]
+
+
+def _absence(member: Member) -> str:
+    """Why a member that is not there cannot be asked."""
+    match member.state:
+        case ProcessState.PLANNED:
+            return "it was not started yet"
+        case ProcessState.STARTING:
+            doing = member.progress.what if isinstance(member, ServerMember) else ""
+            return "it is being started" + (f": it is to {doing}" if doing else "")
+        case _:
+            return "it has ended"

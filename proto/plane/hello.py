@@ -1,0 +1,199 @@
+"""How a connection begins: both ends say who they are, and prove it.
+
+With certificates TLS 1.3 has both prove it. Without, each proves that it has the job's token, of
+which neither learns anything that it did not know: an HMAC over what both have drawn. Who listens
+at a Unix socket that only the user can open proves it, too: that finds a mistake.
+
+    caller      HELLO      protocol, whom it means, who it is, a nonce
+    listener    CHALLENGE  its nonce, its proof     or a refusal
+    caller      PROOF      its proof
+    listener    WELCOME                             or a refusal
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import ssl
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from shoal.proto import faults
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.frames import parsed
+from shoal.proto.identity import Caller, Identity, host_of, named
+from shoal.proto.plane import message
+from shoal.proto.plane.link import ROOM_BYTES, Link
+from shoal.proto.protocol import PROTOCOL, mismatch, own_protocol
+
+HELLO_SECONDS = 10.0
+"""For all of it, TLS included."""
+
+NONCE_BYTES = 32
+
+ALERT_SECONDS = 5.0
+"""For a caller whose handshake was refused to hear why, and to close the connection."""
+
+
+def _token_of(name: str) -> tuple[str, str]:
+    """The token and the process (ps-1) in a name, as `peer_name` gives it."""
+    token, _, process = name.rpartition("/")
+    return token, process
+
+
+def _proof(token: str, side: str, hello: pb.Hello, other: bytes) -> bytes:
+    said = hello.SerializeToString(deterministic=True)
+    whole = b"\0".join([side.encode(), len(said).to_bytes(8, "little"), said, other])
+    return hmac.new(token.encode(), whole, hashlib.sha256).digest()
+
+
+def _send(link: Link, kind: int, said: Message, until: float) -> None:
+    data = said.SerializeToString()
+    packed = [message.prefix(kind, len(data)), data]
+    link.send(packed, message.PREFIX_BYTES + len(data), max(0.1, until - time.monotonic()))
+
+
+def _receive(link: Link, kind: int, until: float) -> bytes:
+    found, size = link.next_prefix(until)
+    if size > ROOM_BYTES or found not in (kind, message.REFUSAL):
+        raise WireError(pb.BAD_REQUEST, f"a hello goes on with kind {found} of {size} bytes")
+    data = bytes(link.read(size, until))
+    if found == message.REFUSAL:
+        detail = parsed(pb.ErrorDetail, data)
+        raise WireError(detail.kind, detail.message)
+    return data
+
+
+def call(link: Link, peer: str, identity: Identity | None, seconds: float) -> None:
+    """Begin a connection that this process has made. peer: whom it means; "" for anybody.
+
+    seconds: for all of it, if less than HELLO_SECONDS.
+    Raises WireError if either end refuses the other one, BrokenError.
+    """
+    until = time.monotonic() + min(seconds, HELLO_SECONDS)
+    token, process = _token_of(peer)
+    me = str(identity.caller) if identity else os.environ.get(faults.PROCESS_VARIABLE, "")
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    hello = pb.Hello(protocol=own_protocol(), meant=process, caller=me, nonce=nonce)
+    _send(link, message.HELLO, hello, until)
+    theirs = parsed(pb.HelloProof, _receive(link, message.CHALLENGE, until))
+    if peer and not hmac.compare_digest(
+        theirs.proof, _proof(token, "listener", hello, theirs.nonce)
+    ):
+        raise WireError(
+            pb.WRONG_PEER,
+            f"the call was for {process} of this job, and another job's process is there",
+        )
+    proof = _proof(token, "caller", hello, theirs.nonce)
+    _send(link, message.PROOF, pb.HelloProof(proof=proof), until)
+    _receive(link, message.WELCOME, until)
+
+
+def answer(link: Link, name: str) -> str:
+    """Begin a connection that another process has made; returns who that says it is.
+
+    name: of this process, as `peer_name` gives it; "" takes everybody. Raises WireError, which the
+    other end is to be told, and BrokenError.
+    """
+    until = time.monotonic() + HELLO_SECONDS
+    kind, size = link.next_prefix(until)
+    if kind != message.HELLO or size > ROOM_BYTES:
+        raise WireError(pb.BAD_REQUEST, f"a connection begins with kind {kind} of {size} bytes")
+    hello = parsed(pb.Hello, link.read(size, until))
+    who = "".join(each for each in hello.caller[:100] if each.isprintable()) or "a caller"
+    if hello.protocol.number != PROTOCOL:
+        why = mismatch(name or "this server", who, hello.protocol)
+        raise WireError(pb.OTHER_PROTOCOL, why)
+    token, process = _token_of(name)
+    if name and hello.meant != process:
+        meant = f"for {hello.meant}" if hello.meant else "without a job's token"
+        raise WireError(pb.WRONG_PEER, f"this is {process}, the call was {meant}")
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    proof = _proof(token, "listener", hello, nonce)
+    _send(link, message.CHALLENGE, pb.HelloProof(nonce=nonce, proof=proof), until)
+    theirs = parsed(pb.HelloProof, _receive(link, message.PROOF, until))
+    if name and not hmac.compare_digest(theirs.proof, _proof(token, "caller", hello, nonce)):
+        raise WireError(pb.WRONG_PEER, f"{who}, which calls {process}, is of another job")
+    _send(link, message.WELCOME, pb.HelloProof(), until)
+    return who
+
+
+# ------------------------------------------------------------ TLS
+
+
+@functools.lru_cache(maxsize=64)
+def _context(identity: Identity, purpose: ssl.Purpose) -> ssl.SSLContext:
+    """What both ends of a connection of TLS take: version 1.3, and the job's own certificates."""
+    server = purpose == ssl.Purpose.CLIENT_AUTH
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = ssl.TLSVersion.TLSv1_3
+    made.verify_mode = ssl.CERT_REQUIRED
+    made.load_verify_locations(cadata=identity.authority.decode("ascii"))
+    # Python's ssl takes a key from a file only. The folder is this user's alone.
+    with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
+        both = Path(folder) / "both.pem"
+        both.write_bytes(identity.certificate + b"\n" + identity.key)
+        made.load_cert_chain(both)
+    return made
+
+
+def encrypted(made: socket.socket, identity: Identity, peer: str | None) -> ssl.SSLSocket:
+    """A connection with TLS; the handshake is done.
+
+    peer: the process that is to answer, as `peer_name` gives it; None: this process answers.
+    Raises OSError, of which ssl.SSLError is one.
+    """
+    made.settimeout(HELLO_SECONDS)
+    if peer is None:
+        context = _context(identity, ssl.Purpose.CLIENT_AUTH)
+        answering = context.wrap_socket(
+            made, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
+        try:
+            answering.do_handshake()
+        except OSError:
+            _hear_out(answering)
+            answering.close()
+            raise
+        return answering
+    if not peer:
+        raise ValueError(f"whom {identity.caller} means to call is not said")
+    context = _context(identity, ssl.Purpose.SERVER_AUTH)
+    host = host_of(_token_of(peer)[1], identity.caller.job)
+    return context.wrap_socket(made, server_hostname=host, suppress_ragged_eofs=False)
+
+
+def _hear_out(refused: ssl.SSLSocket) -> None:
+    """Read what a refused caller has sent, until it closes the connection.
+
+    In TLS 1.3 a caller's part of the handshake ends before its certificate is looked at, so its
+    hello is on its way. Closed with that unread, a socket resets the connection, and the caller
+    would often find that in place of the alert which says why.
+    """
+    until = time.monotonic() + ALERT_SECONDS
+    plain = socket.socket
+    with contextlib.suppress(OSError):
+        plain.shutdown(refused, socket.SHUT_WR)
+        while (left := until - time.monotonic()) > 0:
+            refused.settimeout(left)
+            if not plain.recv(refused, 1 << 12):
+                return
+
+
+def caller_by_certificate(made: ssl.SSLSocket) -> Caller | None:
+    """The process that the other end's certificate names."""
+    certificate: Any = made.getpeercert() or {}
+    for kind, value in certificate.get("subjectAltName", ()):
+        if kind == "URI" and (caller := named(str(value))) is not None:
+            return caller
+    return None

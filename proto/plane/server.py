@@ -1,0 +1,380 @@
+"""Serving the data plane: a listener, and a thread for each connection.
+
+Owns the threads, who may call what, how a request is received in bounded time and memory, and how
+its answer or its refusal goes back. Does not know what any call means.
+
+A connection that stops in the middle of a request, or does not read its answer, costs its own
+thread and its buffer. Requests larger than a connection's own buffer share a budget of bytes until
+they are answered. Those of logs have one of their own: a push may wait for a log, so a log may not
+wait for pushes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from shoal.proto import faults
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.budget import Budget
+from shoal.proto.errors import WireError, shortened
+from shoal.proto.frames import Buffer, Pieces, parsed
+from shoal.proto.identity import Caller, Identity
+from shoal.proto.methods import Method
+from shoal.proto.permissions import check_permitted, check_speaker
+from shoal.proto.plane import hello, message
+from shoal.proto.plane.link import ROOM_BYTES, BrokenError, Link, unfilled
+from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES
+
+logger = logging.getLogger(__name__)
+
+PART_SECONDS = 10.0
+"""For each part of a request, of link.PART_BYTES, to come."""
+
+ANSWER_SECONDS = 60.0
+"""After which an answer of which the other end takes nothing is given up."""
+
+HELD_BYTES = MAXIMUM_MESSAGE_BYTES
+"""Of requests that are being received and handled; the largest one still finds room."""
+
+SPARE_BYTES = 256 << 20
+"""Of buffers that are kept for later requests."""
+
+STACK_BYTES = 512 << 10
+"""Of a connection's thread; the system gives what is used."""
+
+_STACKS = threading.Lock()
+"""Held while the process's size of stacks is another: two servers that each put back what they
+found would leave it small."""
+
+STRANGERS = 64
+"""Connections that have not said who they are; further ones wait until one of them has."""
+
+BACKLOG = 1024
+
+Admit = Callable[[Method[Any, Any], int], object]
+Handlers = Mapping[Method[Any, Any], Callable[[Any], Any]]
+
+
+class _Spares:
+    """Buffers of requests, used again: of each power of two, up to SPARE_BYTES of all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: dict[int, list[memoryview]] = {}
+        self._bytes = 0
+
+    def take(self, size: int) -> memoryview:
+        """A buffer of at least so many bytes."""
+        order = 1 << (size - 1).bit_length()
+        with self._lock:
+            if free := self._free.get(order):
+                self._bytes -= order
+                return free.pop()
+        return unfilled(order)
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Nobody uses a buffer any more."""
+        with self._lock:
+            if self._bytes + len(buffer) <= SPARE_BYTES:
+                self._bytes += len(buffer)
+                self._free.setdefault(len(buffer), []).append(buffer)
+
+
+class _Peer:
+    """A connection of the server's. busy: with an exchange."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.busy = False
+
+
+class ArrayServer:
+    """Answers the calls of `handlers` on a listening socket, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        listener: socket.socket,
+        name: str,
+        identity: Identity | None,
+        admit: Admit,
+    ) -> None:
+        """As `serving.serve` takes them. admit: as there."""
+        self._methods = {method.kind: (method, handler) for method, handler in handlers.items()}
+        self._listener = listener
+        self._path = listener.getsockname() if listener.family == socket.AF_UNIX else None
+        self._name = name
+        self._identity = identity
+        self._admit = admit
+        self._room = Budget("requests that are not answered yet", HELD_BYTES)
+        self._room_of_logs = Budget("entries of logs that are not kept yet", HELD_BYTES)
+        self._spares = _Spares()
+        self._changed = threading.Condition()
+        self._sockets: set[socket.socket] = set()
+        self._peers: set[_Peer] = set()
+        self._strangers = 0
+        self._stopping = False
+
+    def start(self) -> None:
+        """Take connections from now on. Raises RuntimeError if there is no thread for it."""
+        threading.Thread(target=self._accept, name="arrays", daemon=True).start()
+
+    def stop(self, grace: float) -> None:
+        """End: exchanges under way have `grace` seconds; then their connections are ended, too."""
+        end = time.monotonic() + grace
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # closing alone wakes nobody
+        self._listener.close()
+        if self._path:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+        while True:
+            late = time.monotonic() >= end
+            with self._changed:
+                for each in self._sockets if late else ():
+                    with contextlib.suppress(OSError):
+                        socket.socket.shutdown(each, socket.SHUT_RDWR)
+                for peer in self._peers:
+                    if late or not peer.busy:
+                        peer.link.shut()
+                if late or not self._sockets:
+                    return
+                self._changed.wait(min(0.1, max(0.0, end - time.monotonic())))
+
+    # ------------------------------------------------------------ connections
+
+    def _accept(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._strangers < STRANGERS or self._stopping)
+            try:
+                made, _ = self._listener.accept()
+            except OSError as error:
+                if self._stopping:
+                    return
+                logger.warning("no connection can be taken: %s", error)
+                time.sleep(0.1)
+                continue
+            with self._changed:
+                refused = self._stopping
+                if not refused:
+                    self._strangers += 1
+                    self._sockets.add(made)
+            if refused or not self._begin(made):
+                made.close()
+
+    def _begin(self, made: socket.socket) -> bool:
+        thread = threading.Thread(target=self._serve, args=(made,), name="arrays", daemon=True)
+        try:
+            with _STACKS:
+                before = threading.stack_size(STACK_BYTES)
+                try:
+                    thread.start()
+                finally:
+                    threading.stack_size(before)
+        except RuntimeError as error:
+            logger.error("a connection is closed, there is no thread for it: %s", error)
+            with self._changed:
+                self._strangers -= 1
+                self._sockets.discard(made)
+            return False
+        return True
+
+    def _serve(self, made: socket.socket) -> None:
+        stranger, peer, now = True, None, made
+        try:
+            caller = None
+            if self._identity is not None:
+                now = hello.encrypted(made, self._identity, None)
+                caller = hello.caller_by_certificate(now)
+                with self._changed:
+                    self._sockets.discard(made)
+                    self._sockets.add(now)
+            peer = _Peer(Link(now))
+            with self._changed:
+                self._peers.add(peer)
+            try:
+                who = hello.answer(peer.link, self._name)
+            except WireError as error:
+                logger.info("a connection is refused: %s", error)
+                _refuse(peer.link, error)
+                return
+            stranger = False
+            with self._changed:
+                self._strangers -= 1
+                self._changed.notify_all()
+            while not self._stopping and self._exchange(peer, caller, who):
+                pass
+        except (BrokenError, OSError) as error:
+            logger.debug("a connection ended: %s", error)
+        except Exception:
+            logger.exception("a connection's thread failed")
+        finally:
+            if peer is not None:
+                peer.link.close()
+            now.close()
+            with self._changed:
+                self._strangers -= stranger
+                self._sockets -= {made, now}
+                if peer is not None:
+                    self._peers.discard(peer)
+                self._changed.notify_all()
+
+    # ------------------------------------------------------------ exchanges
+
+    def _exchange(self, peer: _Peer, caller: Caller | None, who: str) -> bool:
+        """One request and its answer, if one comes; whether the connection goes on."""
+        link = peer.link
+        if not link.wait(PART_SECONDS):
+            return True
+        peer.busy = True
+        try:
+            kind, size = link.next_prefix(time.monotonic() + PART_SECONDS)
+            faults.before_call()
+            with contextlib.ExitStack() as held:
+                try:
+                    method, handler = self._method(kind, size)
+                    check_permitted(method, self._identity, caller, who)
+                    self._admit(method, size)
+                    payload = self._payload(method, link, size, held)
+                except WireError as error:
+                    # At once: the other end reads it when it has sent its request.
+                    _refuse(link, error)
+                    if kind not in self._methods or size > MAXIMUM_MESSAGE_BYTES:
+                        return False
+                    link.skip(size, PART_SECONDS)
+                    return True
+                try:
+                    taken = request(method, payload)
+                    speech = taken if method.label is None else taken[0]
+                    check_speaker(method, caller, speech, who)
+                except WireError as error:
+                    _refuse(link, error)
+                    return True
+                return _answer(link, method, handler, taken)
+        except WireError as error:  # no message at all
+            _refuse(link, error)
+            return False
+        finally:
+            peer.busy = False
+
+    def _payload(
+        self, method: Method[Any, Any], link: Link, size: int, held: contextlib.ExitStack
+    ) -> memoryview:
+        """Receive a request. held: gives its memory back, once it is answered.
+
+        Raises WireError(NOT_READY), before a byte of it is read, if there is no room for it.
+        """
+        if size <= ROOM_BYTES:
+            return link.read(size, time.monotonic() + PART_SECONDS)
+        room = self._room if method.label is None else self._room_of_logs
+        held.enter_context(room.holding(size, PART_SECONDS))
+        buffer = self._spares.take(size)
+        held.callback(self._spares.give_back, buffer)
+        link.into(buffer[:size], None, PART_SECONDS)
+        return buffer[:size]
+
+    def _method(self, kind: int, size: int) -> tuple[Method[Any, Any], Callable[[Any], Any]]:
+        if kind not in self._methods:
+            raise WireError(pb.BAD_REQUEST, f"there is no call of kind {kind} here")
+        if size > MAXIMUM_MESSAGE_BYTES:
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"a request of {size} bytes; at most {MAXIMUM_MESSAGE_BYTES} are taken",
+            )
+        return self._methods[kind]
+
+
+def request(method: Method[Any, Any], payload: memoryview) -> Any:
+    """The request as its handler takes it. Raises WireError(BAD_REQUEST)."""
+    if method.label is not None:
+        if len(payload) < message.LABEL.size:
+            raise WireError(pb.BAD_REQUEST, "a label does not come whole")
+        (size,) = message.LABEL.unpack_from(payload)
+        end = message.LABEL.size + size
+        if end > len(payload):
+            raise WireError(pb.BAD_REQUEST, f"a label of {size} bytes does not come whole")
+        return parsed(method.label, payload[message.LABEL.size : end]), payload[end:]
+    return payload if method.request is bytes else parsed(method.request, payload)
+
+
+def _answer(
+    link: Link, method: Method[Any, Any], handler: Callable[[Any], Any], taken: Any
+) -> bool:
+    """Have a request handled and answered; whether the connection goes on."""
+    begun = False
+    try:
+        if method.streaming:
+            for part in handler(taken):
+                _send(link, message.PART, part, patient=True)
+            link.send([message.prefix(message.END, 0)], message.PREFIX_BYTES, ANSWER_SECONDS)
+            return True
+        answer = handler(taken)
+        if isinstance(answer, Pieces):
+            parts = iter(answer.buffers)
+            first = next(parts, b"")  # what fails up to here is refused
+            begun = True
+            _send_pieces(link, len(answer), first, parts)
+        else:
+            _send(link, message.ANSWER, answer)
+        return True
+    except BrokenError:
+        raise
+    except Exception as error:
+        refused = error if isinstance(error, WireError) else None
+        if begun or refused is None:
+            logger.exception("%s failed", method.path)
+        if begun:  # the other end cannot be told: it would take a refusal for a part of the answer
+            return False
+        kind = pb.ERROR_KIND_UNSPECIFIED
+        _refuse(link, refused or WireError(kind, f"{type(error).__name__}: {error}"))
+    return True
+
+
+def _send_pieces(link: Link, size: int, first: Any, parts: Any) -> None:
+    buffers = first if isinstance(first, list) else [first]
+    buffers = [message.prefix(message.ANSWER, size), *buffers]
+    left = message.PREFIX_BYTES + size
+    while True:
+        count = sum(each.nbytes if hasattr(each, "nbytes") else len(each) for each in buffers)
+        link.send(buffers, count, ANSWER_SECONDS)
+        left -= count
+        following = next(parts, None)
+        if following is None:
+            break
+        buffers = following if isinstance(following, list) else [following]
+    assert not left, f"{left} bytes of an answer are missing"
+
+
+def _send(link: Link, kind: int, answer: Any, *, patient: bool = False) -> None:
+    """patient: the other end may take it when it likes; it is asked whether it is there."""
+    buffers: Sequence[Buffer]
+    if isinstance(answer, Message):
+        answer = answer.SerializeToString()
+    if isinstance(answer, Pieces):
+        buffers = [
+            one for each in answer.buffers for one in (each if isinstance(each, list) else [each])
+        ]
+    else:
+        buffers = [answer]
+    size = len(answer)
+    packed = [message.prefix(kind, size), *buffers]
+    link.send(packed, message.PREFIX_BYTES + size, 0.0 if patient else ANSWER_SECONDS)
+
+
+def _refuse(link: Link, error: WireError) -> None:
+    detail = pb.ErrorDetail(kind=error.kind, message=shortened(error.message)).SerializeToString()
+    packed = [message.prefix(message.REFUSAL, len(detail)), detail]
+    link.send(packed, message.PREFIX_BYTES + len(detail), ANSWER_SECONDS)

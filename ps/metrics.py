@@ -1,0 +1,118 @@
+"""What a parameter server tells Prometheus: its status, as families of metrics."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from shoal.base.job_folder import JobFolder
+from shoal.config.job import JobConfig
+from shoal.metrics.calls import Calls
+from shoal.metrics.families import gauges, histogram, one_of
+from shoal.metrics.serving import serving
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.serving import Handlers
+from shoal.ps.push_samples import PushSamples
+from shoal.ps.service import ParameterServer
+
+STATES = ("starting", "serving", "draining")
+
+MILLISECOND = 0.001
+
+
+@contextlib.contextmanager
+def serving_metrics(
+    server: ParameterServer,
+    handlers: Handlers,
+    job: JobConfig,
+    folder: JobFolder,
+    incarnation: int,
+) -> Iterator[Handlers]:
+    """Serve the metrics of a server of this job; yields its handlers, whose calls are counted."""
+    calls, samples = Calls(), PushSamples(server, job.metrics_hot_ids)
+    handlers = dict(handlers) | {methods.PUSH: samples.looked_at(handlers[methods.PUSH])}
+    own = (ServerMetrics(server), samples, calls)
+    with serving(job, folder, "ps", server.server, incarnation, *own):
+        yield calls.counted(handlers)
+
+
+class ServerMetrics(Collector):
+    """The status of `server`, asked for when the page is."""
+
+    def __init__(self, server: ParameterServer) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        """All families; those of the model once the server has one."""
+        server = self._server
+        status = server.status(pb.ServerStatusRequest(onlooker=True))
+        yield one_of("shoal_server_state", "What the server does.", "state", STATES, self._state())
+        yield CounterMetricFamily("shoal_pulls", "Pulls answered.", status.pulls)
+        yield CounterMetricFamily("shoal_pushes_applied", "Pushes applied.", status.pushes)
+        yield CounterMetricFamily(
+            "shoal_pushes_duplicate",
+            "Pushes that had been applied before.",
+            status.duplicate_pushes,
+        )
+        yield GaugeMetricFamily(
+            "shoal_pending_gradients",
+            "Gradients that wait for their update, with --sync.",
+            status.pending,
+        )
+        yield from _of_log(status)
+        if status.registered:
+            yield from _of_model(status)
+
+    def _state(self) -> str:
+        if self._server.draining.is_set():
+            return "draining"
+        return "serving" if self._server.ready.is_set() else "starting"
+
+
+def _of_log(status: pb.ServerStatus) -> Iterator[Metric]:
+    yield GaugeMetricFamily("shoal_log_bytes", "Log of updates of this server.", status.log_bytes)
+    yield GaugeMetricFamily(
+        "shoal_log_held_bytes",
+        "Logs of other servers that this one keeps in memory.",
+        status.held_log_bytes,
+    )
+    yield GaugeMetricFamily(
+        "shoal_log_unprotected",
+        "1 while --durability=log protects no updates of this server.",
+        float(bool(status.unprotected)),
+    )
+    yield CounterMetricFamily(
+        "shoal_log_unprotected_seconds",
+        "Time without that protection, of the times that are over.",
+        status.absent_seconds,
+    )
+
+
+def _of_model(status: pb.ServerStatus) -> Iterator[Metric]:
+    rows = {table.name: float(table.rows) for table in status.tables}
+    memory = {table.name: float(table.memory_bytes) for table in status.tables}
+    yield gauges("shoal_table_rows", "Rows of a table on this server.", "table", rows)
+    yield gauges(
+        "shoal_table_memory_bytes",
+        "Memory of a table on this server, with optimizer slots and index.",
+        "table",
+        memory,
+    )
+    yield GaugeMetricFamily(
+        "shoal_dense_elements", "Dense values on this server.", status.dense_elements
+    )
+    yield histogram(
+        "shoal_push_staleness",
+        "Other pushes that the server applied between a push and the pull before it.",
+        status.staleness,
+    )
+    yield histogram(
+        "shoal_push_age_seconds",
+        "Time between a push and the pull before it.",
+        status.age,
+        MILLISECOND,
+    )

@@ -1,0 +1,93 @@
+"""The answers to pulls: rows of the caller's ids, and the dense slices where they are newer.
+
+Owns what of the model one answer holds, and how many whole answers there are at a time. How rows
+travel is rows.py's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.proto import frames
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.budget import Budget
+from shoal.proto.errors import WireError
+from shoal.ps.ownership import Ownership
+from shoal.ps.pending import PendingGradients, ReadersOrWriter
+from shoal.ps.registration import Registration
+from shoal.ps.rows import rows_in_blocks
+from shoal.ps.unpack import ids_of_tables
+
+Array = npt.NDArray[Any]
+FLOAT32 = np.dtype(np.float32)
+
+ANSWER_BYTES = 256 << 20
+"""Of answers to pulls of --sync, which are made as a whole; beyond it pulls have to come again."""
+
+
+class Pulls:
+    """The pulls of one server. answered: how many were."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        ownership: Ownership,
+        pending: PendingGradients,
+        whole: ReadersOrWriter,
+    ) -> None:
+        """registration: has the model. whole: keeps updates of --sync apart from whole answers."""
+        self._registration = registration
+        self._ownership = ownership
+        self._pending = pending
+        self._whole = whole
+        self._answers = Budget("whole answers that nobody has taken yet", ANSWER_BYTES)
+        self.answered = 0
+
+    def answer(self, frame: bytes | memoryview) -> frames.Pieces:
+        """Rows of each table's ids and, if newer than the caller's, the dense slices.
+
+        frame: of a pb.PullRequest. Raises WireError.
+        """
+        request, arrays = frames.decode(frame, pb.PullRequest)
+        if request.HasField("caller"):
+            self._registration.workers.require(request.caller)
+        self._ownership.check(request.routing_epoch, arrays)
+        ids = ids_of_tables(arrays, request)
+        if not request.whole_updates:
+            # A pull waits for nobody: see ServerModel.
+            return self._read(request, ids)
+        self._answers.check()
+        with self._whole.reading():
+            # Read as a whole, so that no update waits for who takes it slowly.
+            whole = self._read(request, ids).joined()
+        return frames.Pieces(len(whole), self._answers.giving(whole))
+
+    def _read(self, request: pb.PullRequest, ids: list[Array]) -> frames.Pieces:
+        model = self._registration.model
+        # Read before the rows: a push that lands in between makes the caller count
+        # one push too many as missed, never one too few.
+        caller = request.caller
+        moment = model.moment(caller.worker, caller.incarnation, request.dense_version)
+        dense = moment.dense or ()
+        header = pb.PullReply(
+            version=moment.version,
+            applied=moment.applied,
+            has_dense=moment.dense is not None,
+            time=model.time(),
+            update=self._pending.update,
+        )
+        self.answered += 1
+        dtype = _value_dtype(request.value_type)
+        pairs = list(zip(request.tables, ids, strict=True))
+        return rows_in_blocks(model, header, pairs, dtype, dense, training=request.training)
+
+
+def _value_dtype(value_type: pb.DataType) -> np.dtype[Any]:
+    if value_type == pb.DATA_TYPE_UNSPECIFIED:
+        return FLOAT32
+    if value_type not in (pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16):
+        raise WireError(pb.BAD_REQUEST, f"rows cannot travel as type {value_type}")
+    return frames.DTYPES[value_type]

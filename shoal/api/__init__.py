@@ -1,0 +1,347 @@
+"""The Python API: a function per command, with the flags as keyword arguments.
+
+    result = shoal.train(model_def="deepfm.custom_model", training_data="train.parquet")
+
+The same jobs as the command line's: separate processes, the same display, the same
+job folder. The arguments are written out here for editors and type checkers, and
+tests/docs/test_flags.py holds them against the fields of JobConfig. Their help and messages are
+signatures.py's, what the functions do is calls.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, overload
+
+from shoal.api.calls import AnyPath, Data, checking, run, start
+from shoal.api.jobs import Job
+from shoal.client.display import Display
+from shoal.client.inspection import CheckReport
+from shoal.config.signatures import documented
+from shoal.result import JobResult
+
+
+@overload
+def train(*, wait: Literal[False], **arguments: Any) -> Job: ...
+
+
+@overload
+def train(
+    *,
+    model: Any = None,
+    loss: Any = None,
+    loss_weights: Any = None,
+    optimizer: Any = None,
+    feed: Callable[..., Any] | None = None,
+    feed_batch: Callable[..., Any] | None = None,
+    metrics: Any = None,
+    callbacks: Any = None,
+    label: str | None = None,
+    model_def: str = "",
+    model_zoo: AnyPath = ".",
+    model_params: str | Mapping[str, Any] = "",
+    job_name: str = "",
+    job_dir: AnyPath = "",
+    overwrite: bool = False,
+    tls: str = "auto",
+    insecure: bool = False,
+    log_level: str = "info",
+    log_format: str = "text",
+    training_data: Data = "",
+    validation_data: Data = "",
+    data_format: str = "",
+    csv_separator: str = "",
+    csv_columns: str | Sequence[str] = "",
+    csv_quotes: str = "double",
+    num_epochs: int = 1,
+    minibatch_size: int = 256,
+    num_minibatches_per_task: int = 16,
+    accumulate: int = 1,
+    seed: int = 0,
+    max_bad_records: int = 0,
+    nonfinite_gradients: str = "fail",
+    step_losses: bool = False,
+    pipeline_depth: int = 2,
+    row_cache_mb: int = 0,
+    row_cache_staleness: int = 8,
+    staleness_bound: int = -1,
+    lr_staleness_modulation: bool = False,
+    sync: bool = False,
+    grads_to_wait: int = 0,
+    sync_late: str = "drop",
+    num_ps: int = 1,
+    embedding_threshold: int = 2_000_000,
+    wire_dtype: str = "float32",
+    durability: str = "auto",
+    on_loss: str = "retrain",
+    log_place: str = "auto",
+    log_mb: int = 1024,
+    log_fsync: bool = False,
+    checkpoint_dir: AnyPath = "",
+    checkpoint_seconds: float = 300.0,
+    checkpoint_steps: int = 0,
+    keep_checkpoint_max: int = 3,
+    restore_from: AnyPath | JobResult = "",
+    evaluation_steps: int = 0,
+    output: AnyPath = "",
+    export: str = "keras,savedmodel",
+    export_max_table_mb: int = 512,
+    metrics_seconds: float = 10.0,
+    tensorboard_dir: AnyPath = "",
+    num_workers: int = 1,
+    relaunch_limit: int = 3,
+    relaunch_window_seconds: float = 3600.0,
+    step_timeout_seconds: float = 600.0,
+    heartbeat_seconds: float = 1.0,
+    worker_timeout_seconds: float = 30.0,
+    server_timeout_seconds: float = 60.0,
+    master_timeout_seconds: float = 120.0,
+    server_patience_seconds: float = 120.0,
+    serve_metrics: bool = False,
+    metrics_hot_ids: int = 0,
+    storage_patience_seconds: float = 300.0,
+    image: str = "",
+    server_image: str = "",
+    min_workers: int = 1,
+    namespace: str = "",
+    service_account: str = "shoal",
+    image_pull_policy: str = "",
+    master_resource_request: str = "cpu=0.1,memory=256Mi",
+    master_resource_limit: str = "",
+    ps_resource_request: str = "cpu=0.5,memory=1Gi",
+    ps_resource_limit: str = "",
+    worker_resource_request: str = "cpu=1,memory=2Gi",
+    worker_resource_limit: str = "",
+    master_priority: str = "",
+    ps_priority: str = "",
+    worker_priority: str = "",
+    kueue_queue: str = "",
+    volcano_min_member: int = 0,
+    volcano_queue: str = "",
+    oom_memory_factor: float = 1.5,
+    volume: str = "",
+    env_from_secret: str = "",
+    metrics_secret: str = "shoal-metrics",
+    pod_template: str = "",
+    start_timeout: float = 0.0,
+    active_deadline_seconds: int = 0,
+    ttl_seconds_after_finished: int = -1,
+    display: Display | None = None,
+    wait: Literal[True] = True,
+) -> JobResult: ...
+
+
+@documented("train")
+def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
+    """Train a model and return the result of the job.
+
+    training_data is required, and model or model_def. Data may be a path or a URL, a DataFrame of
+    pandas or Polars, a pyarrow Table or Dataset, a tf.data.Dataset or a dict of arrays.
+
+    The model by value, instead of model_def:
+
+      model: a Keras model, or a function or class without arguments that gives one. Of a compiled
+          model, loss, optimizer and metrics are those it was compiled with.
+      loss, loss_weights: as in a module; also an object of Keras or its name.
+      optimizer: an optimizer of Keras, its name, or a function that gives one.
+      feed, feed_batch: functions as in a module. Without one the model's inputs are the columns of
+          their names.
+      metrics: a list of metrics, a dict of them by name, or a function that gives such a dict.
+      callbacks: a list, or a function that gives one.
+      label: the column of the labels, without feed; by default the only one that is no input of
+          the model, or the one that is called label.
+
+    display: where progress is shown; by default as on the command line.
+    wait: False returns a `Job` when the job has begun, and the job goes on; errors of its start and
+    end are those of Job.result(). A program that ends waits for its jobs.
+
+    Raises UserError if the job cannot be started, JobFailedError if it fails or is
+    stopped.
+    """
+    return run("train", arguments) if wait else start("train", arguments)
+
+
+@documented("evaluate")
+def evaluate(
+    *,
+    model_def: str = "",
+    model_zoo: AnyPath = ".",
+    model_params: str | Mapping[str, Any] = "",
+    job_name: str = "",
+    job_dir: AnyPath = "",
+    overwrite: bool = False,
+    tls: str = "auto",
+    insecure: bool = False,
+    log_level: str = "info",
+    log_format: str = "text",
+    validation_data: Data = "",
+    data_format: str = "",
+    csv_separator: str = "",
+    csv_columns: str | Sequence[str] = "",
+    csv_quotes: str = "double",
+    minibatch_size: int = 256,
+    num_minibatches_per_task: int = 16,
+    seed: int = 0,
+    max_bad_records: int = 0,
+    num_ps: int = 1,
+    embedding_threshold: int = 2_000_000,
+    wire_dtype: str = "float32",
+    restore_from: AnyPath | JobResult = "",
+    metrics_seconds: float = 10.0,
+    tensorboard_dir: AnyPath = "",
+    num_workers: int = 1,
+    relaunch_limit: int = 3,
+    relaunch_window_seconds: float = 3600.0,
+    step_timeout_seconds: float = 600.0,
+    heartbeat_seconds: float = 1.0,
+    worker_timeout_seconds: float = 30.0,
+    server_timeout_seconds: float = 60.0,
+    master_timeout_seconds: float = 120.0,
+    server_patience_seconds: float = 120.0,
+    serve_metrics: bool = False,
+    storage_patience_seconds: float = 300.0,
+    image: str = "",
+    server_image: str = "",
+    min_workers: int = 1,
+    namespace: str = "",
+    service_account: str = "shoal",
+    image_pull_policy: str = "",
+    master_resource_request: str = "cpu=0.1,memory=256Mi",
+    master_resource_limit: str = "",
+    ps_resource_request: str = "cpu=0.5,memory=1Gi",
+    ps_resource_limit: str = "",
+    worker_resource_request: str = "cpu=1,memory=2Gi",
+    worker_resource_limit: str = "",
+    master_priority: str = "",
+    ps_priority: str = "",
+    worker_priority: str = "",
+    kueue_queue: str = "",
+    volcano_min_member: int = 0,
+    volcano_queue: str = "",
+    oom_memory_factor: float = 1.5,
+    volume: str = "",
+    env_from_secret: str = "",
+    metrics_secret: str = "shoal-metrics",
+    pod_template: str = "",
+    start_timeout: float = 0.0,
+    active_deadline_seconds: int = 0,
+    ttl_seconds_after_finished: int = -1,
+    display: Display | None = None,
+) -> JobResult:
+    """Evaluate a trained model, as `train`; validation_data and restore_from are required.
+
+    restore_from may be the result of a training job, which also has the model.
+    """
+    return run("evaluate", locals())
+
+
+@documented("predict")
+def predict(
+    *,
+    model_def: str = "",
+    model_zoo: AnyPath = ".",
+    model_params: str | Mapping[str, Any] = "",
+    job_name: str = "",
+    job_dir: AnyPath = "",
+    overwrite: bool = False,
+    tls: str = "auto",
+    insecure: bool = False,
+    log_level: str = "info",
+    log_format: str = "text",
+    prediction_data: Data = "",
+    data_format: str = "",
+    csv_separator: str = "",
+    csv_columns: str | Sequence[str] = "",
+    csv_quotes: str = "double",
+    minibatch_size: int = 256,
+    num_minibatches_per_task: int = 16,
+    seed: int = 0,
+    max_bad_records: int = 0,
+    num_ps: int = 1,
+    embedding_threshold: int = 2_000_000,
+    wire_dtype: str = "float32",
+    restore_from: AnyPath | JobResult = "",
+    output: AnyPath = "",
+    in_order: bool = False,
+    metrics_seconds: float = 10.0,
+    tensorboard_dir: AnyPath = "",
+    num_workers: int = 1,
+    relaunch_limit: int = 3,
+    relaunch_window_seconds: float = 3600.0,
+    step_timeout_seconds: float = 600.0,
+    heartbeat_seconds: float = 1.0,
+    worker_timeout_seconds: float = 30.0,
+    server_timeout_seconds: float = 60.0,
+    master_timeout_seconds: float = 120.0,
+    server_patience_seconds: float = 120.0,
+    serve_metrics: bool = False,
+    storage_patience_seconds: float = 300.0,
+    image: str = "",
+    server_image: str = "",
+    min_workers: int = 1,
+    namespace: str = "",
+    service_account: str = "shoal",
+    image_pull_policy: str = "",
+    master_resource_request: str = "cpu=0.1,memory=256Mi",
+    master_resource_limit: str = "",
+    ps_resource_request: str = "cpu=0.5,memory=1Gi",
+    ps_resource_limit: str = "",
+    worker_resource_request: str = "cpu=1,memory=2Gi",
+    worker_resource_limit: str = "",
+    master_priority: str = "",
+    ps_priority: str = "",
+    worker_priority: str = "",
+    kueue_queue: str = "",
+    volcano_min_member: int = 0,
+    volcano_queue: str = "",
+    oom_memory_factor: float = 1.5,
+    volume: str = "",
+    env_from_secret: str = "",
+    metrics_secret: str = "shoal-metrics",
+    pod_template: str = "",
+    start_timeout: float = 0.0,
+    active_deadline_seconds: int = 0,
+    ttl_seconds_after_finished: int = -1,
+    display: Display | None = None,
+) -> JobResult:
+    """Predict, as `train`; prediction_data, restore_from and output are required.
+
+    restore_from may be the result of a training job, which also has the model.
+    """
+    return run("predict", locals())
+
+
+@documented("check")
+def check(
+    *,
+    model: Any = None,
+    loss: Any = None,
+    loss_weights: Any = None,
+    optimizer: Any = None,
+    feed: Callable[..., Any] | None = None,
+    feed_batch: Callable[..., Any] | None = None,
+    metrics: Any = None,
+    callbacks: Any = None,
+    label: str | None = None,
+    model_def: str = "",
+    model_zoo: AnyPath = ".",
+    model_params: str | Mapping[str, Any] = "",
+    training_data: Data = "",
+    data_format: str = "",
+    csv_separator: str = "",
+    csv_columns: str | Sequence[str] = "",
+    csv_quotes: str = "double",
+    minibatch_size: int = 256,
+    seed: int = 0,
+    num_ps: int = 1,
+    embedding_threshold: int = 2_000_000,
+) -> CheckReport:
+    """Look at a model and its data without a job: what would live where, what is unsupported.
+
+    model, loss, ... label: the model by value, as `train` takes it.
+
+    With training_data, one batch is read, trained and evaluated. The report tells it when it is
+    shown or printed, and is true if nothing is at fault. Raises UserError for what is found
+    before the model is built.
+    """
+    return checking(locals())

@@ -1,0 +1,220 @@
+"""What the functions of the Python API do with their arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shoal.api.jobs import Job
+from shoal.base.by_value import MODEL_DEF
+from shoal.base.job_folder import JobFolder
+from shoal.client import by_value
+from shoal.client.claim import numbered
+from shoal.client.display import Display, default_display
+from shoal.client.following import Interruptions
+from shoal.client.frames import is_path, write_data
+from shoal.client.inspection import CheckReport, checked_report
+from shoal.client.local import run_job
+from shoal.config.flags import kind_of
+from shoal.config.job import JobConfig, fields_of
+from shoal.config.signatures import checked, in_python
+from shoal.errors import UserError
+from shoal.result import JobFailedError, JobResult
+
+AnyPath = str | os.PathLike[str]
+"""A path, a pattern or a URL."""
+
+Data = Any
+"""A path, or an object with records: what `client/frames.py` takes. Its type would import it."""
+
+DATA = ("training_data", "validation_data", "prediction_data")
+
+OUTPUT = "output"
+"""Folder in that of a job whose model was given by value, where its export is by default."""
+
+
+def run(command: str, arguments: dict[str, Any]) -> JobResult:
+    """Run a job to its end. arguments: of the function, by name.
+
+    Raises UserError if the job cannot be started, JobFailedError if it does not succeed.
+    """
+    display: Display = arguments.pop("display") or default_display()
+    with _in_python():
+        given = _given(command, arguments)
+    return _run(given, display)
+
+
+def start(command: str, arguments: dict[str, Any]) -> Job:
+    """As `run`; the job goes on when this returns."""
+    with _in_python():
+        if arguments.pop("display") is not None:
+            raise UserError("display is not for wait=False: the job's status() tells how it goes")
+        given = _given(command, arguments)
+        if given.config.image:
+            raise UserError(
+                "image: wait=False is for jobs on this machine; use shoal train --detach"
+            )
+    return Job(partial(_run, given))
+
+
+def _run(given: _Given, display: Display, interruptions: Interruptions | None = None) -> JobResult:
+    with _in_python(), _written(given, _beside(given.config), display) as (config, written):
+        config = _in_its_place(config, given)
+        result = run_job(config, display, interruptions, written)
+    if result.state != "succeeded":
+        failure = result.failure or {"message": _unsuccessful(result)}
+        text = "\n".join(filter(None, (in_python(failure["message"]), failure.get("traceback"))))
+        raise JobFailedError(text, result)
+    return result
+
+
+def checking(arguments: dict[str, Any]) -> CheckReport:
+    """The report of `shoal.check`. Raises UserError for what is found before the model is built."""
+    with _in_python():
+        given = _given("check", arguments)
+        # One batch is read.
+        most = given.config.minibatch_size
+        with _written(given, None, default_display(), most) as (config, _):
+            return checked_report(config)
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """A wrong input is told by the names of the arguments."""
+    try:
+        yield
+    except UserError as error:
+        # Not the chain of what led to it: the message says what to do.
+        raise UserError(in_python(str(error))) from None
+
+
+def _unsuccessful(result: JobResult) -> str:
+    if result.state == "degraded":
+        records = result.servers.get("lost_records", 0)
+        return f"the job is degraded: the updates of {records:,} records stay lost"
+    return f"the job was {result.state}"
+
+
+# ------------------------------------------------------------ arguments
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The arguments of a call. model: those given by value. frames: data that are no paths."""
+
+    config: JobConfig
+    model: dict[str, Any]
+    frames: dict[str, Any]
+
+
+def _given(command: str, arguments: dict[str, Any]) -> _Given:
+    """The arguments, with paths of nothing yet for what is given by value.
+
+    Raises UserError for a wrong type, or without a model.
+    """
+    known = {field.name: field for field in fields_of(command)}
+    if isinstance(arguments.get("restore_from"), JobResult):
+        arguments = _restored(arguments, arguments["restore_from"])
+    model = {n: arguments[n] for n in by_value.NAMES if arguments.get(n) is not None}
+    frames = {n: arguments[n] for n in DATA if n in arguments and not is_path(arguments[n])}
+    values: dict[str, Any] = {}
+    for name, field in known.items():
+        given = arguments[name]
+        value = os.fspath(given) if isinstance(given, os.PathLike) else given
+        values[name] = f"{name}.parquet" if name in frames else checked(name, value, kind_of(field))
+    if model and values["model_def"]:
+        raise UserError(f"give either model_def or {min(model)}: both name the model")
+    if model and values.get("model_params"):
+        raise UserError(
+            "model_params is for a module, which model_def names: give the values to your function "
+            "itself, such as model=functools.partial(build, dim=8)"
+        )
+    if not model and not values["model_def"]:
+        raise UserError(
+            f"shoal.{command} needs the argument model_def"
+            + (", or model" if "model" in arguments else "")
+        )
+    if (model or frames) and values.get("image"):
+        what = "the model" if model else min(frames)
+        raise UserError(
+            f"image: {what} is given by value, which works on this machine only: on Kubernetes "
+            "give model_def, which is in the image, and data that pods can read"
+        )
+    if model:
+        values["model_def"] = MODEL_DEF
+    return _Given(JobConfig(command=command, **values), model, frames)
+
+
+def _restored(arguments: dict[str, Any], result: JobResult) -> dict[str, Any]:
+    """The arguments with the trained values of a job, and with its model where none is given."""
+    values = result.output or result.checkpoints.get("folder")
+    if not values:
+        raise UserError(f"restore_from: job {result.job_name} has neither output nor checkpoints")
+    found = arguments | {"restore_from": values}
+    if not any(arguments.get(name) for name in ("model_def", "model")):
+        config = JobConfig.load(JobFolder(result.job_dir).config)
+        found |= {n: getattr(config, n) for n in ("model_def", "model_zoo", "embedding_threshold")}
+        found["model_params"] = found.get("model_params") or config.model_params
+    return found
+
+
+def _beside(config: JobConfig) -> str:
+    """The folder that holds that of the job."""
+    return os.path.dirname(os.path.abspath(config.job_dir or os.path.join("shoal-jobs", "job")))
+
+
+@contextmanager
+def _written(
+    given: _Given, beside: str | None, display: Display, most: int | None = None
+) -> Iterator[tuple[JobConfig, Path | None]]:
+    """Write what is given by value to a temporary folder; None where nothing is.
+
+    beside: where that folder is made. most: how many records of each data set are written.
+    Raises UserError.
+    """
+    if not given.model and not given.frames:
+        yield given.config, None
+        return
+    with ExitStack() as stack:
+        try:
+            if beside is not None:
+                os.makedirs(beside, exist_ok=True)
+            made = tempfile.TemporaryDirectory(
+                prefix=".given-", dir=beside, ignore_cleanup_errors=True
+            )
+            folder = Path(stack.enter_context(made))
+            if given.model:
+                by_value.write_model(folder, given.model)
+            changes: dict[str, Any] = {"model_zoo": str(folder)} if given.model else {}
+            for name, value in given.frames.items():
+                path = folder / f"{name}.parquet"
+                write_data(name, value, path, display.event, most)
+                changes[name] = str(path)
+        except OSError as error:
+            raise UserError(f"job_dir: {beside} cannot be written: {error}") from error
+        yield dataclasses.replace(given.config, **changes), folder
+
+
+def _in_its_place(config: JobConfig, given: _Given) -> JobConfig:
+    """The configuration with a job name that is free, so that a cell can be run twice.
+
+    A model that was given by value is exported into the job's folder, if nowhere else.
+    Raises UserError.
+    """
+    if config.image:
+        return config
+    named = config.resolved()
+    if not (config.job_name or config.job_dir or config.overwrite):
+        name = numbered(named.job_name)
+        config = dataclasses.replace(config, job_name=name)
+        named = config.resolved()
+    if config.command == "train" and given.model and not config.output:
+        config = dataclasses.replace(config, output=os.path.join(named.job_dir, OUTPUT))
+    return config

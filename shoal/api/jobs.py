@@ -1,0 +1,171 @@
+"""A job that goes on beside the program that started it: what shoal.train(wait=False) gives.
+
+It is followed by a thread of the program; asking and steering is what `shoal status`, `scale`,
+`stop` and `logs` do, by the same functions.
+"""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.base.job_folder import JobFolder
+from shoal.client import local_jobs, local_master
+from shoal.client.display import Display, status_text
+from shoal.client.following import Interruptions
+from shoal.config.job import JobConfig
+from shoal.errors import UserError
+from shoal.proto import shoal_pb2 as pb
+from shoal.result import JobResult, course_of, read_metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Run = Callable[[Display, Interruptions], JobResult]
+"""Runs a job to its end, with a display and with what stops it."""
+
+
+class Job:
+    """A job that was started and goes on.
+
+    name, job_dir: of the job. Its methods may be called at any time, from any thread.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Start the job by `run`, and return when it has its folder.
+
+        Raises what `run` raises before.
+        """
+        self._display = _Kept()
+        self._interruptions = Interruptions()
+        self._result: JobResult | None = None
+        self._error: BaseException | None = None
+        # Not a daemon: a program that ends waits for its jobs, as it would with wait=True.
+        self._thread = threading.Thread(target=self._follow, args=(run,), name="shoal job")
+        self._thread.start()
+        self._display.begun.wait()
+        if self._display.folder is None:
+            self._thread.join()
+            assert self._error is not None
+            raise self._error
+        self._folder = self._display.folder
+        self.name, self.job_dir = self._display.name, Path(self._folder.path)
+
+    def _follow(self, run: Run) -> None:
+        try:
+            self._result = run(self._display, self._interruptions)
+        except BaseException as error:  # raised again where the result is asked for
+            self._error = error
+        finally:
+            self._display.begun.set()
+
+    @property
+    def running(self) -> bool:
+        """Whether the job has not ended."""
+        return self._thread.is_alive()
+
+    def status(self) -> str:
+        """What the job does, in one line; how it ended, if it has."""
+        if not self.running:
+            return self._result.state if self._result is not None else f"failed: {self._error}"
+        return self._display.text
+
+    def __repr__(self) -> str:
+        return f"Job {self.name}: {self.status()}"
+
+    def _repr_html_(self) -> str:
+        return f"<b>{html.escape(self.name)}</b>: {html.escape(self.status())}"
+
+    @property
+    def history(self) -> dict[str, list[Any]]:
+        """The evaluations so far, as JobResult.history has them."""
+        if self._result is not None:
+            return self._result.history
+        return course_of(list(self._display.evaluations))
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Throughput, loss, processes and tables over time, up to now; see `read_metrics`.
+
+        Raises UserError without pandas, or if the job has no metrics.csv yet.
+        """
+        return read_metrics(self.job_dir)
+
+    @property
+    def messages(self) -> list[str]:
+        """What a display would have told so far, a line each."""
+        return list(self._display.messages)
+
+    def scale(self, workers: int) -> None:
+        """Change how many workers the job wants. Raises UserError if it does not run."""
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise UserError(f"workers must be an integer of at least 1, not {workers!r}")
+        local_master.scale(self._folder, workers)
+
+    def stop(self) -> None:
+        """Have the job stop, as Ctrl-C does; `result()` waits for its end."""
+        self._interruptions.stop()
+
+    def logs(self, role: str = "master", index: int = 0) -> str:
+        """What the newest start of a process has written: of master, ps or worker.
+
+        Raises UserError if there is no such process.
+        """
+        return "\n".join(local_jobs.log_lines(self._folder, role, index, follow=False))
+
+    def result(self, timeout: float | None = None) -> JobResult:
+        """Wait for the job's end and return its result.
+
+        timeout: seconds to wait at most. Raises TimeoutError then, and else as train does.
+        """
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"job {self.name} has not ended within {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+
+class _Kept(Display):
+    """A display that shows nothing, and keeps what it is told.
+
+    begun: set when the job has its folder, or has failed before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.folder: JobFolder | None = None
+        self.name = ""
+        self.text = "starting"
+        self.messages: list[str] = []
+        self.evaluations: list[dict[str, Any]] = []
+
+    def started(self, config: JobConfig, folder: JobFolder) -> None:
+        """See Display."""
+        self.folder, self.name = folder, config.job_name
+        super().started(config, folder)
+        self.begun.set()
+
+    def event(self, text: str) -> None:
+        """See Display."""
+        self.messages.append(text)
+
+    def draw(self, status: pb.JobStatus) -> None:
+        """See Display."""
+        self.text = status_text(status, self._course)
+        if status.HasField("last_evaluation"):
+            found = status.last_evaluation
+            if not self.evaluations or self.evaluations[-1]["version"] != found.version:
+                self.evaluations.append(
+                    {
+                        "version": found.version,
+                        "epoch": status.epoch,
+                        "records": found.records,
+                        "metrics": dict(found.metrics),
+                    }
+                )

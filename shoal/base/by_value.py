@@ -1,0 +1,60 @@
+"""The form of a model that a Python program gives by value: a client writes it, workers read it.
+
+It is a folder with a module like any user's (`MODULE`), whose names are what `PICKLE` holds, and
+with the Keras model itself (`MODEL`) if it was given as an object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+MODULE, PICKLE, MODEL = "model.py", "model.pickle", "model.keras"
+
+MODEL_DEF = "model.custom_model"
+
+LABEL = "label"
+"""The column of the labels, where neither the program nor the model tells."""
+
+
+@dataclass(frozen=True)
+class MadeOf:
+    """An object of Keras by its class and configuration: each process makes its own of them."""
+
+    kind: Any
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What was given, by the names of the arguments; None for what was not.
+
+    model: a function or class without arguments; None where the model is in `MODEL`.
+    metrics_of_compile: as Keras serialises those of a compiled model.
+    custom_objects: classes and functions that configurations of Keras name.
+    """
+
+    model: Any
+    loss: Any
+    loss_weights: Any
+    optimizer: Any
+    feed: Any
+    feed_batch: Any
+    metrics: Any
+    metrics_of_compile: Any
+    callbacks: Any
+    label: str | None
+    custom_objects: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The content of `PICKLE`, which needs none of the user's modules to be read.
+
+    parts: the `Parts`, pickled. path: where Python looked for modules. sources: the text of files
+    that are none, such as a notebook's cells, by the name that their functions have for them.
+    """
+
+    parts: bytes
+    path: list[str] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)

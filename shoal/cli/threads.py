@@ -1,0 +1,84 @@
+"""`shoal stacks` and `shoal profile`: where the threads of a job's processes are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from shoal.base.job_folder import shown_path
+from shoal.cli.finding import ROLES, command, console_here, here, on_kubernetes
+from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
+
+
+@command
+@click.argument("job")
+@click.argument("role", default="", type=click.Choice(["", *ROLES]), metavar="[ROLE]")
+@click.argument("index", default=0, type=click.IntRange(0))
+def stacks(job: str, role: str, index: int, namespace: str) -> None:
+    """Show where the threads of a running job's processes stand, or those of one.
+
+    ROLE is master, ps or worker. Lines of your own code begin with >. Exits with 1 if a process
+    does not answer.
+    """
+    from shoal.client.stacks import problems, stacks_lines
+
+    if (folder := here(job, namespace)) is not None:
+        from shoal.client import local_master
+
+        found = local_master.stacks(folder, role, index)
+    else:
+        of, handle = on_kubernetes(job, namespace)
+        found = of.stacks(handle, role, index)
+    console = console_here()
+    for line in stacks_lines(found):
+        console.print(line, soft_wrap=True)
+    if silent := problems(found):
+        click.echo(f"Error: without an answer: {'; '.join(silent)}", err=True)
+        sys.exit(EXIT_JOB_FAILED)
+
+
+@command
+@click.argument("job")
+@click.argument("role", type=click.Choice(ROLES))
+@click.argument("index", default=0, type=click.IntRange(0))
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 600.0),
+    help="How long.",
+)
+@click.option(
+    "--output",
+    default="",
+    metavar="FILE",
+    help="The SVG. Default: JOB-ROLE-INDEX.svg in this folder.",
+)
+def profile(job: str, role: str, index: int, seconds: float, output: str, namespace: str) -> None:
+    """Draw where a process of a running job spends its time, as a flame graph.
+
+    ROLE is master, ps or worker. py-spy looks at the process where it is installed and may;
+    else the process looks at its own threads.
+    """
+    from shoal.client.profile import write_graph
+
+    if not Path(output).absolute().parent.is_dir():  # said before it takes its time
+        raise UserError(f"--output: there is no folder {Path(output).parent}: create it first")
+    try:
+        if (folder := here(job, namespace)) is not None:
+            from shoal.client import local_master
+
+            found = local_master.profile(folder, role, index, seconds)
+            name = folder.path.name
+        else:
+            of, handle = on_kubernetes(job, namespace)
+            found = of.profile(handle, role, index, seconds)
+            name = handle.name
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    process = role if role == "master" else f"{role}-{index}"
+    path = Path(output or f"{name}-{process}.svg")
+    count = write_graph(path, f"{name}, {process}: {seconds:g} s", found)
+    click.echo(f"wrote {shown_path(path)}: {count:,} stacks ({found.how})")

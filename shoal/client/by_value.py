@@ -1,0 +1,247 @@
+"""A model that a Python program gives by value becomes a module that workers load.
+
+Owns what may be given, and the writing. What workers make of it is worker/by_value.py's, the form
+base/by_value.py's. An object of Keras exists only where its owner has imported Keras, so nothing
+here imports it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import pickle
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from shoal.base.by_value import MODEL, MODULE, PICKLE, Kept, MadeOf, Parts
+from shoal.errors import UserError
+
+NAMES = (
+    *("model", "loss", "loss_weights", "optimizer", "feed", "feed_batch"),
+    *("metrics", "callbacks", "label"),
+)
+"""The arguments that are given by value."""
+
+_HEAD = '''"""The model that a Python program gave by value, as shoal wrote it for workers."""
+
+from pathlib import Path
+
+from shoal.worker.by_value import load
+
+_given = load(Path(__file__).parent)
+
+'''
+
+_OF_KERAS = ("losses.Loss", "optimizers.Optimizer", "metrics.Metric")
+"""Classes whose objects are given by their configuration."""
+
+
+def write_model(folder: Path, given: Mapping[str, Any]) -> None:
+    """Write the module of a model into a folder.
+
+    given: arguments of `NAMES`, without those that are None. Raises UserError that names the
+    argument which is missing, of a wrong kind, or cannot be given by value.
+    """
+    parts = _parts(given, folder)
+    folder.joinpath(PICKLE).write_bytes(_pickled(parts))
+    defined = ["custom_model", "loss", "optimizer"]
+    defined += ["feed"] if parts.feed is not None else ["feed_batch"]
+    defined += ["loss_weights"] * (parts.loss_weights is not None)
+    measured = parts.metrics is not None or parts.metrics_of_compile is not None
+    defined += ["eval_metrics_fn"] * measured
+    defined += ["callbacks"] * (parts.callbacks is not None)
+    lines = [f'{name} = _given["{name}"]\n' for name in defined]
+    folder.joinpath(MODULE).write_text(_HEAD + "".join(lines))
+
+
+def _parts(given: Mapping[str, Any], folder: Path) -> Parts:
+    if "model" not in given:
+        raise UserError(f"{min(given)} is given by value, and model is not: give model, too")
+    model = given["model"]
+    values = {name: given.get(name) for name in NAMES}
+    configs: list[Any] = []
+    of_compile = None
+    if _is(model, "Model"):
+        values |= {"model": None}
+        if model.compiled:
+            values, of_compile = _with_compiled(model, values)
+        configs += [_config_of(model), of_compile]
+        _save(model, folder / MODEL)
+    elif not callable(model):
+        raise UserError(
+            f"model must be a keras.Model, or a function or class that gives one, not "
+            f"{_kind(model)}"
+        )
+    _check(values)
+    portable = {name: _portable(value, configs) for name, value in values.items()}
+    # A class or function that only a configuration names would not come along.
+    custom: dict[str, Any] = dict(_classes_of(model)) if values["model"] is None else {}
+    for config in configs:
+        custom |= dict(_named_in(config))
+    return Parts(**portable, metrics_of_compile=of_compile, custom_objects=custom)
+
+
+def _with_compiled(model: Any, given: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """What was not given as the model was compiled; and its metrics, serialised."""
+    try:
+        compiled = model.get_compile_config() or {}
+    except Exception as error:  # of Keras, about objects of the user's
+        raise UserError(
+            f"model: what it was compiled with cannot be serialised ({error}); give loss, "
+            "optimizer and metrics as arguments"
+        ) from error
+    if compiled.get("weighted_metrics"):
+        raise UserError("model: weighted_metrics are not supported; give them as metrics")
+    found = dict(given)
+    for name, value in (
+        ("loss", model.loss),
+        ("optimizer", model.optimizer),
+        ("loss_weights", compiled.get("loss_weights")),
+    ):
+        if found[name] is None:
+            found[name] = value
+    return found, compiled.get("metrics") if given["metrics"] is None else None
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    """Raises UserError for an argument that is missing or of a wrong kind."""
+    for name in ("loss", "optimizer"):
+        if values[name] is None:
+            raise UserError(f"{name} is missing: give the argument {name}, or a compiled model")
+    for name in ("feed", "feed_batch"):
+        if values[name] is not None and not callable(values[name]):
+            raise UserError(f"{name} must be a function, not {_kind(values[name])}")
+    optimizer = values["optimizer"]
+    if not (callable(optimizer) or isinstance(optimizer, str) or _is(optimizer, _OF_KERAS[1])):
+        raise UserError(
+            "optimizer must be a Keras optimizer, its name, or a function that gives one, not "
+            f"{_kind(optimizer)}"
+        )
+    if values["label"] is not None and not isinstance(values["label"], str):
+        raise UserError(f"label must be the name of a column, not {_kind(values['label'])}")
+    if values["label"] is not None and (values["feed"] or values["feed_batch"]) is not None:
+        raise UserError("label is for a job without feed, which chooses the labels itself")
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _is(value: Any, name: str) -> bool:
+    """Whether a value is an object of a class of Keras, such as losses.Loss."""
+    found: Any = sys.modules.get("keras")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is not None and isinstance(value, found)
+
+
+def _portable(value: Any, configs: list[Any]) -> Any:
+    """A value with its objects of Keras by configuration; adds these to `configs`."""
+    if any(_is(value, name) for name in _OF_KERAS):
+        configs.append(config := _config_of(value))
+        return MadeOf(type(value), config)
+    if isinstance(value, Mapping):
+        return {name: _portable(each, configs) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(each, configs) for each in value]
+    return value
+
+
+def _config_of(value: Any) -> Any:
+    try:
+        return value.get_config()
+    except Exception as error:  # NotImplementedError, and what else a class of the user's raises
+        raise UserError(
+            f"the configuration of {_kind(value)} cannot be had ({error}); give a function that "
+            "makes it, such as model=build_model"
+        ) from error
+
+
+def _named_in(config: Any) -> Iterator[tuple[str, Any]]:
+    """Classes and functions that are not Keras's, by the name that it looks them up by.
+
+    Raises UserError for a function that is not to be found.
+    """
+    if isinstance(config, Mapping):
+        name, module = config.get("class_name"), config.get("module")
+        function = name == "function" and module == "builtins"
+        if function or ("class_name" in config and module is None):
+            # Keras keeps no more of it than its name: it is the program's own, or a layer's class.
+            name, module = str(config["config"] if function else name), "__main__"
+        found = getattr(sys.modules.get(str(module)), str(name), None)
+        if function and found is None:
+            raise UserError(
+                f"model was compiled with the function {name}, of which Keras keeps the name only: "
+                "give metrics as an argument"
+            )
+        if found is not None and str(module).partition(".")[0] not in ("keras", "builtins"):
+            yield str(name if function else config.get("registered_name") or name), found
+        for each in config.values():
+            yield from _named_in(each)
+    elif isinstance(config, list | tuple):
+        for each in config:
+            yield from _named_in(each)
+
+
+def _classes_of(model: Any) -> Iterator[tuple[str, Any]]:
+    """The classes of a model's layers that are not Keras's, by name."""
+    for layer in model.layers:
+        if not type(layer).__module__.startswith("keras."):
+            yield type(layer).__name__, type(layer)
+        if _is(layer, "Model"):
+            yield from _classes_of(layer)
+
+
+def _save(model: Any, path: Path) -> None:
+    try:
+        model.save(path)
+    except OSError:
+        raise
+    except Exception as error:  # of Keras, about layers of the user's
+        raise UserError(
+            f"model cannot be saved by Keras ({error}); give a function that makes it, such as "
+            "model=build_model"
+        ) from error
+
+
+def _pickled(parts: Parts) -> bytes:
+    """The content of `PICKLE`. Raises UserError naming the argument that cannot be pickled."""
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise UserError(
+            "a model that is given by value needs the package cloudpickle; install it with: "
+            "pip install cloudpickle"
+        ) from error
+    try:
+        text = cloudpickle.dumps(parts)
+    except Exception:
+        for each in fields(parts):
+            _try_one(cloudpickle, each.name, getattr(parts, each.name))
+        raise
+    kept = Kept(text, [os.path.abspath(each) for each in sys.path], _sources())
+    return pickle.dumps(kept)
+
+
+def _try_one(cloudpickle: Any, name: str, value: Any) -> None:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        raise UserError(
+            f"{name} cannot be given by value: {error}. A function takes the objects with it that "
+            "it names: make such an object in the function, or keep it in a module"
+        ) from error
+
+
+def _sources() -> dict[str, str]:
+    """The text of notebook cells and the like, which is in no file of workers."""
+    return {
+        name: "".join(entry[2])
+        for name, entry in linecache.cache.items()
+        # What was typed has no time of change.
+        if len(entry) == 4 and entry[1] is None
+    }

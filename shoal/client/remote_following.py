@@ -1,0 +1,200 @@
+"""Following a job on Kubernetes: its master's pod and the status that the master tells.
+
+Owns when the job counts as ended, and when it is given up since its master cannot start. Creating
+the job and taking its result is remote.py's.
+"""
+
+from __future__ import annotations
+
+import time
+
+from kubernetes import client
+
+from shoal.client.display import Display
+from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
+from shoal.cluster import explain
+from shoal.cluster.handle import JobHandle, crash_of
+from shoal.config.job import JobConfig
+from shoal.config.kubernetes import START_ERROR_SECONDS
+from shoal.errors import UserError
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import CallError
+from shoal.proto.identity import Identity
+from shoal.proto.rpc import Connection
+
+ENDED = ("Succeeded", "Failed")
+"""Phases of a pod that does not run any more."""
+
+
+class Following:
+    """The loop that follows a job in the cluster until its master has ended."""
+
+    over = False
+    """The job has ended, never began, or is to end at once because the user says so: what is left
+    of it is to be removed."""
+
+    unknown = False
+    """Nobody could be asked how it ended, so nothing is removed. Set by who asks for the result."""
+
+    last_words = ""
+    """Of the master's container that ended last."""
+
+    def __init__(
+        self,
+        handle: JobHandle,
+        config: JobConfig,
+        identity: Identity | None,
+        display: Display,
+        interruptions: Interruptions,
+    ) -> None:
+        """identity: of this client; None with --insecure."""
+        self.handle, self.display = handle, display
+        self._identity = identity
+        self.config, self._interruptions = config, interruptions
+        self._stopping_since: float | None = None
+        self._stop_sent = False
+        self._told: set[str] = set()
+        self._ran = False
+        self._stuck_since: float | None = None
+
+    def follow(self) -> None:
+        """Show the job until its Job has ended, or must be given up.
+
+        Raises UserError if the master's pod cannot start, and never ran.
+        """
+        while not self._must_give_up():
+            pod = self._master_pod()
+            if pod is None:
+                if self._ended_without_pod():
+                    break
+            elif pod.status.phase in ENDED:
+                if self._ended(pod):
+                    break
+            elif pod.status.phase == "Running":
+                self._ran, self._stuck_since = True, None
+                self._accompany(pod)
+            else:
+                self._check_starting(pod)
+            time.sleep(POLL_SECONDS)
+        self.over = True
+
+    def _master_pod(self) -> client.V1Pod | None:
+        # An API server that is away for a while does not end the job, nor this.
+        while not self._must_give_up():
+            try:
+                return self.handle.master_pod()
+            except UserError as error:
+                self._tell(str(error))
+                time.sleep(1.0)
+        return None
+
+    def _ended(self, pod: client.V1Pod) -> bool:
+        """Whether the Job has ended with this pod; otherwise another one is coming."""
+        try:
+            if self.handle.over():
+                return True
+        except UserError as error:
+            self._tell(str(error))  # as in _master_pod
+            return False
+        if pod.status.phase == "Failed":
+            why = pod.status.reason or "an error"
+            self._tell(f"the master's pod {pod.metadata.name} ended with {why}")
+        return False
+
+    def _accompany(self, pod: client.V1Pod) -> None:
+        """Ask the master of a running pod how it goes, until it no longer answers."""
+        name, token = pod.metadata.name, self.config.token
+        with self.handle.master(name, token, self._identity, CALL_SECONDS) as connection:
+            answered = False
+            while not self._must_give_up():
+                if self._look(connection):
+                    answered = True
+                elif answered:
+                    return
+                else:
+                    now = self._master_pod()
+                    if now is None or now.status.phase != "Running":
+                        return
+                    self._tell_of_crash(now)
+                time.sleep(POLL_SECONDS)
+
+    def _tell_of_crash(self, pod: client.V1Pod) -> None:
+        if (crash := crash_of(pod)) is not None:
+            times, how = crash
+            self.last_words = f"the master ended with {how}"
+            self._tell(f"{self.last_words} (restart {times})")
+
+    def _look(self, connection: Connection) -> bool:
+        """One call to the master: to stop, or to tell how it goes."""
+        try:
+            if self._stopping_since is not None and not self._stop_sent:
+                request = pb.StopJobRequest(reason="interrupted by the user")
+                connection.call(methods.STOP_JOB, request)
+                self._stop_sent = True
+            status = connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+        except CallError:
+            return False
+        self.display.update(status)
+        return True
+
+    def _must_give_up(self) -> bool:
+        if self._interruptions.count and self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+            self.display.event("stopping; interrupt again to delete the job at once")
+        return self._stopping_since is not None and (
+            self._interruptions.count > 1 or time.monotonic() - self._stopping_since > STOP_SECONDS
+        )
+
+    def _ended_without_pod(self) -> bool:
+        """Whether the Job has ended though it has no pod, which somebody deleted."""
+        try:
+            if self.handle.over():
+                return True
+            warnings = self.handle.warnings()
+        except UserError as error:
+            self._tell(str(error))  # as in _master_pod
+            return False
+        for warning in warnings:
+            if "serviceaccount" in warning and not self._ran:
+                self.over = True
+                raise UserError(
+                    f"--service-account: {warning}; create it with what deploy/base has"
+                )
+            self._tell(f"the master's pod cannot be created: {warning}")
+        if (queue := self.config.kueue_queue) and not self._ran:
+            self._tell(
+                f"the master waits for its turn in the queue {queue}; see kubectl get workloads"
+            )
+        return False
+
+    def _check_starting(self, pod: client.V1Pod) -> None:
+        waits = False
+        for status in pod.status.container_statuses or ():
+            waiting = status.state.waiting
+            if waiting is not None and waiting.reason in explain.NO_START:
+                waits = True
+                self._cannot_start(waiting.reason, waiting.message or "")
+        if not waits:
+            self._stuck_since = None
+        for condition in pod.status.conditions or ():
+            if condition.type == "PodScheduled" and condition.status == "False":
+                self._tell(f"the master's pod waits for room: {condition.message}")
+
+    def _cannot_start(self, reason: str, message: str) -> None:
+        """The master's container waits for what may not come. Raises UserError if that is why."""
+        error = explain.cannot_start(self.config.image_of("master"), reason, message)
+        now = time.monotonic()
+        self._stuck_since = self._stuck_since or now
+        patience = self.config.start_timeout or START_ERROR_SECONDS
+        late = reason not in explain.MAY_START or now - self._stuck_since > patience
+        # A job that ran is not ended by what this command sees of it.
+        if late and not self._ran:
+            self.over = True
+            raise error
+        self._tell(str(error))
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self.display.event(text)

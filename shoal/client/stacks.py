@@ -1,0 +1,85 @@
+"""The stacks of a job's processes in words: what `shoal stacks` prints.
+
+Takes the master's answer; local_master.py and cluster_jobs.py ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.text import Text
+
+from shoal.base.words import counted
+from shoal.errors import UserError
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.rpc import Connection
+
+OWN_MARK = ">"
+"""Before a line of the user's own code."""
+
+
+STACKS_SECONDS = 60.0
+"""For a master to answer: it waits for some heartbeats of each worker."""
+
+
+def stacks_of(master: Connection, role: str = "", index: int = 0) -> list[pb.ProcessStacks]:
+    """Ask a job's master where the threads of all processes stand, or those of one.
+
+    Raises UserError if the job has no such process; CallError.
+    """
+    request = pb.JobStacksRequest(role=role, index=index)
+    try:
+        reply = master.call(methods.GET_JOB_STACKS, request, deadline=STACKS_SECONDS)
+    except WireError as error:
+        if error.kind != pb.BAD_REQUEST:
+            raise
+        raise UserError(error.message) from error
+    return list(reply.processes)
+
+
+def stacks_lines(processes: Iterable[pb.ProcessStacks]) -> Iterator[Text]:
+    """A heading for each process, then its threads by the place where they stand.
+
+    The last call of a thread comes last. Without styles the text says the same.
+    """
+    for number, process in enumerate(processes):
+        if number:
+            yield Text()
+        yield from _process(process)
+
+
+def problems(processes: Iterable[pb.ProcessStacks]) -> list[str]:
+    """The processes that have not answered, each with the reason."""
+    return [f"{each.process}: {each.problem}" for each in processes if each.problem]
+
+
+def _process(process: pb.ProcessStacks) -> Iterator[Text]:
+    restart = f" (restart {process.incarnation})" if process.incarnation else ""
+    if process.problem:
+        yield Text(f"{process.process}{restart}: no answer: {process.problem}", style="bold red")
+        return
+    yield Text(f"{process.process}{restart}: {counted(process.threads, 'thread')}", style="bold")
+    for stacks in process.stacks:
+        yield Text(f"  {_names(stacks)}", style="cyan")
+        if stacks.left_out:
+            yield Text(f"      ... {counted(stacks.left_out, 'call')} left out", style="dim")
+        for frame in stacks.frames:
+            yield _frame(frame)
+    if (left := process.threads - sum(each.threads for each in process.stacks)) > 0:
+        yield Text(f"  ... {counted(left, 'more thread')} at other places", style="dim")
+
+
+def _names(stacks: pb.ThreadStacks) -> str:
+    names = ", ".join(stacks.names)
+    more = stacks.threads - len(stacks.names)
+    return f"{counted(stacks.threads, 'thread')}: {names}" + (f" and {more} more" if more else "")
+
+
+def _frame(frame: pb.StackFrame) -> Text:
+    code = f": {frame.code}" if frame.code else ""
+    line = f"{frame.where}, line {frame.line}, in {frame.function}{code}"
+    if frame.own:
+        return Text(f"    {OWN_MARK} {line}", style="bold yellow")
+    return Text(f"      {line}")

@@ -1,0 +1,189 @@
+"""What the page says of a job now, from its master's status or its result. No I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shoal.client.course import Course as Pace
+from shoal.client.display import ENDED
+from shoal.client.stages import bound_and_step, shares
+from shoal.dashboard.course import LEDGER
+from shoal.proto import shoal_pb2 as pb
+from shoal.result import JobResult
+
+THREADS = {
+    "input": ("read", "feed"),
+    "pull": ("wait for data", "wait for workers", "ids", "pull", "wait for push"),
+    "step": ("wait for pull", "step", "wait for update"),
+    "push": ("push",),
+}
+"""The threads of a worker's training, each with what it does in turn: worker/training/pipeline.py.
+What none of them names is a bar of its own."""
+
+SPEEDS = ("pulls", "pushes", "cores")
+"""Of a server, in a second."""
+
+SPEED_SECONDS = 5.0
+"""Over which these are counted, at least."""
+
+
+def stage_bars(stage_seconds: Mapping[str, float]) -> list[dict[str, Any]]:
+    """A bar for each thread of training: the share of each stage in the workers' time."""
+    found = shares(stage_seconds)
+    bars = []
+    for thread, names in THREADS.items():
+        parts = [[name, round(found.pop(name), 4)] for name in names if name in found]
+        if parts:
+            bars.append({"thread": thread, "parts": parts})
+    bars += [{"thread": n, "parts": [[n, round(share, 4)]]} for n, share in found.items()]
+    return bars
+
+
+def difference(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """The stage times of what was done between two statuses."""
+    # Of a worker that has died meanwhile, some may be missing.
+    return {name: max(0.0, value - before.get(name, 0.0)) for name, value in now.items()}
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _task(worker: pb.WorkerView) -> dict[str, Any] | None:
+    if not worker.task.id:
+        return None
+    span = worker.task.range
+    return {
+        "id": worker.task.id,
+        "kind": pb.TaskKind.Name(worker.task.kind),
+        "source": span.source,
+        "start": span.start,
+        "end": span.end,
+        "done": worker.records_done,
+    }
+
+
+def _tables(servers: Iterable[pb.ServerView]) -> list[dict[str, Any]]:
+    """Each table, over all servers."""
+    found: dict[str, dict[str, Any]] = {}
+    for server in servers:
+        for table in server.told.tables:
+            of_all = found.setdefault(table.name, {"name": table.name, "rows": 0, "bytes": 0})
+            of_all["rows"] += table.rows
+            of_all["bytes"] += table.memory_bytes
+    return [found[name] for name in sorted(found)]
+
+
+def of_status(
+    status: pb.JobStatus, pace: Pace, speeds: Mapping[int, Mapping[str, float]]
+) -> dict[str, Any]:
+    """A job that runs. speeds: `pulls`, `pushes` and `cores` of a second, by server."""
+    found = status.diagnosis
+    bound = bound_and_step(found.bound_by, found.evidence, found.advice, status.stage_seconds)
+    workers = [
+        {
+            "name": f"worker-{each.worker}",
+            "state": each.state,
+            "starts": each.starts,
+            "deaths": each.deaths,
+            "task": _task(each),
+            "waits_for": each.waits_for,
+        }
+        for each in status.workers
+    ]
+    servers = [
+        {
+            "name": f"ps-{each.server}",
+            "state": each.state,
+            "starts": each.starts,
+            "deaths": each.deaths,
+            "progress": each.progress,
+            "unprotected": each.unprotected,
+            "version": each.told.version,
+            "rows": sum(table.rows for table in each.told.tables),
+            "bytes": sum(table.memory_bytes for table in each.told.tables),
+            **{name: speeds.get(each.server, {}).get(name) for name in SPEEDS},
+        }
+        for each in status.servers
+    ]
+    return {
+        "state": status.state,
+        "ended": status.state in ENDED,
+        "waits_for": status.waits_for,
+        "waits_progress": status.waits_progress,
+        "trouble": status.trouble,
+        "failure": status.failure.message if status.HasField("failure") else "",
+        "seconds": status.seconds,
+        "epoch": min(status.epoch + 1, status.num_epochs) if status.ledger.total else 0,
+        "epochs": status.num_epochs,
+        "tasks": [status.tasks_done, status.tasks_total],
+        "records": [status.records_done, status.records_total],
+        "ledger": {n: getattr(status.ledger, n) for n in ("total", *LEDGER)},
+        "samples_per_second": status.samples_per_second,
+        "loss": _number(pace.loss),
+        "staleness": status.mean_staleness,
+        "version": status.version,
+        "time_left": pace.time_left,
+        "workers_wanted": status.workers_wanted,
+        "bad_records": status.bad_records,
+        "left_out": status.left_out,
+        "workers": workers,
+        "servers": servers,
+        "tables": _tables(status.servers),
+        "stages": stage_bars(status.stage_seconds),
+        "bottleneck": bound[0],
+        "advice": bound[1],
+        "output": "",
+    }
+
+
+def over(last: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the last status said, of processes that are there no more. last: if there was one."""
+    seen = dict(last or {})
+    gone = {"state": "ended", "waits_for": "", "progress": "", "unprotected": "", "task": None}
+    for name in ("workers", "servers"):
+        # Not in place: the page may be told of the last status right now.
+        seen[name] = [each | gone | dict.fromkeys(SPEEDS) for each in seen.get(name, ())]
+    return seen
+
+
+def of_result(result: JobResult, last: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A job that has ended. last: facts of its last status, if the page saw it run."""
+    seen = over(last)
+    versions = result.versions.values()
+    told = result.diagnosis or {}
+    by, evidence, advice = (told.get(name, "") for name in ("bound_by", "evidence", "advice"))
+    bound = bound_and_step(by, evidence, advice, result.stage_seconds)
+    ledger = {name: result.ledger.get(name, 0) for name in ("total", *LEDGER)}
+    return {
+        "loss": None,
+        "epoch": 0,
+        "epochs": 0,
+        "tasks": [0, 0],
+        "workers": [],
+        "servers": [],
+        "tables": [],
+        **seen,
+        "state": result.state,
+        "ended": True,
+        "waits_for": "",
+        "waits_progress": "",
+        "trouble": "",
+        "failure": str(result.failure["message"]) if result.failure else "",
+        "seconds": result.seconds,
+        "records": [result.records, result.records],
+        "ledger": ledger,
+        "samples_per_second": result.samples_per_second,
+        "staleness": float(result.staleness.get("mean") or 0.0),
+        "version": round(sum(versions) / len(versions)) if versions else 0,
+        "time_left": "",
+        "workers_wanted": 0,
+        "bad_records": len(result.bad_records),
+        "left_out": result.left_out.get("minibatches", 0),
+        "stages": stage_bars(result.stage_seconds),
+        "bottleneck": bound[0],
+        "advice": bound[1],
+        "output": result.output or "",
+    }

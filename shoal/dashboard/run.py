@@ -1,0 +1,143 @@
+"""The command `shoal dashboard`: serves the page of a job until it is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.dashboard.source import Source
+from shoal.errors import UserError
+
+if TYPE_CHECKING:
+    from shoal.dashboard.watch import Watch
+
+ADDRESS = "127.0.0.1"
+"""The page is for who sits at this machine, or has come to it by ssh."""
+
+
+def run(source: Source, port: int, *, browser: bool | None) -> None:
+    """Show the job of a source until Ctrl-C or SIGTERM.
+
+    port: to listen at; 0: any that is free. browser: open the page there; None: where there is a
+    screen and a terminal. Raises UserError if the port is taken, or a library is missing.
+    """
+    check_installed("shoal dashboard")
+    from shoal.dashboard.watch import Watch
+
+    if browser is None:
+        screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+        browser = screen and sys.stdout.isatty()
+    token = secrets.token_urlsafe(24)
+    with (
+        listening(port, "--port", "leave it out") as listener,
+        Watch(source) as watch,
+        tempfile.TemporaryDirectory() as own,
+    ):
+        port = listener.getsockname()[1]
+        server = server_of(watch, token, port)
+        url = url_of(token, port)
+        click.echo(f"the page of job {source.name}: {url}\nCtrl-C ends it")
+        sys.stdout.flush()
+        if browser:
+            _open(url, Path(own))
+        with _ends_by_signals(server):
+            server.run(sockets=[listener])
+
+
+def check_installed(what: str) -> None:
+    """Raises UserError if a library of the page is missing; `what` needs it."""
+    try:
+        import uvicorn  # noqa: F401
+
+        import shoal.dashboard.server  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"{what} needs Starlette and uvicorn: pip install 'shoal[dashboard]' ({error})"
+        ) from error
+
+
+def url_of(token: str, port: int) -> str:
+    """The address that lets its reader see the page."""
+    return f"http://{ADDRESS}:{port}/?token={token}"
+
+
+def server_of(watch: Watch, token: str, port: int) -> Any:
+    """The server of the page, by uvicorn. token: who knows it may look. port: it is served at."""
+    import uvicorn
+
+    from shoal.dashboard.server import app_of
+
+    config = uvicorn.Config(
+        app_of(watch, token, port),
+        log_level="warning",
+        access_log=False,  # it would hold the token
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
+
+
+@contextmanager
+def _ends_by_signals(server: Any) -> Iterator[None]:
+    """Have SIGINT and SIGTERM end the server, and the command with it, as its usual end.
+
+    uvicorn sends a signal again once it has shut down: these handlers are there to take it.
+    """
+
+    def ends(_number: int, _frame: FrameType | None) -> None:
+        server.should_exit = True
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, ends) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def listening(port: int, flag: str, any_port: str) -> Iterator[socket.socket]:
+    """A socket of this machine alone, bound and closed at the end.
+
+    Raises UserError, which names the flag and says how to have any port, if this one is taken.
+    """
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((ADDRESS, port))
+        except OSError as error:
+            raise UserError(
+                f"{flag}: {port} cannot be used: {error.strerror}; choose another, or {any_port} "
+                "for any that is free"
+            ) from error
+        yield listener
+
+
+def _open(url: str, own: Path) -> None:
+    """Open a page in the user's browser.
+
+    By way of a file that only the user can read: other users see a browser's arguments, and the
+    URL has the token.
+    """
+    path = own / "shoal.html"
+    path.touch(0o600)
+    path.write_text(f'<meta http-equiv="refresh" content="0; url={escape(url)}">')
+    with contextlib.suppress(webbrowser.Error):
+        webbrowser.open(path.as_uri())

@@ -1,0 +1,130 @@
+"""The page's web server: who may see it, and what is where.
+
+It answers those alone who have the token, by the URL that the command prints, or by the cookie that
+this URL gives; and only under a name of this machine, so that no page of somebody else's name that
+leads here (DNS rebinding) can read it. Everything is GET, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from shoal.dashboard.watch import Watch
+from shoal.errors import UserError
+
+STATIC = Path(__file__).with_name("static")
+
+HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""Names of this machine, at any port: `ssh -L` may lead here from another one."""
+
+HEADERS = {
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+Send = Callable[..., Any]
+
+
+def app_of(watch: Watch, token: str, port: int) -> Guard:
+    """The application that shows a job. token: who knows it may look. port: it is served at."""
+
+    def page(request: Request) -> Response:
+        if "token" in request.query_params:
+            # Out of the address and its history; from now on the cookie has it.
+            answer: Response = RedirectResponse("/", 303)
+            answer.set_cookie(cookie_of(port), token, httponly=True, samesite="lax", path="/")
+            return answer
+        return Response((STATIC / "page.html").read_bytes(), media_type="text/html")
+
+    def facts(request: Request) -> Response:
+        del request
+        return JSONResponse(watch.facts())
+
+    def course(request: Request) -> Response:
+        del request
+        return JSONResponse(watch.course())
+
+    def logs(request: Request) -> Response:
+        del request
+        return JSONResponse(_or_error(watch.logs))
+
+    def log(request: Request) -> Response:
+        name = request.path_params["name"]
+        return JSONResponse(_or_error(lambda: watch.log(name)))
+
+    routes = [
+        Route("/", page),
+        Route("/facts", facts),
+        Route("/course", course),
+        Route("/logs", logs),
+        Route("/logs/{name}", log),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    return Guard(Starlette(routes=routes), token, port)
+
+
+def cookie_of(port: int) -> str:
+    """The name of the cookie: pages at other ports of this machine are given it, too."""
+    return f"shoal_dashboard_{port}"
+
+
+def _or_error(ask: Callable[[], list[str]]) -> dict[str, Any]:
+    try:
+        return {"lines": ask()}
+    except UserError as error:
+        return {"lines": [], "error": str(error)}
+
+
+class Guard:
+    """An ASGI application that lets nobody to `app` who may not see it."""
+
+    def __init__(self, app: Any, token: str, port: int) -> None:
+        self._app, self._token, self._cookie = app, token.encode(), cookie_of(port)
+
+    async def __call__(self, scope: dict[str, Any], receive: Send, send: Send) -> None:
+        """Answer a request."""
+        assert scope["type"] == "http", scope["type"]  # the server has neither more
+
+        async def with_headers(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", []), *more]}
+            await send(message)
+
+        request = Request(scope)
+        app = self._app
+        if why := self._refused(request):
+            app = PlainTextResponse(f"{why}\n", 403)
+        elif request.method not in ("GET", "HEAD"):
+            app = PlainTextResponse("This page only shows the job.\n", 405)
+        await app(scope, receive, with_headers)
+
+    def _refused(self, request: Request) -> str:
+        host = request.headers.get("host", "")
+        name, colon, port = host.rpartition(":")
+        if (name if colon and port.isdigit() else host).lower() not in HOSTS:
+            return "This page is shown under the names 127.0.0.1 and localhost only."
+        # Other pages of this machine have set cookies, too, of any form.
+        kept = request.cookies.get(self._cookie, "")
+        given = request.query_params.get("token", kept)
+        if not secrets.compare_digest(given.encode(), self._token):
+            return (
+                "This page needs its token: open the whole address that the command has printed, "
+                "with ?token= and what follows."
+            )
+        return ""

@@ -1,0 +1,143 @@
+"""`shoal compare` shows in what jobs differ, whether they run, have ended or were killed."""
+
+import dataclasses
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from shoal.base.job_folder import JobFolder
+from shoal.cli.main import main
+from shoal.config.job import JobConfig
+from shoal.master.metrics_file import MetricsFile
+from shoal.master.work.evaluation import EvaluationResult
+
+
+def compare(*arguments, code=0):
+    done = CliRunner().invoke(main, ["compare", *arguments], prog_name="shoal")
+    assert done.exit_code == code, done.output
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """Begin a job in shoal-jobs, with metrics of two evaluations: begun(name, flags, aucs)."""
+    monkeypatch.chdir(tmp_path)
+
+    def begin(name, aucs, **flags):
+        config = JobConfig(
+            model_def="clicks.custom_model", training_data="t.csv", job_name=name, **flags
+        ).resolved()
+        folder = JobFolder(tmp_path / "shoal-jobs" / name)
+        folder.path.mkdir(parents=True)
+        folder.config.write_text(config.to_json())
+        file = MetricsFile(folder.metrics)
+        for number, auc in enumerate(aucs, 1):
+            sample = {
+                "seconds": 10.0 * number,
+                "state": "training",
+                "records": 100 * number,
+                "samples_per_second": 123.0,
+                "loss": 1 / number,
+                "worker_deaths": 1,
+                "rows": 40,
+            }
+            evaluation = EvaluationResult(number, 0, {"auc": auc, "odd": 2.0}, 10)
+            file.add(float(number), sample, evaluation)
+        return folder
+
+    return begin
+
+
+def end(folder):
+    result = {
+        "job_name": "slow",
+        "command": "train",
+        "state": "succeeded",
+        "seconds": 61.0,
+        "samples_per_second": 1000.0,
+        "ledger": {"total": 500, "trained_once": 490, "repeated": 10, "failed": 0, "pending": 0},
+        "evaluations": [{"version": 7, "epoch": 0, "metrics": {"auc": 0.75}, "records": 10}],
+        "workers": {"starts": 3, "deaths": 2},
+        "servers": {"starts": 1, "deaths": 0},
+        "staleness": {"mean": 1.5},
+        "checkpoints": {"taken": 4},
+    }
+    folder.result.write_text(json.dumps(result))
+
+
+def test_flags_that_differ_and_figures_are_side_by_side(begun):
+    begun("fast", [0.75, 0.5], num_workers=2, log_mb=64)
+    slow = begun("slow", [0.25])
+    end(slow)
+    shown = json.loads(compare("fast", str(slow.path), "--json"))
+    assert shown["flags"] == {
+        "num_workers": {"fast": 2, "slow": 1},
+        "log_mb": {"fast": 64, "slow": 1024},
+    }
+    fast, slow = shown["jobs"]
+    assert (fast["state"], slow["state"]) == ("killed", "succeeded")
+    assert fast["metrics"]["auc"] == {"last": 0.5, "best": 0.75, "best_version": 1}
+    assert fast["metrics"]["odd"] == {"last": 2.0, "best": None, "best_version": None}
+    assert slow["metrics"] == {"auc": {"last": 0.75, "best": 0.75, "best_version": 7}}
+    assert fast["figures"]["seconds"] == 20.0
+    assert fast["figures"]["samples_per_second"] == 123.0
+    assert fast["figures"]["worker_deaths"] == 1
+    assert slow["figures"]["samples_per_second"] == 1000.0
+    assert (slow["figures"]["trained_once"], slow["figures"]["repeated"]) == (490, 10)
+    assert slow["figures"]["worker_deaths"] == 2
+
+
+def test_the_table_names_flags_and_the_best_values(begun):
+    begun("fast", [0.75, 0.5], sync=True)
+    begun("slow", [0.25])
+    words = [
+        line.replace("│", " ").replace("┃", " ").split()
+        for line in compare("fast", "slow").splitlines()
+    ]
+    assert ["fast", "slow"] in words
+    assert ["--sync", "yes", "no"] in words
+    assert ["--durability", "checkpoint", "log"] in words
+    assert ["auc", "0.5000", "0.2500"] in words
+    assert ["auc,", "best", "0.7500", "0.2500"] in words
+    assert ["rows", "of", "tables", "40", "40"] in words
+    assert not [line for line in words if "--job-dir" in line or "--checkpoint-dir" in line]
+
+
+def test_brackets_of_a_value_are_shown_as_they_are(begun):
+    begun("fast", [0.75], model_params="kinds=[relu]")
+    begun("slow", [0.25], model_params="kinds=[/x]")
+    shown = compare("fast", "slow")
+    assert "kinds=[relu]" in shown
+    assert "kinds=[/x]" in shown
+
+
+def test_a_job_that_has_written_nothing_yet_and_one_of_the_same_name(begun, tmp_path):
+    begun("fast", [])
+    other = JobFolder(tmp_path / "other" / "fast")
+    other.path.mkdir(parents=True)
+    config = JobConfig.load(tmp_path / "shoal-jobs" / "fast" / "job.json")
+    other.config.write_text(dataclasses.replace(config, job_dir=str(other.path), seed=3).to_json())
+    shown = json.loads(compare("fast", "other/fast", "--json"))
+    # Of the first, the checkpoints' folder is its own.
+    assert shown["flags"]["seed"] == {"shoal-jobs/fast": 0, "other/fast": 3}
+    assert [job["metrics"] for job in shown["jobs"]] == [{}, {}]
+
+
+def test_what_cannot_be_compared_is_one_message(begun, tmp_path):
+    begun("fast", [])
+    begun("slow", [])
+    assert compare("fast", code=2) == (
+        "Error: give two jobs or more to compare: shoal compare JOB JOB ...\n"
+    )
+    assert "Error: there is no job slwo in ./shoal-jobs or at this path (did you mean slow?)" in (
+        compare("fast", "slwo", code=2)
+    )
+    assert "job shoal-jobs/fast is given twice" in compare("shoal-jobs/fast", "fast", code=2)
+    metrics = tmp_path / "shoal-jobs" / "slow" / "metrics.csv"
+    for content in (b"loss\nlow\n", b"loss\n\xff\n", b"evaluated_version\n1,2\n"):
+        metrics.write_bytes(content)
+        assert f"Error: {metrics} is not a job's metrics: " in compare("fast", "slow", code=2)
+    broken = tmp_path / "shoal-jobs" / "slow" / "job.json"
+    broken.write_text("[]")
+    assert f"Error: {broken} is not a job's configuration" in compare("fast", "slow", code=2)

@@ -1,0 +1,77 @@
+"""Data of a Python program as Parquet: every kind gives the same records, and tells its size."""
+
+import numpy as np
+import pandas
+import polars
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from shoal.client.frames import is_path, write_data
+from shoal.errors import UserError
+
+RECORDS = {"user": [3, -1, 2**40], "name": ["a", "b", "ü"], "value": [0.5, 1.5, 2.5]}
+
+
+def dataset(folder):
+    pq.write_table(pa.table(RECORDS), folder / "source.parquet")
+    return pyarrow.dataset.dataset(folder / "source.parquet")
+
+
+KINDS = {
+    "pandas": lambda folder: pandas.DataFrame(RECORDS, index=[7, 8, 9]),
+    "pandas categories": lambda folder: pandas.DataFrame(RECORDS).astype({"name": "category"}),
+    "polars": lambda folder: polars.DataFrame(RECORDS),
+    "table": lambda folder: pa.table(RECORDS),
+    "batch": lambda folder: pa.RecordBatch.from_pydict(RECORDS),
+    "stream": lambda folder: pa.table(RECORDS).to_reader(max_chunksize=2),
+    "dataset": dataset,
+    "dict": lambda folder: RECORDS | {"user": np.array(RECORDS["user"])},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_gives_its_records(tmp_path, kind):
+    told = []
+    path = tmp_path / "data.parquet"
+    write_data("training_data", KINDS[kind](tmp_path), path, told.append)
+    assert pq.read_table(path).to_pydict() == RECORDS
+    (text,) = told
+    assert text.startswith("training_data: ")
+    assert ("3 records" in text) == (kind != "stream")
+    assert ("bytes in memory" in text) == (kind not in ("stream", "dataset"))
+
+
+def test_as_many_records_as_are_asked_for(tmp_path):
+    path = tmp_path / "data.parquet"
+    write_data("training_data", pa.table(RECORDS).to_reader(2), path, pytest.fail, most=3)
+    assert pq.read_metadata(path).num_rows == 3
+    write_data("training_data", pa.table(RECORDS), path, pytest.fail, most=1)
+    assert pq.read_table(path).to_pydict() == {name: each[:1] for name, each in RECORDS.items()}
+
+
+def test_arrays_of_two_axes_are_lists(tmp_path):
+    path = tmp_path / "data.parquet"
+    write_data("training_data", {"vector": np.eye(2)}, path, lambda _: None)
+    assert pq.read_table(path).to_pydict() == {"vector": [[1.0, 0.0], [0.0, 1.0]]}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (object(), "^training_data must be a path, a URL, a DataFrame .*, not a object$"),
+        (pa.table({"a": []}), "^training_data: a pyarrow.Table has no records$"),
+        (pandas.DataFrame({"a": [1, "x"]}), "^training_data: a pandas.DataFrame cannot be written"),
+        ({"a": [1], "b": [1, 2]}, "^training_data: a dict cannot be written"),
+    ],
+)
+def test_what_is_no_data_is_refused(tmp_path, value, message):
+    with pytest.raises(UserError, match=message):
+        write_data("training_data", value, tmp_path / "data.parquet", lambda _: None)
+
+
+def test_paths_are_left_alone(tmp_path):
+    assert is_path("s3://bucket/data")
+    assert is_path(tmp_path)
+    assert not is_path(RECORDS)

@@ -1,0 +1,165 @@
+"""metrics.csv has a row for every moment and evaluation once, whatever happens to its writers."""
+
+import csv
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from shoal.errors import UserError
+from shoal.master.job.sample import evaluations_from, sample_of
+from shoal.master.metrics_file import TYPES, MetricsFile, is_evaluation, write_parquet
+from shoal.master.work.evaluation import EvaluationResult
+from shoal.master.work.outcomes import (
+    DataDescribed,
+    Done,
+    Heartbeat,
+    MetricsComputed,
+    StatesComputed,
+)
+from shoal.master.work.units import Source
+from shoal.proto import shoal_pb2 as pb
+from shoal.result import read_metrics
+from tests.master.strategies import begun, finish_next, take, w
+
+SAMPLE = {"seconds": 1.5, "state": "training", "epoch": 0, "version": 3, "loss": 0.25}
+
+
+def evaluation(version, **metrics):
+    return EvaluationResult(version, 0, metrics, 10)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "metrics.csv"
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_has_the_figures_of_its_moment(path):
+    MetricsFile(path).add(1.25, SAMPLE)
+    (row,) = rows(path)
+    assert list(row) == list(TYPES)
+    assert row["time"] == "1970-01-01T00:00:01.250Z"
+    assert {name: row[name] for name in SAMPLE} == {
+        "seconds": "1.500",
+        "state": "training",
+        "epoch": "0",
+        "version": "3",
+        "loss": "0.25",
+    }
+    assert row["rows"] == row["evaluated_version"] == ""
+
+
+def test_evaluations_add_their_columns_to_all_rows(path):
+    file = MetricsFile(path)
+    file.add(1.0, SAMPLE)
+    file.add(2.0, SAMPLE, evaluation(3, auc=0.5))
+    file.add(3.0, SAMPLE, evaluation(9, **{"auc": 0.75, "hit, of\nten": 0.125}))
+    file.add(4.0, SAMPLE)
+    assert [row["val_auc"] for row in rows(path)] == ["", "0.5", "0.75", ""]
+    assert [row["val_hit, of ten"] for row in rows(path)] == ["", "", "0.125", ""]
+    assert [row["evaluated_version"] for row in rows(path)] == ["", "3", "9", ""]
+    lines = path.read_text().splitlines()[1:]
+    assert [is_evaluation(line) for line in lines] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30])
+def test_the_next_master_goes_on_even_where_a_row_was_cut(path, cut):
+    before = MetricsFile(path)
+    before.add(1.0, SAMPLE, evaluation(3, auc=0.5))
+    before.add(2.0, SAMPLE)
+    path.write_bytes(path.read_bytes()[: -cut or None])
+    after = MetricsFile(path)
+    after.add(3.0, SAMPLE, evaluation(3, auc=0.5))  # which has a row
+    after.add(4.0, SAMPLE, evaluation(3, auc=0.25))  # of a resumed job, from other values
+    after.add(5.0, SAMPLE)
+    assert [row["time"][18] for row in rows(path)] == ["1", *["2"] * (cut == 0), "4", "5"]
+    assert path.read_text().count("time") == 1
+
+
+def test_a_row_that_a_full_disk_cut_is_written_over(path):
+    file = MetricsFile(path)
+    with path.open("a") as other:
+        other.write("1970-01-01T00:0")
+    file.add(2.0, SAMPLE)
+    assert [row["time"] for row in rows(path)] == ["1970-01-01T00:00:02.000Z"]
+
+
+def test_a_file_that_another_version_began_gets_the_columns_it_lacks(path):
+    path.write_text("time,seconds,of_old\n1970-01-01T00:00:01.000Z,1.0,x\n")
+    MetricsFile(path).add(2.0, SAMPLE)
+    first, second = rows(path)
+    assert (first["of_old"], first["state"]) == ("x", "")
+    assert (second["of_old"], second["state"]) == ("", "training")
+
+
+def test_pandas_and_parquet_read_the_same(path):
+    file = MetricsFile(path)
+    file.add(1.0, SAMPLE | {"loss": None})
+    file.add(2.0, SAMPLE, evaluation(3, auc=float("nan"), sum=2.0))
+    write_parquet(path, path.with_suffix(".parquet"))
+    table = pq.read_table(path.with_suffix(".parquet"))
+    assert table.schema.field("version").type == "int64"
+    assert table.schema.field("val_sum").type == "double"
+    frame = read_metrics(path.parent)
+    assert frame["time"].tolist() == table["time"].to_pylist()
+    assert frame["time"][1] == pd.Timestamp("1970-01-01T00:00:02Z")
+    for name in ("seconds", "epoch", "version", "state"):
+        assert frame[name].tolist() == table[name].to_pylist()
+    assert frame["loss"].isna().tolist() == [True, False]
+    assert frame["val_auc"].isna().all()
+    assert frame["val_sum"].dropna().tolist() == [2.0]
+
+
+def test_no_file_is_one_message(tmp_path):
+    with pytest.raises(UserError, match=r"^there is no .*metrics\.csv: .*--metrics-seconds 0"):
+        read_metrics(Path(tmp_path))
+
+
+def test_a_sample_is_of_all_servers_and_the_evaluations_are_those_not_known():
+    data = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 10),))
+    job = begun(data, validation_data="v", evaluation_steps=5, num_ps=2)
+    for server, rows_there in zip(job.members.servers, (30, 12), strict=True):
+        table = pb.TableStatus(name="users", rows=rows_there, memory_bytes=100 * rows_there)
+        status = pb.ServerStatus(
+            version=6, tables=[table], staleness=pb.Distribution(count=2, sum=3)
+        )
+        job.servers.answered(server, status)
+    task = take(job, w(0))
+    beat = Heartbeat(task.id, 5, version=6, loss=0.5, loss_batches=1, learning_rate=0.25)
+    job.heartbeat(w(0), 0, beat, 2.0)
+    sample = sample_of(job, 2.0)
+    assert sample | {"samples_per_second": None} == {
+        "seconds": 2.0,
+        "state": "training",
+        "epoch": 0,
+        "version": 6,
+        "records": sample["records"],
+        "samples_per_second": None,
+        "loss": 0.5,
+        "learning_rate": 0.25,
+        "mean_staleness": 1.5,
+        "workers": 1,
+        "servers": 2,
+        "worker_deaths": 0,
+        "server_deaths": 0,
+        "rows": 42,
+        "table_bytes": 4200,
+    }
+    assert list(sample) == [name for name in TYPES if name in sample]
+    assert evaluations_from(job, 0) == []
+
+
+def test_evaluations_are_told_once():
+    data = DataDescribed(training=(Source("t", 10),), validation=(Source("v", 10),))
+    job = begun(data, validation_data="v")
+    finish_next(job, w(0), Done(), version=2)
+    finish_next(job, w(0), StatesComputed(pb.MetricStates()))
+    finish_next(job, w(0), MetricsComputed({"auc": 0.75}))
+    assert [each.metrics for each in evaluations_from(job, 0)] == [{"auc": 0.75}]
+    assert evaluations_from(job, 1) == []

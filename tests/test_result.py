@@ -1,0 +1,70 @@
+"""A result gives what its job has made: course, plot, tables and model."""
+
+import json
+
+import matplotlib as mpl
+import pytest
+
+from shoal.errors import UserError
+from shoal.result import JobResult
+
+EVALUATIONS = [
+    {"version": 10, "epoch": 0, "records": 50, "metrics": {"auc": 0.5, "loss": 0.7}},
+    {"version": 25, "epoch": 1, "records": 50, "metrics": {"auc": 0.75, "loss": None}},
+]
+
+
+def result(folder, **fields):
+    values = {
+        "state": "succeeded",
+        "job_name": "j<1>",
+        "command": "train",
+        "seconds": 2.0,
+        **fields,
+    }
+    return JobResult.from_json(json.dumps(values | fields), folder)
+
+
+@pytest.fixture
+def plain_backend():
+    """Figures that need no screen."""
+    before = mpl.get_backend()
+    mpl.use("agg")
+    yield
+    mpl.use(before)
+
+
+def test_the_history_has_a_column_for_each_metric(tmp_path):
+    assert result(tmp_path, evaluations=EVALUATIONS).history == {
+        "version": [10, 25],
+        "epoch": [0, 1],
+        "records": [50, 50],
+        "auc": [0.5, 0.75],
+        "loss": [0.7, None],
+    }
+    assert result(tmp_path).history == {"version": [], "epoch": [], "records": []}
+
+
+def test_a_plot_has_a_line_for_each_metric(tmp_path, plain_backend):
+    axes = result(tmp_path, evaluations=EVALUATIONS).plot()
+    assert {line.get_label(): list(line.get_xdata()) for line in axes.lines} == {
+        "auc": [10, 25],
+        "loss": [10, 25],
+    }
+    assert result(tmp_path, evaluations=EVALUATIONS).plot(axes) is axes
+    mpl.pyplot.close(axes.figure)
+    with pytest.raises(UserError, match=r"the job has no evaluation; give validation_data$"):
+        result(tmp_path).plot()
+
+
+def test_a_notebook_shows_a_table_without_markup_of_the_job_s(tmp_path):
+    shown = result(tmp_path, metrics={"auc": 0.75})._repr_html_()
+    assert shown.startswith("<table><caption>JobResult of shoal train: j&lt;1&gt;</caption>")
+    assert ">auc</th><td style='text-align: left'>0.7500</td>" in shown
+
+
+def test_a_job_without_an_export_says_how_to_have_one(tmp_path):
+    job = result(tmp_path / "job")
+    for ask in (job.load, lambda: job.table("users"), lambda: job.embedding("users", [1])):
+        with pytest.raises(UserError, match=r"give train\(\) the argument output, or run"):
+            ask()

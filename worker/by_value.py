@@ -1,0 +1,210 @@
+"""What a module has that was given by value: functions as a user's own module has them.
+
+Owns what follows from the arguments, such as the feed of a model that came without one. How they
+got into the folder is client/by_value.py's.
+"""
+
+from __future__ import annotations
+
+import linecache
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from shoal.base.by_value import LABEL, MODEL, PICKLE, Kept, MadeOf, Parts
+from shoal.base.words import near
+from shoal.errors import UserError
+from shoal.worker.keras_internals import all_layers, inputs_structure
+
+ACCURACIES = {
+    "binary_crossentropy": keras.metrics.BinaryAccuracy,
+    "categorical_crossentropy": keras.metrics.CategoricalAccuracy,
+    "sparse_categorical_crossentropy": keras.metrics.SparseCategoricalAccuracy,
+}
+"""What "accuracy" means, by the loss."""
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The names of a model's module -> what it has under them; for what was not given, None."""
+    kept: Kept = pickle.loads(folder.joinpath(PICKLE).read_bytes())
+    sys.path += [each for each in kept.path if each not in sys.path]
+    for name, text in kept.sources.items():
+        # AutoGraph and tracebacks read the text of functions there.
+        linecache.cache.setdefault(name, (len(text), None, text.splitlines(True), name))
+    parts: Parts = pickle.loads(kept.parts)
+    keras.saving.get_custom_objects().update(parts.custom_objects)
+    model = _Model(parts.model, folder)
+    loss = _made(parts.loss)
+    if parts.feed is parts.feed_batch is None:
+        parts = replace(parts, feed_batch=_Columns(inputs_structure(model()), parts.label))
+        # The next model's layers get the names that they would have had.
+        keras.utils.clear_session()
+    return {
+        "custom_model": model,
+        "loss": loss,
+        "loss_weights": parts.loss_weights,
+        "optimizer": _optimizer(parts.optimizer),
+        "feed": parts.feed,
+        "feed_batch": parts.feed_batch,
+        "eval_metrics_fn": _metrics(parts, loss),
+        "callbacks": _function(parts.callbacks),
+    }
+
+
+def _made(value: Any) -> Any:
+    """A value with objects of Keras in place of their configurations."""
+    if isinstance(value, MadeOf):
+        return value.kind.from_config(value.config)
+    if isinstance(value, Mapping):
+        return {name: _made(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_made(each) for each in value]
+    return value
+
+
+def _function(value: Any) -> Any:
+    """A function without arguments that gives the value; itself if it is one."""
+    return value if value is None or callable(value) else lambda: value
+
+
+def _optimizer(given: Any) -> Callable[[], Any]:
+    if isinstance(given, str):
+        return lambda: keras.optimizers.get(given)
+    if isinstance(given, MadeOf):
+        return lambda: _made(given)
+    function: Callable[[], Any] = given
+    return function
+
+
+class _Model:
+    """custom_model(): makes the model, of the function that was given or of the file."""
+
+    def __init__(self, function: Any, folder: Path) -> None:
+        self._function = function
+        self._path = folder / MODEL
+        self.__name__ = getattr(function, "__name__", "custom_model")
+
+    def __call__(self) -> Any:
+        if self._function is None:
+            return keras.saving.load_model(self._path, compile=False, safe_mode=False)
+        model = self._function()
+        if isinstance(model, keras.Model):
+            # A class of a notebook is found under its module's name there only.
+            for each in (model, *all_layers(model)):
+                if type(each).__module__ == "__main__":
+                    found = keras.saving.get_custom_objects()
+                    found.setdefault(type(each).__name__, type(each))
+        return model
+
+
+class _Columns:
+    """feed_batch() of a model without a feed: the columns that are its inputs, by name."""
+
+    __name__ = "feed_batch"
+
+    def __init__(self, inputs: Any, label: str | None) -> None:
+        """inputs: the structure of the model's; None if only a call would tell it.
+
+        label: the column of the labels; None if it is the only one that is no input.
+        """
+        self._inputs = inputs
+        self._label = label
+
+    def __call__(self, columns: Mapping[str, Any], mode: str, metadata: Any) -> Any:
+        del metadata
+        label = self._label_of(columns) if mode != "prediction" else self._label or LABEL
+        if self._inputs is None:
+            features: Any = {name: each for name, each in columns.items() if name != label}
+        elif isinstance(self._inputs, Mapping | list | tuple):
+            # A dict, too, for inputs in a list: tf.data would make one tensor of a list.
+            features = {name: _column(columns, name) for name in self._names()}
+        else:
+            features = _column(columns, self._inputs.name)
+        if mode == "prediction":
+            return features
+        labels = columns[label]
+        # As Keras takes them; a column of decimals is float64 where it was made in Python.
+        whole = labels.dtype.is_integer or labels.dtype == tf.string
+        return features, labels if whole else tf.cast(labels, tf.float32)
+
+    def _label_of(self, columns: Mapping[str, Any]) -> str:
+        if self._label is not None:
+            _column(columns, self._label)
+            return self._label
+        taken = self._names()
+        others = [name for name in columns if name not in taken]
+        if len(others) == 1:
+            return others[0]
+        if LABEL in others:
+            return LABEL
+        raise UserError(
+            "the column of the labels is not known: name it with the argument label; the columns "
+            f"that the model does not take are {', '.join(others) or 'none'}"
+        )
+
+    def _names(self) -> list[str]:
+        """The columns that are inputs of the model."""
+        if isinstance(self._inputs, Mapping):
+            return list(self._inputs)
+        return [each.name for each in keras.tree.flatten(self._inputs) if each is not None]
+
+
+def _column(columns: Mapping[str, Any], name: str) -> Any:
+    if name not in columns:
+        raise UserError(
+            f"there is no column {name}{near(name, columns)}; the data have {', '.join(columns)}. "
+            "Without a feed, the inputs of the model are columns of these names"
+        )
+    return columns[name]
+
+
+def _metrics(parts: Parts, loss: Any) -> Any:
+    """eval_metrics_fn(), or None."""
+    if parts.metrics_of_compile is not None:
+        return lambda: _named(keras.saving.deserialize_keras_object(parts.metrics_of_compile), loss)
+    if parts.metrics is None or callable(parts.metrics):
+        return parts.metrics
+    return lambda: _named(_made(parts.metrics), loss)
+
+
+def _named(metrics: Any, loss: Any) -> Any:
+    """Metrics by name, as eval_metrics_fn() gives them."""
+    if isinstance(metrics, keras.metrics.Metric | str):
+        metrics = [metrics]
+    if isinstance(metrics, Mapping):
+        of = loss if isinstance(loss, Mapping) else {}
+        return {
+            name: _named(each, of.get(name, loss))
+            if isinstance(each, Mapping | list)
+            else _metric(each, of.get(name, loss))
+            for name, each in metrics.items()
+        }
+    found = [(_name(each), _metric(each, loss)) for each in metrics or ()]
+    return dict(found)
+
+
+def _name(metric: Any) -> str:
+    if isinstance(metric, str):
+        return metric.lower()
+    return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
+
+
+def _metric(metric: Any, loss: Any) -> Any:
+    """A metric by its name in Keras; any other as it is."""
+    if not isinstance(metric, str):
+        return metric
+    if metric.lower() not in ("accuracy", "acc"):
+        return keras.metrics.get(metric)
+    of = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    if of not in ACCURACIES:
+        raise UserError(
+            f"metrics: {metric!r} depends on a loss of Keras by name; give the metric itself, such "
+            "as keras.metrics.BinaryAccuracy()"
+        )
+    return ACCURACIES[of]()

@@ -1,0 +1,26 @@
+"""A batch: what input gives, and training, evaluation and prediction take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.proto import shoal_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Batch:
+    """features and labels as feed gave them, batched; labels None in prediction.
+
+    size: elements in the batch. first: elements of the range before it.
+    records_done: records of the range used up with this batch; 0 while that is not
+        known because feed changes the order or number of records.
+    records: those that it was made of; where that is not known, the whole range.
+    """
+
+    features: Any
+    labels: Any
+    size: int
+    first: int
+    records_done: int
+    records: pb.Range = field(default_factory=pb.Range)
