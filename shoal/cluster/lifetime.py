@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -28,7 +29,7 @@ from shoal.errors import UserError
 from shoal.proto.identity import Identity
 
 DELETE_SECONDS = 60.0
-"""For the cluster to remove a job: its pods' grace, and some."""
+"""For the cluster to remove a job, beside the time that its pods have to end."""
 
 NEVER_STARTED_SECONDS = 5.0
 POLL_SECONDS = 0.25
@@ -200,30 +201,41 @@ class JobLifetime:
         Raises UserError if there is none, or if something stays.
         """
         with self._explained("delete the job"):
+            patience = self._grace() + DELETE_SECONDS
             self._batch.delete_namespaced_job(
                 manifests.master_name(self.name),
                 self.namespace,
                 propagation_policy="Foreground",
                 **self._options,
             )
-            give_up = time.monotonic() + DELETE_SECONDS
+            begun = time.monotonic()
             while left := self._left():
-                if time.monotonic() > give_up:
+                passed = time.monotonic() - begun
+                if passed > patience:
                     raise UserError(
-                        f"job {self.name} is being deleted, but after {DELETE_SECONDS:.0f} s "
+                        f"job {self.name} is being deleted, but after {patience:.0f} s "
                         f"there is still {', '.join(left)}"
                     )
-                if time.monotonic() > give_up - DELETE_SECONDS + NEVER_STARTED_SECONDS:
+                if passed > NEVER_STARTED_SECONDS:
                     self._force_never_started()
                 time.sleep(POLL_SECONDS)
 
-    def _force_never_started(self) -> None:
-        """Remove pods whose containers never ran: a kubelet may take minutes over them."""
+    def _pods(self) -> list[Any]:
+        """Those of the job."""
         selector = f"{JOB_LABEL}={self.name}"
         listed = self._core.list_namespaced_pod(
             self.namespace, label_selector=selector, **self._options
         )
-        for pod in listed.items:
+        return list(listed.items)
+
+    def _grace(self) -> float:
+        """The longest time that a pod of the job has to end, in seconds."""
+        given = (pod.spec.termination_grace_period_seconds or 0 for pod in self._pods())
+        return max(given, default=0)
+
+    def _force_never_started(self) -> None:
+        """Remove pods whose containers never ran: a kubelet may take minutes over them."""
+        for pod in self._pods():
             if pod.status.phase == "Pending" and pod.metadata.deletion_timestamp:
                 with contextlib.suppress(ApiException):
                     self._core.delete_namespaced_pod(
