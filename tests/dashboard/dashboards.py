@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.jobs.running import until
 
 
@@ -52,6 +54,11 @@ class Page:
             return answer if holds(answer) else None
 
         return until(what, look)
+
+    def assert_ended(self):
+        """Nobody serves the page; at its port there may be another process by now."""
+        with pytest.raises((OSError, http.client.HTTPException)):
+            self.get("/facts")
 
 
 class Dashboard(Page):

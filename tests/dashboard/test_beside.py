@@ -67,8 +67,7 @@ def test_an_open_page_is_told_the_end_before_its_server_ends(tmp_path, monkeypat
         assert page.get("/course").status == 200
         assert page.json("/logs/master.log")["lines"] == ["the end"]
         leaving.join()
-        with pytest.raises(ConnectionRefusedError):
-            page.get("/facts")
+        page.assert_ended()
     again = f"shoal dashboard {tmp_path}/clicks shows it again"
     assert recorder.told[-1] == f"the page of the job has ended with it; {again}"
 
@@ -121,8 +120,7 @@ def test_a_job_has_its_page_until_it_is_interrupted_and_again_when_resumed(tmp_p
         assert ended.result["state"] == "stopped"
         assert "Traceback" not in ended.out + ended.err
         assert "the page of the job has ended with it; shoal dashboard watched shows" in ended.out
-        with pytest.raises(ConnectionRefusedError):
-            page.get("/facts")
+        page.assert_ended()
     # Who reads the events is not let in by them.
     assert page.token not in (tmp_path / "events.jsonl").read_text()
 

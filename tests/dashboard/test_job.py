@@ -67,8 +67,10 @@ def test_a_job_is_watched_through_a_death_to_its_end(tmp_path, numbers):
 
             course = page.wait("the restart", "/course", lambda course: "restart" in died(course))
             assert died(course) == ["death", "restart"]
-            facts = page.json("/facts")
-            assert facts["workers"][0]["deaths"] == 1
+            # The facts are of the last answer of the master, the course also of its journal.
+            facts = page.wait(
+                "the death", "/facts", lambda facts: facts["workers"][0]["deaths"] == 1
+            )
             assert any("worker-0 died" in each["text"] for each in facts["messages"])
             job.open("step-3")
             rows = page.wait(

@@ -30,6 +30,21 @@ def slow_steps(cause, stages, steps):
     return cause == "minibatches" and stages["training"] > 0.8 * SMALL_SECONDS * steps
 
 
+class Settled:
+    """Whether a cause has been named for a sixth of all steps: the next few do not change it."""
+
+    def __init__(self, bound_by):
+        self.bound_by = bound_by
+        self.since = None
+
+    def __call__(self, status):
+        if status.diagnosis.bound_by != self.bound_by:
+            self.since = None
+        elif self.since is None:
+            self.since = status.version
+        return self.since is not None and status.version >= 1.2 * self.since
+
+
 @pytest.fixture(scope="module")
 def ids(session_folder):
     path = session_folder / "ids.csv"
@@ -93,10 +108,11 @@ def test_an_injected_cause_is_named(tmp_path, ids, cause, bound_by, evidence, ad
         job.wait_status("records", lambda status: status.ledger.trained_once)
         with starved(job) if cause == "servers" else contextlib.nullcontext():
             # A first step compiles for seconds, which is most of the time for a while.
+            settled = Settled(bound_by)
             found = job.wait_status(
                 f"a job that is bounded by {bound_by}",
                 lambda status: (
-                    status.diagnosis.bound_by == bound_by
+                    settled(status)
                     or (
                         status.version >= STEPS
                         and slow_steps(cause, status.stage_seconds, status.version)
