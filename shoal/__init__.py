@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal import callbacks, layers, preprocessing
-    from shoal.api import check, evaluate, predict, train
+    from shoal.api import evaluate, predict, train
+    from shoal.api.checks import check
     from shoal.api.jobs import Job
     from shoal.errors import Error, StorageError, UserCodeError, UserError
     from shoal.result import JobFailedError, JobResult
@@ -41,7 +42,7 @@ _HOMES = {
     "StorageError": "shoal.errors",
     "UserCodeError": "shoal.errors",
     "UserError": "shoal.errors",
-    "check": "shoal.api",
+    "check": "shoal.api.checks",
     "evaluate": "shoal.api",
     "predict": "shoal.api",
     "train": "shoal.api",

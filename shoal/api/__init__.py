@@ -5,7 +5,7 @@
 The same jobs as the command line's: separate processes, the same display, the same
 job folder. The arguments are written out here for editors and type checkers, and
 tests/docs/test_flags.py holds them against the fields of JobConfig. Their help and messages are
-signatures.py's, what the functions do is calls.py's.
+signatures.py's, what the functions do is calls.py's; `shoal.check` is in checks.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, overload
 
-from shoal.api.calls import AnyPath, Data, checking, run, start
+from shoal.api.calls import AnyPath, Data, run, start
 from shoal.api.jobs import Job
 from shoal.client.display import Display
-from shoal.client.inspection import CheckReport
 from shoal.config.signatures import documented
 from shoal.result import JobResult
 
@@ -161,7 +160,11 @@ def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
     return run("train", arguments) if wait else start("train", arguments)
 
 
-@documented("evaluate")
+@overload
+def evaluate(*, wait: Literal[False], **arguments: Any) -> Job: ...
+
+
+@overload
 def evaluate(
     *,
     model_def: str = "",
@@ -227,15 +230,24 @@ def evaluate(
     active_deadline_seconds: int = 0,
     ttl_seconds_after_finished: int = -1,
     display: Display | None = None,
-) -> JobResult:
+    wait: Literal[True] = True,
+) -> JobResult: ...
+
+
+@documented("evaluate")
+def evaluate(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
     """Evaluate a trained model, as `train`; validation_data and restore_from are required.
 
     restore_from may be the result of a training job, which also has the model.
     """
-    return run("evaluate", locals())
+    return run("evaluate", arguments) if wait else start("evaluate", arguments)
 
 
-@documented("predict")
+@overload
+def predict(*, wait: Literal[False], **arguments: Any) -> Job: ...
+
+
+@overload
 def predict(
     *,
     model_def: str = "",
@@ -303,45 +315,14 @@ def predict(
     active_deadline_seconds: int = 0,
     ttl_seconds_after_finished: int = -1,
     display: Display | None = None,
-) -> JobResult:
+    wait: Literal[True] = True,
+) -> JobResult: ...
+
+
+@documented("predict")
+def predict(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
     """Predict, as `train`; prediction_data, restore_from and output are required.
 
     restore_from may be the result of a training job, which also has the model.
     """
-    return run("predict", locals())
-
-
-@documented("check")
-def check(
-    *,
-    model: Any = None,
-    loss: Any = None,
-    loss_weights: Any = None,
-    optimizer: Any = None,
-    feed: Callable[..., Any] | None = None,
-    feed_batch: Callable[..., Any] | None = None,
-    metrics: Any = None,
-    callbacks: Any = None,
-    label: str | None = None,
-    model_def: str = "",
-    model_zoo: AnyPath = ".",
-    model_params: str | Mapping[str, Any] = "",
-    training_data: Data = "",
-    data_format: str = "",
-    csv_separator: str = "",
-    csv_columns: str | Sequence[str] = "",
-    csv_quotes: str = "double",
-    minibatch_size: int = 256,
-    seed: int = 0,
-    num_ps: int = 1,
-    embedding_threshold: int = 2_000_000,
-) -> CheckReport:
-    """Look at a model and its data without a job: what would live where, what is unsupported.
-
-    model, loss, ... label: the model by value, as `train` takes it.
-
-    With training_data, one batch is read, trained and evaluated. The report tells it when it is
-    shown or printed, and is true if nothing is at fault. Raises UserError for what is found
-    before the model is built.
-    """
-    return checking(locals())
+    return run("predict", arguments) if wait else start("predict", arguments)

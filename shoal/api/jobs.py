@@ -1,4 +1,4 @@
-"""A job that goes on beside the program that started it: what shoal.train(wait=False) gives.
+"""A job that goes on beside the program that started it: what wait=False of the Python API gives.
 
 It is followed by a thread of the program; asking and steering is what `shoal status`, `scale`,
 `stop` and `logs` do, by the same functions.

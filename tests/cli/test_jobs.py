@@ -247,6 +247,32 @@ def test_a_job_that_was_not_waited_for_gives_its_result(project, scripted):
     assert job.history == {"version": [], "epoch": [], "records": []}
 
 
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_a_trained_model_is_used_beside_the_program(project, scripted, command):
+    scripted("wait")
+    (project / "trained").mkdir()
+    (project / "trained" / "manifest.json").write_text("{}")
+    fields = {"model_def": "model.custom_model", "restore_from": "trained", "wait": False}
+    fields |= {"validation_data": "train.csv"} if command == "evaluate" else {}
+    fields |= {"prediction_data": "train.csv", "output": "answers"} if command == "predict" else {}
+    start = getattr(shoal, command)
+    with pytest.raises(shoal.UserError, match=r"^restore_from: .*nothing"):
+        start(**fields | {"restore_from": "nothing"})
+    with pytest.raises(shoal.UserError, match=r"^display is not for wait=False"):
+        start(**fields, display=Recorder())
+    job = start(**fields)
+    assert job.name == f"model-{command}"
+    assert job.running
+    job.stop()
+    with pytest.raises(shoal.JobFailedError, match=r"^the job was stopped$") as caught:
+        job.result()
+    assert caught.value.result.state == "stopped"
+    scripted("succeed")
+    job = start(**fields)
+    assert job.result().command == command
+    assert repr(job) == f"Job model-{command}-2: succeeded"
+
+
 def test_a_result_is_taken_for_restore_from(project, scripted):
     scripted("succeed")
     fields = {"model_def": "model.custom_model", "display": Recorder()}

@@ -74,7 +74,7 @@ OWN = {*NAMES, "display", "wait"}
 
 @pytest.mark.parametrize("command", [*COMMANDS, "check"])
 def test_the_python_api_has_every_flag_as_an_argument(command):
-    """In shoal/api/__init__.py, which is written by hand for editors and type checkers."""
+    """In shoal/api, written by hand for editors and type checkers."""
     taken = dict(inspect.signature(getattr(shoal, command)).parameters)
     for name in OWN:
         taken.pop(name, None)
