@@ -18,7 +18,7 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
-from shoal.ps.metrics import ServerMetrics
+from shoal.ps.metrics import SampleMetrics, ServerMetrics
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.service import ParameterServer
 from shoal.worker.metrics import WorkerMetrics
@@ -78,7 +78,7 @@ def main():
     samples = PushSamples(server, hot_ids=10, clock=lambda: 0.0)
     look = seconds_of(lambda: samples.look(frame), 1)
     registry = CollectorRegistry()
-    for each in (ServerMetrics(server), samples, worker):
+    for each in (ServerMetrics(server), SampleMetrics(samples), worker):
         registry.register(each)
     ProcessCollector(registry=registry)
     page = seconds_of(lambda: generate_latest(registry), 1)

@@ -20,7 +20,7 @@ from shoal.config.job import JobConfig, fields_of
 from shoal.errors import UserError, without_secrets
 from shoal.master.job.job import Job
 from shoal.master.job.sample import evaluations_from, sample_of
-from shoal.master.job.status import staleness
+from shoal.master.job.status import row_norms, staleness
 from shoal.master.metrics_file import MetricsFile, write_parquet
 from shoal.master.mlflow_run import MlflowRun
 from shoal.master.shared_job import SharedJob
@@ -28,6 +28,7 @@ from shoal.master.tensorboard import EventFiles
 from shoal.master.work.evaluation import EvaluationResult
 from shoal.master.work.phases import Phase
 from shoal.master.work.rules import Mlflow
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
 
@@ -46,8 +47,10 @@ END_SECONDS = 90.0
 """For the last figures to be written when the job has ended."""
 
 
-_Row = tuple[float, dict[str, Any], Distribution, EvaluationResult | None]
-"""When, the figures, the staleness and the evaluation, as EventFiles.add takes them."""
+_Norms = dict[tuple[int, str], pb.Distribution]
+
+_Row = tuple[float, dict[str, Any], Distribution, EvaluationResult | None, _Norms]
+"""When, the figures, staleness, evaluation and norms of rows, as EventFiles.add takes them."""
 
 
 class Recorder:
@@ -124,7 +127,7 @@ class Recorder:
         found = self._job.look(partial(_figures, due, self._evaluations))
         if found is None:
             return False
-        sample, pushes, evaluations, mlflow = found
+        sample, pushes, norms, evaluations, mlflow = found
         if mlflow is not None and self._run is None:
             self._run = MlflowRun(mlflow, self._config, self._folder.mlflow, self._warn)
         rows: list[EvaluationResult | None] = [*evaluations] or [None]
@@ -135,7 +138,7 @@ class Recorder:
             when = time.time()
             for each in rows:
                 if self._file.add(when, sample, each):
-                    self._unshown.append((when, sample, pushes, each))
+                    self._unshown.append((when, sample, pushes, each, norms))
                     if self._run is not None:
                         self._run.add(when, sample, each)
             self._whole = True
@@ -180,8 +183,8 @@ def _phase(job: Job, now: float) -> Phase:
 
 def _figures(
     due: bool, known: int, job: Job, now: float
-) -> tuple[dict[str, Any], Distribution, list[EvaluationResult], Mlflow | None] | None:
-    """What is to be written, None for nothing: figures, staleness, evaluations from `known` on.
+) -> tuple[dict[str, Any], Distribution, _Norms, list[EvaluationResult], Mlflow | None] | None:
+    """What is to be written, None for nothing: figures, staleness, norms, evaluations from `known`.
 
     And where else, if callbacks() asked for it.
     """
@@ -190,4 +193,5 @@ def _figures(
     evaluations = evaluations_from(job, known)
     if not due and not evaluations:
         return None
-    return sample_of(job, now), staleness(job), evaluations, job.work.rules.mlflow
+    sample, mlflow = sample_of(job, now), job.work.rules.mlflow
+    return sample, staleness(job), row_norms(job), evaluations, mlflow

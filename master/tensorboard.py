@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from shoal.checkpoints.storage import open_storage
 from shoal.errors import UserError
 from shoal.master.job.sample import EVALUATION, SCALARS
 from shoal.master.work.evaluation import EvaluationResult
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
+from shoal.proto.norms import BOUNDS
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,13 @@ END_SECONDS = 60.0
 
 STALENESS = "training/staleness"
 """The histogram of the staleness of the pushes since the one before."""
+
+ROW_NORMS = "tables/row_norm/"
+"""Before the name of a table: the histogram of its rows that were looked at since then."""
+
+
+NO_NORMS: Mapping[tuple[int, str], pb.Distribution] = {}
+"""Of servers that look at no pushes."""
 
 
 class EventFiles:
@@ -52,6 +62,7 @@ class EventFiles:
 
         self._parameters: Mapping[str, Any] | None = parameters
         self._before = Distribution()
+        self._norms_before: dict[tuple[int, str], pb.Distribution] = {}
         self._storage = None
         folder = work
         if "://" in location:
@@ -73,11 +84,12 @@ class EventFiles:
         sample: Mapping[str, Any],
         staleness: Distribution,
         evaluation: EvaluationResult | None = None,
+        row_norms: Mapping[tuple[int, str], pb.Distribution] = NO_NORMS,
     ) -> None:
         """Write the figures of a moment, at the version that the model has then.
 
-        when: seconds since 1970. sample, staleness: as `sample_of` and `staleness` give them.
-        evaluation: one that has ended, written at its own version.
+        when: seconds since 1970. sample, staleness, row_norms: as `sample_of`, `staleness` and
+        `row_norms` give them. evaluation: one that has ended, written at its own version.
         """
         step = sample["version"]
         for name, tag in SCALARS.items():
@@ -87,7 +99,8 @@ class EventFiles:
             self._hyperparameters([EVALUATION + name for name in evaluation.metrics], when)
             for name, value in evaluation.metrics.items():
                 self._scalar(EVALUATION + name, value, evaluation.version, when)
-        self._histogram(staleness, step, when)
+        self._staleness(staleness, step, when)
+        self._row_norms(row_norms, step, when)
         self._writer.flush()
 
     def _scalar(self, tag: str, value: float, step: int, when: float) -> None:
@@ -96,26 +109,57 @@ class EventFiles:
         # Not by the library's own function, which changes names.
         self._write(Summary(value=[Summary.Value(tag=tag, simple_value=value)]), step, when)
 
-    def _histogram(self, staleness: Distribution, step: int, when: float) -> None:
-        from tensorboardX.summary import histogram_raw
-
-        counts = staleness.histogram
-        before = self._before.histogram
-        padded = before + [0] * (len(counts) - len(before))
-        new = [now - then for now, then in zip(counts, padded, strict=False)]
-        total = staleness.sum - self._before.sum
-        if len(before) > len(counts) or min(new, default=0) < 0:
-            # A server was started again, and counts from the start.
-            new, total = counts, staleness.sum
-        self._before = staleness
-        if not any(new):
-            return
+    def _staleness(self, staleness: Distribution, step: int, when: float) -> None:
+        before, self._before = self._before, staleness
+        new, total = _since(staleness.histogram, staleness.sum, before.histogram, before.sum)
         # Bucket i has the values of i binary digits.
         limits = [float(2**i - 1) for i in range(len(new))]
         middles = [0.0, *(1.5 * 2 ** (i - 1) - 0.5 for i in range(1, len(new)))]
-        squares = sum(count * middle**2 for count, middle in zip(new, middles, strict=True))
-        largest = limits[max(i for i, count in enumerate(new) if count)]
-        summary = histogram_raw(STALENESS, 0.0, largest, sum(new), total, squares, limits, new)
+        self._histogram(STALENESS, new, total, limits, middles, step, when)
+
+    def _row_norms(
+        self, norms: Mapping[tuple[int, str], pb.Distribution], step: int, when: float
+    ) -> None:
+        counts: dict[str, list[int]] = {}
+        sums: dict[str, float] = {}
+        for (server, table), now in norms.items():
+            before = self._norms_before.get((server, table), pb.Distribution())
+            new, total = _since(list(now.buckets), now.sum, list(before.buckets), before.sum)
+            both = zip_longest(counts.get(table, []), new, fillvalue=0)
+            counts[table] = [one + other for one, other in both]
+            sums[table] = sums.get(table, 0.0) + total
+        # Not replaced whole: a server that is started anew tells nothing for a while.
+        self._norms_before |= norms
+        limits = [*BOUNDS, BOUNDS[-1] * BOUNDS[-1] / BOUNDS[-2]]
+        middles = [BOUNDS[0] / 2, *(math.sqrt(low * high) for low, high in pairwise(limits))]
+        for table, new in counts.items():
+            self._histogram(
+                ROW_NORMS + table, new, sums[table], limits[: len(new)], middles, step, when
+            )
+
+    def _histogram(
+        self,
+        tag: str,
+        counts: list[int],
+        total: float,
+        limits: list[float],
+        middles: list[float],
+        step: int,
+        when: float,
+    ) -> None:
+        """total: sum of the values. limits: the largest value of each bucket."""
+        from tensorboardX.summary import histogram_raw
+
+        if not any(counts):
+            return
+        squares = sum(count * middle**2 for count, middle in zip(counts, middles, strict=False))
+        used = [i for i, count in enumerate(counts) if count]
+        least, most = limits[used[0] - 1] if used[0] else 0.0, limits[used[-1]]
+        # From the first bucket on that has any: TensorBoard draws it from the least value.
+        first = used[0]
+        summary = histogram_raw(
+            tag, least, most, sum(counts), total, squares, limits[first:], counts[first:]
+        )
         self._write(summary, step, when)
 
     def _hyperparameters(self, metrics: list[str], when: float) -> None:
@@ -167,3 +211,14 @@ class EventFiles:
         self._storage.make()
         with self._storage.write(self._path.name) as file:
             file.write(self._path.read_bytes())
+
+
+def _since(
+    counts: list[int], total: float, before: list[int], total_before: float
+) -> tuple[list[int], float]:
+    """What came to the counts and to the sum of a histogram; all of it if it began anew."""
+    if len(before) > len(counts):
+        return counts, total
+    new = [now - then for now, then in zip_longest(counts, before, fillvalue=0)]
+    # A server that was started again counts from the start.
+    return (counts, total) if min(new, default=0) < 0 else (new, total - total_before)

@@ -493,14 +493,16 @@ class Distribution(_message.Message):
     def __init__(self, buckets: _Optional[_Iterable[int]] = ..., count: _Optional[int] = ..., sum: _Optional[float] = ..., maximum: _Optional[float] = ...) -> None: ...
 
 class TableStatus(_message.Message):
-    __slots__ = ("name", "rows", "memory_bytes")
+    __slots__ = ("name", "rows", "memory_bytes", "row_norms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROW_NORMS_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     memory_bytes: int
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    row_norms: Distribution
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., row_norms: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
     __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds")

@@ -30,6 +30,7 @@ from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from shoal.ps.drain import MASTER_SECONDS, drain
 from shoal.ps.progress import StoppedError
+from shoal.ps.push_samples import PushSamples
 from shoal.ps.recovery import RefusedError, Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.place import sink_of
@@ -142,10 +143,15 @@ def main(
         # First of all: what is restored takes as long as it takes, and probes and the master
         # are to find somebody meanwhile.
         served = server.handlers()
+        if job.serve_metrics or job.tensorboard_dir:
+            samples = PushSamples(server, job.metrics_hot_ids)
+            served = samples.watching(served)
         if job.serve_metrics:
             from shoal.ps.metrics import serving_metrics  # late: its imports take long
 
-            served = ends.enter_context(serving_metrics(server, served, job, folder, incarnation))
+            served = ends.enter_context(
+                serving_metrics(server, samples, served, job, folder, incarnation)
+            )
         grpc_server, port = serving.serve(
             served, address, THREADS, name, identity, health, server.admit
         )

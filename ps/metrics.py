@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from shoal.base.job_folder import JobFolder
@@ -13,8 +19,8 @@ from shoal.config.job import JobConfig
 from shoal.metrics.calls import Calls
 from shoal.metrics.families import gauges, histogram, one_of
 from shoal.metrics.serving import serving
-from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.norms import BOUNDS, BY_DECADE
 from shoal.proto.serving import Handlers
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.service import ParameterServer
@@ -27,15 +33,18 @@ MILLISECOND = 0.001
 @contextlib.contextmanager
 def serving_metrics(
     server: ParameterServer,
+    samples: PushSamples,
     handlers: Handlers,
     job: JobConfig,
     folder: JobFolder,
     incarnation: int,
 ) -> Iterator[Handlers]:
-    """Serve the metrics of a server of this job; yields its handlers, whose calls are counted."""
-    calls, samples = Calls(), PushSamples(server, job.metrics_hot_ids)
-    handlers = dict(handlers) | {methods.PUSH: samples.looked_at(handlers[methods.PUSH])}
-    own = (ServerMetrics(server), samples, calls)
+    """Serve the metrics of a server of this job; yields its handlers, whose calls are counted.
+
+    samples: of the pushes to it.
+    """
+    calls = Calls()
+    own = (ServerMetrics(server), SampleMetrics(samples), calls)
     with serving(job, folder, "ps", server.server, incarnation, *own):
         yield calls.counted(handlers)
 
@@ -71,6 +80,48 @@ class ServerMetrics(Collector):
         if self._server.draining.is_set():
             return "draining"
         return "serving" if self._server.ready.is_set() else "starting"
+
+
+class SampleMetrics(Collector):
+    """What was seen of the pushes that are looked at."""
+
+    def __init__(self, samples: PushSamples) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Metric]:
+        """The norms of each table, and its hot ids if they are wanted."""
+        gradients = HistogramMetricFamily(
+            "shoal_gradient_row_norm",
+            "L2 norm of a row's gradient, of the rows in one push a second.",
+            labels=["table"],
+        )
+        rows = HistogramMetricFamily(
+            "shoal_row_norm",
+            "L2 norm of a row, after a push, of the rows in one push a second.",
+            labels=["table"],
+        )
+        hot = GaugeMetricFamily(
+            "shoal_hot_id_share",
+            "Share of the pushes looked at that have this id, at least.",
+            labels=["table", "id"],
+        )
+        for name, seen in self._samples.seen.items():
+            for family, norms in ((gradients, seen.gradients), (rows, seen.rows)):
+                family.add_metric([name], _decades(norms), norms.sum)
+            for number, share in seen.hot:
+                hot.add_metric([name, str(number)], share)
+        yield gradients
+        yield rows
+        if self._samples.hot_ids:
+            yield hot
+
+
+def _decades(norms: pb.Distribution) -> list[tuple[str, float]]:
+    """Buckets as Prometheus has them: a series for each is too many for ten a decade."""
+    below = list(accumulate(norms.buckets))
+    below += [norms.count] * (len(BOUNDS) - len(below))
+    found = [(str(BOUNDS[i]), float(below[i])) for i in range(0, len(BOUNDS), BY_DECADE)]
+    return [*found, ("+Inf", float(norms.count))]
 
 
 def _of_log(status: pb.ServerStatus) -> Iterator[Metric]:

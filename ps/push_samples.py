@@ -1,7 +1,7 @@
 """What one push a second tells: the norms of gradients and rows, and which ids are hot.
 
-Only servers that serve metrics look. Where a look takes long they look less often, so that it never
-costs more than SHARE of their time.
+Only servers of a job with --serve-metrics or --tensorboard-dir look. Where a look takes long they
+look less often, so that it never costs more than SHARE of their time. The pages are metrics.py's.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.norms import Norms
+from shoal.proto.serving import Handlers
 from shoal.ps.service import ParameterServer
 from shoal.ps.unpack import unpack
 
@@ -32,13 +35,9 @@ SHARE = 0.005
 MOST_ROWS = 1024
 """Of a table that are looked at in one push."""
 
-BOUNDS = tuple(10.0**exponent for exponent in range(-6, 5))
-"""Of norms. Rows of embeddings have norms about 1, their gradients 0.001 and less."""
-
 COUNTERS = 1024
 """Of ids, in each table: an id is found hot if more than one of so many ids looked at is this."""
 
-Float = npt.NDArray[np.floating[Any]]
 Int64 = npt.NDArray[np.int64]
 
 
@@ -72,33 +71,29 @@ class HotIds:
         return [(int(self._ids[i]), int(self._counts[i])) for i in order]
 
 
-class _Norms:
-    """A histogram of norms."""
-
-    def __init__(self) -> None:
-        self.counts: Int64 = np.zeros(len(BOUNDS) + 1, np.int64)
-        self.sum = 0.0
-
-    def add(self, rows: npt.NDArray[np.float32]) -> None:
-        """rows: float32 [n, dim]. Those that are not finite do not count."""
-        squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-        norms = np.sqrt(squares[np.isfinite(squares)])
-        places = np.searchsorted(BOUNDS, norms, side="left")
-        self.counts += np.bincount(places, minlength=len(self.counts))
-        self.sum += float(norms.sum())
-
-
 class _Table:
     """What was seen of a table in the pushes that were looked at."""
 
     def __init__(self) -> None:
-        self.gradients, self.rows = _Norms(), _Norms()
+        self.gradients, self.rows = Norms(), Norms()
         self.hot = HotIds()
         self.pushes = 0
 
 
-class PushSamples(Collector):
-    """Looks at pushes to `server`; told when the page is asked for."""
+@dataclass(frozen=True)
+class Seen:
+    """Of a table, at one moment. Norms have the buckets of proto/norms.py.
+
+    hot: (id, share of the pushes looked at) of the most frequent ids, as many as are wanted.
+    """
+
+    gradients: pb.Distribution
+    rows: pb.Distribution
+    hot: list[tuple[int, float]]
+
+
+class PushSamples:
+    """Looks at pushes to `server`; told with its status, and when the page is asked for."""
 
     def __init__(
         self,
@@ -108,11 +103,27 @@ class PushSamples(Collector):
     ) -> None:
         """hot_ids: so many of each table are told, which shows ids of records. clock: seconds."""
         self._server = server
-        self._hot_ids = hot_ids
+        self.hot_ids = hot_ids
         self._clock = clock
         self._lock = threading.Lock()
         self._due = float("-inf")
         self._tables: dict[str, _Table] = {}
+        self.seen: dict[str, Seen] = {}
+        """By name of the table. Replaced whole by each look, so readers never wait for one."""
+
+    def watching(self, handlers: Handlers) -> Handlers:
+        """The same handlers; pushes are looked at, and the status has the norms of rows."""
+        status = handlers[methods.STATUS]
+
+        def told(request: Any) -> Any:
+            answer, seen = status(request), self.seen
+            for table in answer.tables:
+                if table.name in seen:
+                    table.row_norms.CopyFrom(seen[table.name].rows)
+            return answer
+
+        push = self.looked_at(handlers[methods.PUSH])
+        return {**handlers, methods.PUSH: push, methods.STATUS: told}
 
     def looked_at(self, push: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """The same handler of pushes; one push a second is looked at when it was taken.
@@ -155,38 +166,10 @@ class PushSamples(Collector):
             rows = np.empty((len(ids), spec.dim), np.float32)
             model.lookup(position, np.ascontiguousarray(ids), rows, training=True)
             table.rows.add(rows)
-            if self._hot_ids:
+            if self.hot_ids:
                 table.hot.add(ids)
+        self.seen = {name: self._seen(table) for name, table in self._tables.items()}
 
-    def collect(self) -> Iterator[Metric]:
-        """The norms of each table, and its hot ids if they are wanted."""
-        gradients = HistogramMetricFamily(
-            "shoal_gradient_row_norm",
-            "L2 norm of a row's gradient, of the rows in one push a second.",
-            labels=["table"],
-        )
-        rows = HistogramMetricFamily(
-            "shoal_row_norm",
-            "L2 norm of a row, after a push, of the rows in one push a second.",
-            labels=["table"],
-        )
-        hot = GaugeMetricFamily(
-            "shoal_hot_id_share",
-            "Share of the pushes looked at that have this id, at least.",
-            labels=["table", "id"],
-        )
-        with self._lock:
-            for name, table in self._tables.items():
-                for family, norms in ((gradients, table.gradients), (rows, table.rows)):
-                    family.add_metric([name], _buckets(norms), norms.sum)
-                for number, count in table.hot.top(self._hot_ids):
-                    hot.add_metric([name, str(number)], count / table.pushes)
-        yield gradients
-        yield rows
-        if self._hot_ids:
-            yield hot
-
-
-def _buckets(norms: _Norms) -> list[tuple[str, float]]:
-    bounds = (*map(str, BOUNDS), "+Inf")
-    return list(zip(bounds, map(float, np.cumsum(norms.counts)), strict=True))
+    def _seen(self, table: _Table) -> Seen:
+        hot = [(number, count / table.pushes) for number, count in table.hot.top(self.hot_ids)]
+        return Seen(table.gradients.to_message(), table.rows.to_message(), hot)

@@ -45,6 +45,19 @@ def staleness(job: Job) -> Distribution:
     return Distribution.merged(member.staleness for member in job.members.servers.values())
 
 
+def row_norms(job: Job) -> dict[tuple[int, str], pb.Distribution]:
+    """By server and table: L2 norms of the rows that its process has looked at so far.
+
+    Their buckets are those of proto/norms.py. Empty if no server looks.
+    """
+    return {
+        (member.id.index, table.name): table.row_norms
+        for member in job.members.servers.values()
+        for table in member.told.tables
+        if table.row_norms.count
+    }
+
+
 def age(job: Job) -> Distribution:
     """Seconds between pull and push, of the pushes that the servers applied."""
     return Distribution.merged(member.age for member in job.members.servers.values())

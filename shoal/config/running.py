@@ -160,8 +160,8 @@ class MonitoringOptions:
         least=0,
     )
     tensorboard_dir: str = option(
-        "Folder or URL for event files, which TensorBoard shows: metrics, staleness and flags, "
-        "written every --metrics-seconds to a folder of the job's name in it.",
+        "Folder or URL for event files, which TensorBoard shows: metrics, staleness, norms of rows "
+        "and flags, written every --metrics-seconds to a folder of the job's name in it.",
         "",
     )
 

@@ -38,5 +38,8 @@ def test_a_job_writes_what_its_result_says(tmp_path, clicks):
     assert found["tables/rows"][1] == 640  # 600 users and 40 items
     assert found["training/loss"][0] == ended.result["versions"]["ps-0"]
     assert "training/staleness" in found
+    # Of both tables, of the pushes that were looked at.
+    norms = {tag for tag in found if tag.startswith("tables/row_norm/")}
+    assert norms == {"tables/row_norm/users", "tables/row_norm/items"}
     assert "_hparams_/session_start_info" in found
     assert not (tmp_path / "not-read").exists()

@@ -3,6 +3,7 @@
 import time
 
 import fsspec
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,6 +11,7 @@ from shoal.master import tensorboard
 from shoal.master.tensorboard import EventFiles
 from shoal.master.work.evaluation import EvaluationResult
 from shoal.proto.distribution import Distribution
+from shoal.proto.norms import Norms
 
 SAMPLE = {"version": 3, "loss": 0.5, "learning_rate": None, "workers": 2, "state": "training"}
 
@@ -67,8 +69,48 @@ def test_the_histogram_is_of_the_pushes_since_the_one_before(tmp_path):
     first, second, third = histograms(only(tmp_path / "job"))
     assert (list(first.bucket), list(first.bucket_limit)) == ([2, 1, 1], [0, 1, 3])
     assert (first.num, first.sum, first.max) == (4, 4, 3)
-    assert (list(second.bucket), second.num, second.sum) == ([0, 0, 1, 1], 2, 8)
-    assert (list(third.bucket), third.num, third.sum) == ([0, 1], 1, 1)
+    assert (list(second.bucket), list(second.bucket_limit)) == ([1, 1], [3, 7])
+    assert (second.min, second.num, second.sum) == (1, 2, 8)
+    assert (list(third.bucket), third.num, third.sum) == ([1], 1, 1)
+
+
+def norms(*values):
+    found = Norms()
+    found.add(np.array(values, np.float32)[:, np.newaxis])
+    return found.to_message()
+
+
+def test_norms_of_rows_are_a_histogram_by_table_of_what_was_looked_at_since(tmp_path):
+    files = EventFiles(str(tmp_path), "job", {}, tmp_path / "work")
+    first = {(0, "users"): norms(1.1, 1.2), (1, "users"): norms(1.5), (1, "items"): norms(0.0)}
+    files.add(7.0, SAMPLE, staleness(), None, first)
+    files.add(8.0, SAMPLE, staleness(), None, first)
+    # The second server was started again, and has not told anything yet.
+    files.add(9.0, SAMPLE, staleness(), None, {(0, "users"): norms(1.1, 1.2, 300.0)})
+    files.add(9.5, SAMPLE, staleness(), None, {(1, "users"): norms(2e4)})
+    files.close()
+    found = [
+        (event.wall_time, value.tag, value.histo)
+        for event in events(only(tmp_path / "job"))
+        for value in event.summary.value
+        if value.HasField("histo")
+    ]
+    assert [(when, tag) for when, tag, _ in found] == [
+        (7.0, "tables/row_norm/users"),
+        (7.0, "tables/row_norm/items"),
+        (9.0, "tables/row_norm/users"),
+        (9.5, "tables/row_norm/users"),
+    ]
+    users, items, more, anew = (histogram for _, _, histogram in found)
+    assert (list(users.bucket), users.num) == ([2, 1], 3)
+    assert list(users.bucket_limit) == pytest.approx([10**0.1, 10**0.2])
+    assert (users.min, users.max) == (1.0, users.bucket_limit[1])
+    assert users.sum == pytest.approx(3.8)
+    assert users.sum_squares == pytest.approx(1.1**2 + 1.2**2 + 1.5**2, rel=0.25)
+    assert (list(items.bucket), items.min, items.sum) == ([1], 0, 0)
+    assert (list(more.bucket), more.sum) == ([1], pytest.approx(300))
+    assert more.min < 300 < more.max
+    assert (list(anew.bucket), anew.min, anew.sum) == ([1], 1e4, pytest.approx(2e4))
 
 
 def test_flags_are_hyperparameters_and_metrics_are_to_be_compared(tmp_path):

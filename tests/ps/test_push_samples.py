@@ -1,4 +1,4 @@
-"""What servers that serve metrics tell of one push a second."""
+"""What servers tell of one push a second, if they look at pushes."""
 
 from collections import Counter
 
@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import methods, serving
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.norms import BOUNDS
 from shoal.proto.routing import Routing
+from shoal.ps.metrics import SampleMetrics
 from shoal.ps.push_samples import HotIds, PushSamples
 from shoal.ps.service import ParameterServer
 from tests.ps.caller import Caller
@@ -38,8 +41,7 @@ def looked_at(connect, clock):
         server = ParameterServer(0, Routing.even(1))
         server.registration.begin_anew()
         samples = PushSamples(server, hot_ids, clock)
-        handlers = dict(server.handlers())
-        handlers[methods.PUSH] = samples.looked_at(handlers[methods.PUSH])
+        handlers = samples.watching(server.handlers())
         made, port = serving.serve(handlers, "127.0.0.1:0", threads=2)
         servers.append(made)
         caller = Caller(connect(f"127.0.0.1:{port}"))
@@ -52,11 +54,15 @@ def looked_at(connect, clock):
         each.stop(None).wait()
 
 
+def status(caller):
+    return caller.connection.call(methods.STATUS, pb.ServerStatusRequest())
+
+
 def told(samples):
     """{(sample, *values of labels)} of all that is told."""
     return {
         (each.name, *each.labels.values()): each.value
-        for family in samples.collect()
+        for family in SampleMetrics(samples).collect()
         for each in family.samples
     }
 
@@ -72,6 +78,19 @@ def test_norms_are_those_of_the_gradients_and_of_the_rows_after_the_push(looked_
     rows = [np.linalg.norm([-2, 1, -3]), np.linalg.norm([1, 1, 0.5])]
     assert found["shoal_row_norm_sum", "items"] == pytest.approx(sum(rows))
     assert not any(name.startswith("shoal_hot_id") for name, *_ in found)
+
+
+def test_the_status_has_the_norms_of_rows(looked_at):
+    caller, _ = looked_at()
+    assert not status(caller).tables[0].HasField("row_norms")
+    caller.push([1, 2], [[3, 0, 4], [0, 0, 0.5]])
+    found = status(caller).tables[0].row_norms
+    rows = [np.linalg.norm([-2, 1, -3]), np.linalg.norm([1, 1, 0.5])]
+    assert (found.count, found.sum) == (2, pytest.approx(sum(rows)))
+    assert found.maximum == pytest.approx(max(rows))
+    low, high = (i for i, count in enumerate(found.buckets) if count)
+    assert BOUNDS[low - 1] < rows[1] <= BOUNDS[low]
+    assert BOUNDS[high - 1] < rows[0] <= BOUNDS[high]
 
 
 def test_one_push_a_second_is_looked_at(looked_at, clock):
