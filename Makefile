@@ -50,13 +50,14 @@ test: build/extensions
 	$(BIN)/python -m pytest tests benchmarks/micro --numprocesses 2 --dist loadfile \
 	  --benchmark-disable --rows 2000 --ids 500
 
-# Those of them that take little: to be run often. Compiled Python is kept in build/pycache, also
-# where the environment has none kept: compiling the tests takes longer than many of them.
+# Those of them that take little: to be run often. A third process, as many of them only wait.
+# Compiled Python is kept in build/pycache, also where the environment has none kept: compiling the
+# tests takes longer than many of them.
 test-fast: build/extensions
 	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
 	  $(BIN)/python -m pytest tests -m "not job and not slow and not kubernetes" \
 	  --ignore tests/jobs --ignore tests/kubernetes --ignore tests/wheel \
-	  --hypothesis-profile fast --numprocesses 2 --dist loadfile
+	  --hypothesis-profile fast --numprocesses 3 --dist loadfile
 
 # On a real cluster, for which KUBE has the scripts up, down and load-image; skipped where there
 # are none. The image is built by buildah from deploy/Dockerfile. Most of the time is waiting, so

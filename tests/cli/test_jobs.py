@@ -334,6 +334,7 @@ def test_help_tells_each_argument(command):
     assert "--" not in text
 
 
+@pytest.mark.slow
 def test_check_returns_what_it_found(project):
     """Without TensorFlow's part, which is tested as a command."""
     with pytest.raises(shoal.UserError, match=r"^model_def: .*model.py defines no nothing"):

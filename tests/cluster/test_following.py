@@ -30,7 +30,9 @@ def pod(phase, number=0, ended=None, **state):
     status = {"name": "master", "restartCount": 1 if ended else 0, "state": state, "ready": False}
     status |= {"image": "i", "imageID": "i"}
     status |= {"lastState": {"terminated": ended}} if ended else {}
-    return {"metadata": metadata, "status": {"phase": phase, "containerStatuses": [status]}}
+    spec = {"containers": [], "terminationGracePeriodSeconds": 30}
+    status = {"phase": phase, "containerStatuses": [status]}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def waiting(reason, message="because"):

@@ -5,6 +5,9 @@ import threading
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 
+POLL = 0.01
+"""Seconds after which a server sees that it is to end: half a second unless told."""
+
 
 class Answers:
     """Of a BaseHTTPRequestHandler: answers in a line of JSON, or in plain text; logs nothing."""
@@ -26,6 +29,6 @@ class Answers:
 def served(handler):
     """The address at which a server with this handler answers."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()

@@ -20,6 +20,7 @@ from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
+from tests.master.api_server import POLL
 from tests.master.strategies import config, finish_next, register, w
 
 PATIENCE = 60.0
@@ -96,7 +97,7 @@ def trainer(certificate, tmp_path, monkeypatch):
     (tmp_path / "token").write_text("first\n")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True)
         thread.start()
         server.got, server.codes, server.token = got, codes, tmp_path / "token"
         server.environment = {

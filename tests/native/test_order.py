@@ -1,6 +1,7 @@
 """The order in which an update goes about its rows changes nothing that can be read."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def held(table):
     return [column[order] for column in columns]
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     kind=wide,

@@ -191,6 +191,7 @@ def test_calls_for_another_are_refused_before_a_byte_of_them_is_read(server, hal
             assert "this is job/ps-0" in error.details()
 
 
+@pytest.mark.slow
 def test_calls_that_send_nothing_do_not_keep_the_state_from_being_asked(
     server, half, connect, monkeypatch
 ):

@@ -16,7 +16,7 @@ from shoal.errors import UserError
 from shoal.master.cluster import job_lease, lease_keeper
 from shoal.master.cluster.job_lease import Seen
 from shoal.master.cluster.lease_keeper import LeaseApi, LeaseKeeper, is_free
-from tests.master.api_server import Answers
+from tests.master.api_server import POLL, Answers
 
 SECONDS = 60
 
@@ -83,7 +83,7 @@ class Handler(Answers, BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with Server() as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+        threading.Thread(target=made.serve_forever, args=(POLL,), daemon=True).start()
         yield made
         made.answers.set()
         made.shutdown()

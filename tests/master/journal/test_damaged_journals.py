@@ -43,6 +43,7 @@ def resumed(folder, configuration):
     return [entry.event for entry in read(folder / "journal")[1]]
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_is_refused_by_name_or_says_what_was(tmp_path, monkeypatch):
     monkeypatch.setattr(journals, "SEGMENT_EVENTS", 15)
     whole, other = tmp_path / "whole", tmp_path / "other"

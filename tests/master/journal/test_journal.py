@@ -375,6 +375,7 @@ def test_a_damaged_or_foreign_journal_is_refused_by_name(journal, damage):
         assert str(journal) in str(refused.value)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_the_newest_segment_is_refused(journal):
     path = journal / NEWEST
     whole = path.read_bytes()
