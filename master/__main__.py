@@ -232,7 +232,8 @@ def run_job(
             reports = TrainJobReports(shared, StatusServer.of(os.environ))
             recorder = Recorder(shared, folder, journal.config)
             # After the result is there, and also if there is none.
-            stack.callback(recorder.wait_for_upload)
+            stack.callback(recorder.wait_for_uploads)
+            stack.callback(reports.wait_for_last)
             with recorder, reports:
                 runner.run(launcher, again=journal.begun, resumed=resumed)
             result = shared.look(result_of) | {"journal": position_json(shared.position())}

@@ -118,7 +118,10 @@ class StatusServer:
 
 
 class TrainJobReports:
-    """Reports the job while it is entered, and at its end; nothing without a server."""
+    """Reports the job while it is entered, and at its end; nothing without a server.
+
+    See `wait_for_last`.
+    """
 
     def __init__(self, job: SharedJob, server: StatusServer | None) -> None:
         self._job, self._server = job, server
@@ -138,6 +141,12 @@ class TrainJobReports:
         trace: TracebackType | None,
     ) -> None:
         self._ended.set()
+
+    def wait_for_last(self) -> None:
+        """After it was left: wait for the last report, for a limited time.
+
+        Apart from that, so that the job's result does not wait for it.
+        """
         if self._thread.ident is not None:
             self._thread.join(END_SECONDS)
 

@@ -84,12 +84,15 @@ class MlflowRun:
         self._rows.append((when, sample, evaluation))
 
     def close(self, phase: Phase, output: str) -> None:
-        """Write what is left; end the run if the job has ended. phase: of the job. output: of it.
+        """Have what is left written, and the run ended if the job has ended; returns at once.
 
-        Waits half a minute at most.
+        phase: of the job. output: of it.
         """
         self._phase, self._output = phase, output
         self._ended.set()
+
+    def wait_for_end(self) -> None:
+        """After `close`: return once that is done, or takes more than half a minute."""
         self._thread.join(END_SECONDS)
         if self._thread.is_alive():
             logger.warning("MLflow does not answer: the run lacks the last figures")

@@ -56,8 +56,8 @@ _Row = tuple[float, dict[str, Any], Distribution, EvaluationResult | None, _Norm
 class Recorder:
     """Writes metrics.csv while it is entered, and at its end metrics.parquet.
 
-    With --tensorboard-dir event files too (see `wait_for_upload`), and a run of MLflow if
-    callbacks() asks for it. config: of the job, as it is now.
+    With --tensorboard-dir event files too, and a run of MLflow if callbacks() asks for it; see
+    `wait_for_uploads`. config: of the job, as it is now.
     """
 
     def __init__(self, job: SharedJob, folder: JobFolder, config: JobConfig) -> None:
@@ -90,12 +90,16 @@ class Recorder:
             if self._thread.is_alive():
                 logger.warning("the job's last metrics are not written: a disk does not answer")
 
-    def wait_for_upload(self) -> None:
-        """After it was left: wait for the last upload of event files, for a limited time.
+    def wait_for_uploads(self) -> None:
+        """After it was left: wait for MLflow and the last event file's upload, for a limited time.
 
-        Apart from that, so that the job's result does not wait for it.
+        Apart from that, so that the job's result does not wait for them.
         """
-        if self._events is not None and not self._thread.is_alive():
+        if self._thread.is_alive():
+            return
+        if self._run is not None:
+            self._run.wait_for_end()
+        if self._events is not None:
             self._events.wait_for_upload()
 
     def _record(self) -> None:

@@ -132,7 +132,7 @@ def reports(trainer):
 
 def test_a_job_is_reported_while_it_runs_and_at_its_end(trainer):
     job, begin = begun()
-    with TrainJobReports(job, StatusServer.of(trainer.environment)):
+    with TrainJobReports(job, StatusServer.of(trainer.environment)) as made:
         job.apply(begin)
         path, token, body = next(reports(trainer))
         assert (path, token) == (PATH, "Bearer first")
@@ -155,6 +155,7 @@ def test_a_job_is_reported_while_it_runs_and_at_its_end(trainer):
             finish_next(job, w(0), MetricsComputed({"auc": 0.75, "odd": float("nan")}))
 
         job.apply(rest)
+    made.wait_for_last()
     assert job.look(lambda job, _: job.phases.phase.state) == "succeeded"
     while not trainer.got.empty():
         _, _, body = trainer.got.get()
@@ -162,6 +163,31 @@ def test_a_job_is_reported_while_it_runs_and_at_its_end(trainer):
     assert (status["progressPercentage"], status["estimatedRemainingSeconds"]) == (100, 0)
     assert metrics(status)["eval_auc"] == "0.75"
     assert "eval_odd" not in metrics(status)
+
+
+def test_a_server_that_hangs_is_waited_for_apart_and_for_a_limited_time(monkeypatch):
+    monkeypatch.setattr(kubeflow, "END_SECONDS", 0.1)
+    asked, going_on, answered = threading.Event(), threading.Event(), threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.set()
+            going_on.wait()
+            answered.set()
+
+    job, begin = begun()
+    job.apply(begin)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        with TrainJobReports(job, StatusServer(address)) as made:
+            pass
+        assert asked.wait(PATIENCE)
+        made.wait_for_last()
+        assert not answered.is_set()
+        going_on.set()
+        made._thread.join()
+        server.shutdown()
 
 
 def test_a_job_that_fails_is_never_complete():
@@ -182,10 +208,11 @@ def test_a_server_that_refuses_is_one_warning_and_is_asked_again(trainer):
     def warnings():
         return job.look(lambda job, _: [each for each in job.record.messages if "warning" in each])
 
-    with TrainJobReports(job, StatusServer.of(trainer.environment)):
+    with TrainJobReports(job, StatusServer.of(trainer.environment)) as made:
         job.apply(begin)
         for _ in range(5):
             next(reports(trainer))
+    made.wait_for_last()
     (warning,) = warnings()
     assert "warning: the TrainJob's status cannot be reported to https://127.0.0.1" in warning
     assert "503" in warning
@@ -205,4 +232,5 @@ def test_without_the_variables_nothing_is_reported():
     assert StatusServer.of({TOKEN: "t", AUTHORITY: "a"}) is None
     with TrainJobReports(job, None) as made:
         pass
+    made.wait_for_last()
     assert made._thread.ident is None

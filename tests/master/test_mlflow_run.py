@@ -54,6 +54,11 @@ def record(store, tmp_path):
     return begin
 
 
+def closed(run, phase, output):
+    run.close(phase, output)
+    run.wait_for_end()
+
+
 def client(store):
     from mlflow import MlflowClient
 
@@ -75,7 +80,7 @@ def test_a_run_has_flags_figures_evaluations_and_the_end(record, store):
     run.add(7.0, SAMPLE)
     evaluation = EvaluationResult(5, 0, {"auc": 0.25, "top@10": 0.5, "bad": float("nan")}, 9)
     run.add(8.0, SAMPLE | {"version": 9, "loss": float("inf")}, evaluation)
-    run.close(Phase.SUCCEEDED, "/models/clicks")
+    closed(run, Phase.SUCCEEDED, "/models/clicks")
     (made,) = runs(store)
     assert (made.info.run_name, made.info.status) == ("test", "FINISHED")
     params = made.data.params
@@ -97,7 +102,7 @@ def test_a_run_has_flags_figures_evaluations_and_the_end(record, store):
     [(Phase.FAILED, "FAILED"), (Phase.DEGRADED, "FAILED"), (Phase.STOPPED, "KILLED")],
 )
 def test_the_end_of_a_job_is_the_end_of_its_run(record, store, phase, status):
-    record().close(phase, "")
+    closed(record(), phase, "")
     (made,) = runs(store)
     assert made.info.status == status
     assert made.data.tags["shoal.state"] == phase.state
@@ -106,13 +111,13 @@ def test_the_end_of_a_job_is_the_end_of_its_run(record, store, phase, status):
 def test_the_next_master_goes_on_with_the_run(record, store):
     first = record()
     first.add(7.0, SAMPLE)
-    first.close(Phase.TRAINING, "")  # the master ends, and the job does not
+    closed(first, Phase.TRAINING, "")  # the master ends, and the job does not
     (made,) = runs(store)
     assert made.info.status == "RUNNING"
     assert "shoal.state" not in made.data.tags
     second = record(num_workers=9)
     second.add(8.0, SAMPLE | {"version": 4})
-    second.close(Phase.SUCCEEDED, "")
+    closed(second, Phase.SUCCEEDED, "")
     (made,) = runs(store)
     assert [step for step, _, _ in history(store, made, "training/loss")] == [3, 4]
     # A parameter of a run cannot change.
@@ -121,14 +126,14 @@ def test_the_next_master_goes_on_with_the_run(record, store):
 
 def test_a_run_that_is_gone_is_begun_anew(record, store):
     record.file.write_text(json.dumps({"run_id": "0" * 32}))
-    record().close(Phase.SUCCEEDED, "")
+    closed(record(), Phase.SUCCEEDED, "")
     (made,) = runs(store)
     assert json.loads(record.file.read_text())["run_id"] == made.info.run_id
 
 
 def test_without_a_name_the_experiment_is_that_of_the_environment(record, store, monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "theirs")
-    record(experiment="").close(Phase.SUCCEEDED, "")
+    closed(record(experiment=""), Phase.SUCCEEDED, "")
     assert len(runs(store, "theirs")) == 1
 
 
@@ -149,7 +154,7 @@ def test_trouble_is_told_once_and_nothing_is_lost_when_it_passes(record, store, 
     for _ in range(3):
         asked.get(timeout=PATIENCE)
     fake_mlflow.Client.trouble = None
-    run.close(Phase.SUCCEEDED, "")
+    closed(run, Phase.SUCCEEDED, "")
     said = record.told.get_nowait()
     assert said.startswith("MLflow does not take the job's figures: http://")
     assert "secret" not in said
@@ -165,6 +170,6 @@ def test_a_master_without_the_package_says_so_once(tmp_path, monkeypatch):
     run = MlflowRun(Mlflow("", "", "", {}), config(), tmp_path / "mlflow.json", told.put)
     assert told.get(timeout=PATIENCE) == MISSING
     run.add(1.0, SAMPLE)
-    run.close(Phase.SUCCEEDED, "")
+    closed(run, Phase.SUCCEEDED, "")
     assert told.empty()
     assert not (tmp_path / "mlflow.json").exists()

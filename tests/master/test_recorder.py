@@ -1,14 +1,17 @@
 """The recorder writes while a job runs, and the job does not depend on it."""
 
 import csv
+import sys
 import threading
 import time
+from dataclasses import replace
+from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.master import tensorboard
+from shoal.master import mlflow_run, tensorboard
 from shoal.master.job.job import Job
 from shoal.master.recorder import Recorder
 from shoal.master.shared_job import SharedJob
@@ -16,6 +19,7 @@ from shoal.master.tensorboard import EventFiles
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
+from tests.master import fake_mlflow
 from tests.master.strategies import config, finish_next, register, w
 
 PATIENCE = 60.0
@@ -53,8 +57,8 @@ def iter_clock():
     return lambda: time.monotonic() - began
 
 
-def begin(job, now):
-    register(job, DATA)
+def begin(job, now, described=DATA):
+    register(job, described)
     job.record.started = now
 
 
@@ -143,10 +147,39 @@ def test_a_last_upload_that_hangs_is_waited_for_apart_and_for_a_limited_time(
         until(lambda: rows(folder))
     assert folder.metrics_parquet.is_file()
     assert not caplog.records  # nothing was waited for yet
-    recorder.wait_for_upload()
+    recorder.wait_for_uploads()
     assert "the last upload to memory://hangs/test does not end" in caplog.text
     going_on.set()
     recorder._events._uploading.join()
+
+
+def test_mlflow_that_hangs_is_waited_for_apart_and_for_a_limited_time(folder, monkeypatch, caplog):
+    going_on, asked = threading.Event(), threading.Event()
+
+    class Hanging(fake_mlflow.Client):
+        def create_run(self, *arguments, **more):
+            asked.set()
+            going_on.wait()
+            return super().create_run(*arguments, **more)
+
+    for name, module in fake_mlflow.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys.modules["mlflow"], "MlflowClient", Hanging)
+    monkeypatch.setattr(mlflow_run, "END_SECONDS", 0.1)
+    job, made = shared(metrics_seconds=0.01)
+    described = replace(DATA, rules=pb.TrainingRules(mlflow=pb.MlflowRun(tracking_uri="hangs")))
+    recorder = Recorder(job, folder, made)
+    with recorder:
+        job.apply(partial(begin, described=described))
+        assert asked.wait(PATIENCE)
+    assert folder.metrics_parquet.is_file()
+    assert not caplog.records  # nothing was waited for yet
+    recorder.wait_for_uploads()
+    assert "MLflow does not answer: the run lacks the last figures" in caplog.text
+    going_on.set()
+    recorder._run._thread.join()
+    (run,) = fake_mlflow.Client("hangs").runs.values()
+    assert run.data.metrics
 
 
 def test_nothing_is_waited_for_without_event_files(folder):
@@ -154,4 +187,4 @@ def test_nothing_is_waited_for_without_event_files(folder):
     recorder = Recorder(job, folder, made)
     with recorder:
         pass
-    recorder.wait_for_upload()
+    recorder.wait_for_uploads()
