@@ -266,6 +266,7 @@ class OptimizerSpec:
         kinds = {
             "SGD": "momentum" if config.get("momentum") else "sgd",
             "Adagrad": "adagrad",
+            "RowwiseAdagrad": "rowwise_adagrad",
             "RMSprop": "rmsprop",
             "Adam": "adam",
             "AdamW": "adamw",

@@ -12,7 +12,7 @@ from importlib import metadata
 
 from shoal.proto import shoal_pb2 as pb
 
-PROTOCOL = 6
+PROTOCOL = 7
 
 
 @functools.cache

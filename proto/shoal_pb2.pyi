@@ -351,7 +351,7 @@ class PullReply(_message.Message):
     def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., time: _Optional[float] = ..., applied: _Optional[int] = ..., update: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("identity", "routing_epoch", "tables", "ids_of", "scales", "has_dense", "learning_rate", "modulate_rate", "pulled_version", "pulled_time", "own_pushes", "task", "records_done", "hold", "arrays")
+    __slots__ = ("identity", "routing_epoch", "tables", "ids_of", "scales", "has_dense", "learning_rate", "modulate_rate", "pulled_version", "pulled_time", "own_pushes", "task", "records_done", "hold", "arrays", "table_rates")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -367,6 +367,7 @@ class PushRequest(_message.Message):
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_RATES_FIELD_NUMBER: _ClassVar[int]
     identity: PushIdentity
     routing_epoch: int
     tables: _containers.RepeatedScalarFieldContainer[int]
@@ -382,7 +383,8 @@ class PushRequest(_message.Message):
     records_done: int
     hold: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., ids_of: _Optional[_Iterable[int]] = ..., scales: _Optional[_Iterable[float]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., modulate_rate: bool = ..., pulled_version: _Optional[int] = ..., pulled_time: _Optional[float] = ..., own_pushes: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    table_rates: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., ids_of: _Optional[_Iterable[int]] = ..., scales: _Optional[_Iterable[float]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., modulate_rate: bool = ..., pulled_version: _Optional[int] = ..., pulled_time: _Optional[float] = ..., own_pushes: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., table_rates: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("version", "applied", "staleness", "arrays")

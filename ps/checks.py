@@ -40,12 +40,16 @@ def check_logged(push: UnpackedPush, model: ServerModel) -> None:
         raise _refused(push, reason)
     if push.gradients.dense is not None and not model.dense.initialized:
         raise WireError(pb.DENSE_NOT_INITIALIZED, "no dense values yet")
+    if len(request.table_rates) not in (0, len(model.tables)):
+        count, tables = len(request.table_rates), len(model.tables)
+        raise _refused(push, f"it has {count} learning rates of tables; the model has {tables}")
+    for rate in (request.learning_rate, *request.table_rates):
+        if not math.isfinite(rate):
+            raise _refused(push, f"its learning rate is {rate}", pb.NOT_FINITE)
     try:
-        model.check_learning_rate(request.learning_rate)
+        model.check_learning_rates(request.learning_rate, request.table_rates)
     except ValueError as error:
-        infinite = not math.isfinite(request.learning_rate)
-        reason = f"its learning rate is {request.learning_rate}" if infinite else str(error)
-        raise _refused(push, reason, pb.NOT_FINITE if infinite else pb.BAD_REQUEST) from error
+        raise _refused(push, str(error)) from error
 
 
 def _refused(push: UnpackedPush, reason: str, kind: pb.ErrorKind = pb.BAD_REQUEST) -> WireError:

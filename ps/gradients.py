@@ -26,6 +26,7 @@ class Gradients:
         both float32, or None.
     own_pushes: of the pushes that came since the pull, those of the same worker.
     sender: the worker, its incarnation, and the push's sequence.
+    table_rates: learning rates of all tables, by position; empty: all have `learning_rate`.
     """
 
     tables: dict[int, tuple[Int64, Float32]]
@@ -36,6 +37,7 @@ class Gradients:
     modulate_rate: bool = False
     own_pushes: int = 0
     sender: tuple[int, int, int] = (0, 0, 0)
+    table_rates: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -61,20 +63,22 @@ class Ticket:
 class Update:
     """The average of several gradients, as one update of --sync.
 
-    tables, dense: as `Gradients`. pulled: version and time of the pull of each gradient.
+    tables, dense, table_rates: as `Gradients`.
+    pulled: version and time of the pull of each gradient.
     """
 
     tables: dict[int, tuple[Int64, Float32]]
     dense: tuple[Float32, Float32] | None
     learning_rate: float
     pulled: list[tuple[int, float]]
+    table_rates: Sequence[float] = ()
 
 
 def averaged(gradients: Sequence[Sequence[Gradients]]) -> Update:
     """The average of gradients that were checked.
 
     gradients: of each the pushes that brought it; at least one. All count alike, and a row
-    that some of them lack is divided by their number too. The rate is that of the newest.
+    that some of them lack is divided by their number too. The rates are those of the newest.
     """
     pushes = [push for parts in gradients for push in parts]
     divisor = len(gradients)
@@ -89,9 +93,11 @@ def averaged(gradients: Sequence[Sequence[Gradients]]) -> Update:
             for vectors in zip(*parts, strict=True)
         )
         dense = gradient, change
+    newest = max(pushes, key=lambda push: push.pulled_version)
     return Update(
         tables,
         dense,
-        max(pushes, key=lambda push: push.pulled_version).learning_rate,
+        newest.learning_rate,
         [(parts[0].pulled_version, parts[0].pulled_time) for parts in gradients],
+        newest.table_rates,
     )

@@ -103,7 +103,7 @@ class ServerModel:
         except (ValueError, TypeError, RecursionError) as error:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
-        self._optimizers = {self.dense.optimizer, *(each.optimizer for each in self.tables)}
+        self._of_tables = {each.optimizer for each in self.tables}
         self._frozen = False
         self._lock = threading.Lock()
         self._step = 0
@@ -219,14 +219,20 @@ class ServerModel:
                 return Moment(version, applied, None)
             return Moment(version, applied, (block.values, self.dense.state.copy()))
 
-    def check_learning_rate(self, learning_rate: float) -> None:
+    def check_learning_rates(self, learning_rate: float, of_tables: Sequence[float]) -> None:
         """Raises ValueError for a rate that one of the model's optimizers cannot use.
 
-        Of all its tables, so that every server says the same of a step, whichever rows it is
-        to update, and because an update of --sync takes one rate for all.
+        of_tables: by position; empty: all have `learning_rate`. All are checked, so that every
+        server says the same of a step, whichever rows it is to update, and because an update of
+        --sync takes the rates of one of its pushes.
         """
-        for optimizer in self._optimizers:
-            optimizer.check_learning_rate(learning_rate)
+        self.dense.optimizer.check_learning_rate(learning_rate)
+        if of_tables:
+            for table, rate in zip(self.tables, of_tables, strict=True):
+                table.optimizer.check_learning_rate(rate)
+        else:
+            for optimizer in self._of_tables:
+                optimizer.check_learning_rate(learning_rate)
 
     def ticket(self, push: Gradients) -> Ticket:
         """Admit a push to be applied: the next one is another step."""
@@ -247,13 +253,14 @@ class ServerModel:
         step, others = ticket.step, ticket.others(push)
         # Here and not at the worker, as only now the staleness is known. 0 and 1 are alike:
         # the rate is never raised.
-        rate = push.learning_rate / (max(1, others) if push.modulate_rate else 1)
+        divisor = max(1, others) if push.modulate_rate else 1
         for position, rows in push.tables.items():
-            self.tables[position].update(*rows, learning_rate=rate, step=step)
+            rate = push.table_rates[position] if push.table_rates else push.learning_rate
+            self.tables[position].update(*rows, learning_rate=rate / divisor, step=step)
             if not again:
                 faults.point("push-half-applied")
         if push.dense is not None:
-            self.dense.update(push.dense[0], rate, step)
+            self.dense.update(push.dense[0], push.learning_rate / divisor, step)
         if again:
             with self._lock:
                 self._step = max(self._step, step)
@@ -271,7 +278,8 @@ class ServerModel:
             step = self._step
             version = self._version
         for position, rows in update.tables.items():
-            self.tables[position].update(*rows, learning_rate=update.learning_rate, step=step)
+            rate = update.table_rates[position] if update.table_rates else update.learning_rate
+            self.tables[position].update(*rows, learning_rate=rate, step=step)
             faults.point("push-half-applied")
         change = None
         if update.dense is not None:

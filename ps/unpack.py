@@ -63,6 +63,7 @@ def unpack(frame: bytes | memoryview) -> UnpackedPush:
         modulate_rate=request.modulate_rate,
         own_pushes=request.own_pushes,
         sender=(identity.worker, identity.incarnation, identity.sequence),
+        table_rates=tuple(request.table_rates),
     )
     return UnpackedPush(request, distinct, gradients)
 

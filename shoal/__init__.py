@@ -1,7 +1,7 @@
 """shoal: elastic training of recommendation models with huge embedding tables.
 
 Importing it costs nothing: each name is loaded when it is first used, so that
-`shoal.layers` and `shoal.preprocessing` alone import Keras.
+`shoal.layers`, `shoal.optimizers` and `shoal.preprocessing` alone import Keras.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal import callbacks, layers, preprocessing
+    from shoal import callbacks, layers, optimizers, preprocessing
     from shoal.api import evaluate, predict, train
     from shoal.api.checks import check
     from shoal.api.jobs import Job
@@ -29,6 +29,7 @@ __all__ = [
     "check",
     "evaluate",
     "layers",
+    "optimizers",
     "predict",
     "preprocessing",
     "train",
@@ -51,7 +52,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use (PEP 562)."""
-    if name in ("callbacks", "layers", "preprocessing"):
+    if name in ("callbacks", "layers", "optimizers", "preprocessing"):
         return importlib.import_module(f"shoal.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

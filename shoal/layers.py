@@ -73,7 +73,7 @@ _OF_LAYER = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
 def _refuse_unsupported(arguments: Mapping[str, Any]) -> None:
     """Raises UserError for an argument that `Embedding` does not have and that is set."""
     own = (
-        *("output_dim", "embeddings_initializer", "combiner", "mask_zero", "table"),
+        *("output_dim", "embeddings_initializer", "combiner", "mask_zero", "table", "optimizer"),
         *_OF_LAYER,
     )
     layer = f"shoal.layers.Embedding {arguments['name']!r}" if arguments.get("name") else ""
@@ -105,6 +105,8 @@ class Embedding(keras.layers.Layer):
         without one the layer gives a mask, as keras.layers.Embedding does.
     table: name of the table; the layer's own name if not given. Layers of one table share
         its rows.
+    optimizer: a Keras optimizer, or its name, for the rows of the table, with a learning rate
+        of its own; that of optimizer() if not given.
 
     Raises UserError for an argument of another library's layer, ValueError for a value that
     is none.
@@ -121,6 +123,7 @@ class Embedding(keras.layers.Layer):
         combiner: str | None = None,
         mask_zero: bool = False,
         table: str | None = None,
+        optimizer: Any = None,
         **kwargs: Any,
     ) -> None:
         _refuse_unsupported(kwargs)
@@ -139,6 +142,7 @@ class Embedding(keras.layers.Layer):
         super().__init__(**{name: kwargs[name] for name in _OF_LAYER if name in kwargs})
         self.output_dim = output_dim
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.optimizer = None if optimizer is None else keras.optimizers.get(optimizer)
         self.combiner = combiner
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
@@ -186,4 +190,5 @@ class Embedding(keras.layers.Layer):
             "combiner": self.combiner,
             "mask_zero": self.mask_zero,
             "table": self.table if self.shares_table else None,
+            "optimizer": self.optimizer and keras.optimizers.serialize(self.optimizer),
         }

@@ -74,12 +74,16 @@ def _function(value: Any) -> Any:
 
 
 def _optimizer(given: Any) -> Callable[[], Any]:
-    if isinstance(given, str):
-        return lambda: keras.optimizers.get(given)
-    if isinstance(given, MadeOf):
-        return lambda: _made(given)
-    function: Callable[[], Any] = given
-    return function
+    if callable(given):
+        function: Callable[[], Any] = given
+        return function
+
+    def made(value: Any) -> Any:
+        return keras.optimizers.get(value if isinstance(value, str) else _made(value))
+
+    if isinstance(given, Mapping):
+        return lambda: {name: made(value) for name, value in given.items()}
+    return lambda: made(given)
 
 
 class _Model:

@@ -89,7 +89,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
 
     from shoal.worker.input.data import JobData
     from shoal.worker.model.model import ServedModel
-    from shoal.worker.model.optimizer import ServedOptimizer
+    from shoal.worker.model.optimizers import ServedOptimizers
     from shoal.worker.model.supported import rounded_features
     from shoal.worker.module import user_code
     from shoal.worker.outputs.export import check
@@ -105,7 +105,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     with report.noting():
         with user_code(module.describe("optimizer")):
             optimizer = module.optimizer()
-        ServedOptimizer(optimizer, module.describe("optimizer"))
+        ServedOptimizers(optimizer, module.describe("optimizer"))
     if report.faults:
         # The model is looked at nevertheless: all faults at once.
         module = dataclasses.replace(module, optimizer=keras.optimizers.SGD)
@@ -144,7 +144,8 @@ def _places(model: Any, config: JobConfig) -> list[str]:
     lines.append(f"On the parameter servers, by id ({len(model.tables)} tables):")
     for table, layer in zip(model.spec.tables, model.tables.values(), strict=True):
         size = row_bytes(table)
-        slots = ", ".join(store_of(table).slot_names) or "none"
+        optimizer = OptimizerSpec.from_json(table.optimizer)
+        slots = ", ".join(optimizer.slot_names) or "none"
         ids = f"ids 0 to {table.vocabulary - 1}" if table.vocabulary else "any int64 id"
         kind = InitializerSpec.from_json(table.initializer).kind
         total = (
@@ -155,7 +156,7 @@ def _places(model: Any, config: JobConfig) -> list[str]:
         lines += [
             f"  {table.name}: {type(layer).__name__} of {table.dim} values, {ids}, {kind} at first"
             + (", not trained" if table.frozen else ""),
-            f"    {size} bytes a row (slots of the optimizer: {slots}), {total}",
+            f"    {size} bytes a row with the slots of {optimizer.kind} ({slots}), {total}",
         ]
     spec = OptimizerSpec.from_json(model.spec.dense_optimizer)
     dense_slots = store_of(

@@ -142,7 +142,8 @@ def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
       model: a Keras model, or a function or class without arguments that gives one. Of a compiled
           model, loss, optimizer and metrics are those it was compiled with.
       loss, loss_weights: as in a module; also an object of Keras or its name.
-      optimizer: an optimizer of Keras, its name, or a function that gives one.
+      optimizer: an optimizer of Keras, its name, or a dict of these by table name; or a function
+          that gives one of these.
       feed, feed_batch: functions as in a module. Without one the model's inputs are the columns of
           their names.
       metrics: a list of metrics, a dict of them by name, or a function that gives such a dict.

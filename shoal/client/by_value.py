@@ -115,11 +115,13 @@ def _check(values: Mapping[str, Any]) -> None:
         if values[name] is not None and not callable(values[name]):
             raise UserError(f"{name} must be a function, not {_kind(values[name])}")
     optimizer = values["optimizer"]
-    if not (callable(optimizer) or isinstance(optimizer, str) or _is(optimizer, _OF_KERAS[1])):
-        raise UserError(
-            "optimizer must be a Keras optimizer, its name, or a function that gives one, not "
-            f"{_kind(optimizer)}"
-        )
+    if not callable(optimizer):
+        for each in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
+            if not (isinstance(each, str) or _is(each, _OF_KERAS[1])):
+                raise UserError(
+                    "optimizer must be a Keras optimizer, its name, a dict of these by table "
+                    f"name, or a function that gives one of these, not {_kind(each)}"
+                )
     if values["label"] is not None and not isinstance(values["label"], str):
         raise UserError(f"label must be the name of a column, not {_kind(values['label'])}")
     if values["label"] is not None and (values["feed"] or values["feed_batch"]) is not None:

@@ -79,6 +79,7 @@ class Caller:
         pulled_time=0.0,
         modulate_rate=False,
         own=0,
+        table_rates=(),
         **identity,
     ):
         header = pb.PushRequest(
@@ -92,6 +93,7 @@ class Caller:
             pulled_time=pulled_time,
             modulate_rate=modulate_rate,
             own_pushes=own,
+            table_rates=table_rates,
         )
         arrays = [np.asarray(ids, np.int64), np.asarray(gradients, np.float32)]
         arrays += [np.asarray(each, np.float32) for each in dense or ()]

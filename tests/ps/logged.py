@@ -258,6 +258,7 @@ class World:
             pulled_version=max(0, version - draw.randrange(4)),
             modulate_rate=draw.random() < 0.5,
             own_pushes=draw.randrange(min(3, sequence)),
+            table_rates=[draw.choice([0.01, 0.2])] if draw.random() < 0.5 else [],
         )
         gradients = drawn(ids.size, DIM).reshape(ids.size, DIM)
         return frames.encode(header, [ids, gradients, drawn(size), drawn(state)])

@@ -143,7 +143,8 @@ def set_field(message, name, value):
 @st.composite
 def mutations(draw):
     """A function that changes header and arrays, or the frame's bytes."""
-    kind = draw(st.sampled_from(["field", "float", "identity", "tables", "array", "spec", "bytes"]))
+    kinds = ["field", "float", "rates", "identity", "tables", "array", "spec", "bytes"]
+    kind = draw(st.sampled_from(kinds))
     number, place = draw(NUMBERS), draw(st.integers(0, 400))
     match kind:
         case "field":
@@ -153,6 +154,9 @@ def mutations(draw):
         case "float":
             name, value = draw(st.sampled_from(["learning_rate", "pulled_time"])), draw(FLOATS)
             return lambda header, _: set_field(header, name, value)
+        case "rates":
+            rates = draw(st.lists(FLOATS, max_size=3))
+            return lambda header, _: header.table_rates.extend(rates)
         case "identity":
             name = draw(st.sampled_from(["incarnation", "sequence"]))
             return lambda header, _: set_field(header.identity, name, number)

@@ -18,7 +18,18 @@ PATIENCE = 120
 class Server(Caller):
     """One server with the model of model_spec(): dense values 0 to 4, rows of ones."""
 
-    def hold(self, number, ids, gradients, dense=1.0, worker=0, incarnation=0, sequence=None):
+    def hold(
+        self,
+        number,
+        ids,
+        gradients,
+        dense=1.0,
+        worker=0,
+        incarnation=0,
+        sequence=None,
+        pulled=0,
+        table_rates=(),
+    ):
         identity = pb.PushIdentity(
             worker=worker, incarnation=incarnation, sequence=sequence or number
         )
@@ -30,6 +41,8 @@ class Server(Caller):
             has_dense=True,
             learning_rate=1.0,
             hold=number,
+            pulled_version=pulled,
+            table_rates=table_rates,
         )
         arrays = [np.asarray(ids, np.int64), np.asarray(gradients, np.float32)]
         arrays += [np.full(5, dense, np.float32), np.full(2, dense, np.float32)]
@@ -87,6 +100,16 @@ def test_a_row_that_one_gradient_lacks_is_divided_by_their_number_too(server):
     server.hold(1, [8], ones(3.0), worker=1)
     server.update(1, (0, 1), (1, 1))
     assert server.values(7, 8)[1] == [0.5, -0.5]
+
+
+def test_an_update_has_the_rates_of_its_newest_gradient(server):
+    server.hold(1, [7], ones(1.0), worker=0, table_rates=[0.5])
+    server.update(1, (0, 1))
+    server.hold(2, [7], ones(1.0), dense=1.0, worker=0, pulled=1, table_rates=[0.25])
+    server.hold(1, [7], ones(3.0), dense=1.0, worker=1, table_rates=[0.5])
+    assert server.values(7)[1] == [0.5]
+    server.update(2, (0, 2), (1, 1))
+    assert server.values(7)[:3] == (2, [0.0], [-2, -1, 0, 1, 2])
 
 
 def test_an_update_is_applied_once(server):

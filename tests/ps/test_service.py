@@ -140,6 +140,17 @@ def test_a_modulated_rate_is_divided_by_the_staleness_and_never_raised(ready):
     assert values == [(1 + step, 1 + step) for step in steps]
 
 
+def test_a_table_has_the_rate_that_is_its_own(ready):
+    """Pushes of gradient 12 at version 0, to a row and dense values that begin at 1."""
+    ready.initialize(np.zeros(5), [0, 0])
+    for worker in range(3):
+        dense = (np.full(5, 12.0), np.zeros(2))
+        ready.push([1], [[12.0] * 3], dense, worker=worker, modulate_rate=True, table_rates=[0.25])
+    _, (rows, trainable, _) = ready.pull([1])
+    assert trainable[1] == 1 - 12 - 12 - 6
+    assert rows[0, 0] == 1 - 3 - 3 - 1.5
+
+
 def test_a_worker_s_own_pushes_divide_neither_the_rate_nor_its_moves(ready):
     """Three pushes that were pulled at version 0: the last two of one worker."""
     dense = np.full(5, 12.0), np.full(2, 6.0)

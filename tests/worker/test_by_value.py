@@ -15,6 +15,7 @@ from shoal.client.frames import write_data
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.layers import Embedding
+from shoal.optimizers import RowwiseAdagrad
 from shoal.worker.module import load_module
 
 
@@ -104,6 +105,13 @@ def test_arguments_go_before_what_the_model_was_compiled_with(loaded):
     assert labels.dtype == tf.int64
 
 
+def test_optimizers_are_given_by_table(loaded):
+    given = {"default": "adam", "user*": keras.optimizers.Ftrl(0.5), "item": RowwiseAdagrad(0.25)}
+    made = loaded(model=two_tables, loss="mse", optimizer=given).optimizer()
+    assert [type(each).__name__ for each in made.values()] == ["Adam", "Ftrl", "RowwiseAdagrad"]
+    assert [float(made[name].learning_rate) for name in ("user*", "item")] == [0.5, 0.25]
+
+
 def test_functions_are_taken_as_they_are(loaded):
     def squared(labels, predictions):
         return (labels - predictions) ** 2
@@ -165,6 +173,10 @@ def off(labels, predictions):
         ({"model": two_tables}, "^loss is missing: give the argument loss, or a compiled model$"),
         ({"model": two_tables, "loss": "mse"}, "^optimizer is missing"),
         ({"model": compiled, "loss": "mse", "optimizer": 0.1}, "^optimizer must be a Keras opt"),
+        (
+            {"model": compiled, "loss": "mse", "optimizer": {"default": 3}},
+            "^optimizer must be .*, not int$",
+        ),
         ({"model": compiled, "loss": "mse", "optimizer": "sgd", "feed": "x"}, "^feed must be a f"),
         (
             {"model": compiled, "loss": "mse", "optimizer": "sgd", "feed": print, "label": "x"},

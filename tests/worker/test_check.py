@@ -212,7 +212,7 @@ def test_the_report_says_what_lives_where(inspect):
     assert "users: Embedding of 8 values, any int64 id, uniform at first" in text
     assert "items: Embedding of 8 values, ids 0 to 69999, uniform at first" in text
     # 8 values, 16 of Adam's slots, and what an index takes.
-    assert "slots of the optimizer: momentum, velocity" in text
+    assert "with the slots of adam (momentum, velocity), " in text
     assert "73 trained values in 4 variables" in text
     assert "One batch of 100 records: loss 0.69" in text
     assert "200 distinct ids" in text

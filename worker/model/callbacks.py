@@ -17,7 +17,7 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.keras_internals import is_keras_own
-from shoal.worker.model.optimizer import ServedOptimizer
+from shoal.worker.model.optimizers import ServedOptimizers
 from shoal.worker.module import UserModule, user_code
 
 UPWARDS = ("acc", "auc", "precision", "recall", "f1", "fmeasure")
@@ -55,10 +55,10 @@ INSTEAD = {
 class Callbacks:
     """The callbacks of a module, sorted by who acts on them."""
 
-    def __init__(self, module: UserModule, optimizer: ServedOptimizer) -> None:
+    def __init__(self, module: UserModule, optimizers: ServedOptimizers) -> None:
         """Call callbacks(). Raises UserError for what cannot act in a job."""
         self._what = module.describe("callbacks")
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self.rules = pb.TrainingRules()
         self._schedules: list[Callable[[int, int], float]] = []
         self._hooked: list[Any] = []
@@ -210,7 +210,7 @@ class Callbacks:
 
         def rate(_version: int, epoch: int) -> float:
             while len(self._rates) <= epoch:
-                last = self._rates[-1] if self._rates else self._optimizer.learning_rate(0)
+                last = self._rates[-1] if self._rates else self._optimizers.default.learning_rate(0)
                 try:
                     made = schedule(len(self._rates), last)
                 except TypeError:  # as Keras: a schedule of the epoch alone
@@ -250,17 +250,27 @@ class Callbacks:
 
     # ------------------------------------------------------------ while training
 
-    def learning_rate(self, version: int, minibatches: int = 1) -> float:
-        """The rate of a step at `version` in the present epoch.
+    def learning_rates(self, version: int, minibatches: int = 1) -> tuple[float, tuple[float, ...]]:
+        """The rates of a step at `version` in the present epoch.
+
+        Gives that of the default optimizer, and those of all tables, which are empty where all
+        have the first one. A schedule of callbacks() is the default optimizer's;
+        ReduceLROnPlateau reduces all of them.
 
         minibatches: of which a push is made. An optimizer's own schedule counts these, in
         Keras too, of which the last one before an update decides.
         """
+        minibatch = (version + 1) * minibatches - 1
         if self._schedules:
             with user_code(f"the learning rate of {self._what}"):
                 rate = self._schedules[0](version, self.epoch)
         else:
-            rate = self._optimizer.learning_rate((version + 1) * minibatches - 1)
+            rate = self._optimizers.default.learning_rate(minibatch)
+        rate = self._reduced(rate)
+        return rate, self._optimizers.rates(rate, minibatch, self._reduced)
+
+    def _reduced(self, rate: float) -> float:
+        """What ReduceLROnPlateau leaves of a rate."""
         if self._plateau is None:
             return rate
         reduced = rate * self._plateau.factor**self.rate_reductions

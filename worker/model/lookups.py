@@ -56,11 +56,21 @@ def sharing_refused(first: Any, second: Any) -> str | None:
             f"two embedding layers are named {name!r}: a name is a table; give them different "
             f"names, call one layer twice, or let them share it with table={name!r} in both"
         )
-    for what in ("output_dim", "embeddings_initializer"):
-        ours, theirs = (each.get_config()[what] for each in (first, second))
+    for what in ("output_dim", "embeddings_initializer", "optimizer"):
+        ours, theirs = (_setting(each, what) for each in (first, second))
         if ours != theirs:
             return f"two embedding layers share table {name!r}, but differ in {what}"
     return None
+
+
+def _setting(layer: Any, what: str) -> Any:
+    """An argument of a layer, as its configuration has it."""
+    with tf.init_scope():  # in a graph, an optimizer cannot tell its rate
+        value = layer.get_config()[what]
+    if what == "optimizer" and value is not None:
+        # Keras numbers the names of optimizers that nobody named.
+        value = value | {"config": {k: v for k, v in value["config"].items() if k != "name"}}
+    return value
 
 
 def wrapped(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:

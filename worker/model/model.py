@@ -35,7 +35,7 @@ from shoal.worker.model.initial_rows import assign_given_rows, initializer_spec,
 from shoal.worker.model.keras_embeddings import tables_above, vocabulary
 from shoal.worker.model.lookups import RecordLookup, Refusals
 from shoal.worker.model.losses import Losses
-from shoal.worker.model.optimizer import ServedOptimizer
+from shoal.worker.model.optimizers import ServedOptimizers
 from shoal.worker.model.steps import CompiledSteps, StepInputs
 from shoal.worker.model.supported import (
     check_features,
@@ -111,11 +111,11 @@ class ServedModel:
         self.model = with_named_input(self.model, features_spec)
         check_features(self.model, features_spec, module.describe(module.feed_name))
         with user_code(module.describe("optimizer")):
-            optimizer = module.optimizer()
-        self.optimizer = ServedOptimizer(optimizer, module.describe("optimizer"))
-        self.accumulated = accumulation.minibatches_to_push(config, self.optimizer.accumulated)
+            given = module.optimizer()
+        self.optimizers = ServedOptimizers(given, module.describe("optimizer"))
+        self.accumulated = accumulation.minibatches_to_push(config, self.optimizers.accumulated)
         self.loss = Losses(module.loss, module.loss_weights, self.file, self._refusals.refuse)
-        self.callbacks = Callbacks(module, self.optimizer)
+        self.callbacks = Callbacks(module, self.optimizers)
         self._ids = IdTrace(self.model, features_spec, self._refusals, self.file)
         with (
             tables_above(config.embedding_threshold),
@@ -125,6 +125,7 @@ class ServedModel:
         self.tables = self._ids.tables
         check_variables(self.model, self.file)
         self._ids.check()
+        self.optimizers.choose(self.tables, dense=bool(self.model.trainable_variables))
         self._reseed(config.seed, worker, incarnation)
         self.trainable = FlatVariables(self.model.trainable_variables)
         self.state = FlatVariables(
@@ -139,7 +140,7 @@ class ServedModel:
         self._steps = CompiledSteps(
             self.model,
             self.loss,
-            self.optimizer,
+            self.optimizers,
             self.trainable,
             self.state,
             {name: layer.output_dim for name, layer in self.tables.items()},
@@ -194,23 +195,22 @@ class ServedModel:
         tf.random.set_seed(int(stream))
 
     def _model_spec(self, config: JobConfig) -> pb.ModelSpec:
-        optimizer = self.optimizer.spec.to_json()
         return pb.ModelSpec(
             tables=[
                 pb.TableSpec(
                     name=name,
                     dim=layer.output_dim,
                     initializer=initializer_spec(layer).to_json(),
-                    optimizer=optimizer,
+                    optimizer=self.optimizers.of(position).spec.to_json(),
                     seed=table_seed(layer, config.seed),
                     frozen=name in self._ids.frozen,
                     vocabulary=vocabulary(layer),
                 )
-                for name, layer in self.tables.items()
+                for position, (name, layer) in enumerate(self.tables.items())
             ],
             trainable=self.trainable.manifest,
             non_trainable=self.state.manifest,
-            dense_optimizer=optimizer,
+            dense_optimizer=self.optimizers.default.spec.to_json(),
         )
 
     def register(self, dense: dict[str, npt.NDArray[np.float32]] | None = None) -> None:
@@ -291,6 +291,9 @@ class ServedModel:
                 batch.features, batch.labels, trainable, state, *rows
             )
             value = float(loss)
+        rate, table_rates = self.callbacks.learning_rates(
+            missing.version(pulled.versions), self.accumulated
+        )
         push = Push(
             # Not numpy(), which copies: nobody writes to these.
             tables={
@@ -299,9 +302,8 @@ class ServedModel:
                 if pulled.ids[table].unique.size and name not in self._ids.frozen
             },
             dense=(dense.numpy(), change.numpy()),
-            learning_rate=self.callbacks.learning_rate(
-                missing.version(pulled.versions), self.accumulated
-            ),
+            learning_rate=rate,
+            table_rates=table_rates,
             versions=pulled.versions,
             times=pulled.times,
             applied=pulled.applied,

@@ -18,7 +18,7 @@ from shoal.worker.attribution import attributing
 from shoal.worker.model import dependencies
 from shoal.worker.model.flat import FlatVariables
 from shoal.worker.model.lookups import Refusals, RowsLookup
-from shoal.worker.model.optimizer import ServedOptimizer
+from shoal.worker.model.optimizers import ServedOptimizers
 
 StepInputs = tuple[tf.Tensor, tf.Tensor, list[tf.Tensor], list[tf.Tensor]]
 """Flat trainable and non-trainable values, rows of each table, inverse of each call."""
@@ -43,7 +43,7 @@ class CompiledSteps:
         self,
         model: Any,
         loss: Callable[[Any, Any], tf.Tensor],
-        optimizer: ServedOptimizer,
+        optimizers: ServedOptimizers,
         trainable: FlatVariables,
         state: FlatVariables,
         dims: dict[str, int],
@@ -57,7 +57,7 @@ class CompiledSteps:
         self._model = model
         self._clip_at_once = clip_at_once
         self._loss = loss
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self._trainable = trainable
         self._state = state
         self._dims = dims
@@ -174,14 +174,14 @@ class CompiledSteps:
         ]
         dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients[:count]]
         if self._clip_at_once:
-            dense, tables = self._optimizer.clip(dense, tables)
+            dense, tables = self._optimizers.clip(dense, tables)
         change = self._state.read() - state
         return loss, self._trainable.pack(dense), change, tables
 
     def _clipped(
         self, flat: tf.Tensor, tables: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        dense, tables = self._optimizer.clip(self._trainable.unpack(flat), tables)
+        dense, tables = self._optimizers.clip(self._trainable.unpack(flat), tables)
         return self._trainable.pack(dense), tables
 
     def _prediction(

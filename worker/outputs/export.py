@@ -126,7 +126,7 @@ def _write(
         "keras": keras_file,
         "saved_model": "saved_model" if SAVED_MODEL in kinds else None,
         "dense": "dense.parquet",
-        "optimizer": model.optimizer.spec.to_json(),
+        "optimizer": model.optimizers.default.spec.to_json(),
         "tables": [
             {
                 "name": name,

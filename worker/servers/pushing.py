@@ -6,6 +6,7 @@ had changed. Frames are requests.py's, connections calls.py's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +35,7 @@ class Push:
     number: counts the pushes that the worker computes, from 1.
     hold: as PushRequest's; ServerGroup.hold gives it.
     left_out: why it is to go to no server at all, in words; "" if it is to.
+    table_rates: learning rates of all tables, by position; empty: all have `learning_rate`.
     """
 
     tables: dict[int, tuple[Int64, Float32]]
@@ -48,6 +50,7 @@ class Push:
     hold: int = 0
     number: int = 0
     left_out: str = ""
+    table_rates: Sequence[float] = ()
 
 
 class Pusher:
@@ -141,6 +144,7 @@ class Pusher:
             identity=identity,
             routing_epoch=epoch,
             learning_rate=push.learning_rate,
+            table_rates=push.table_rates,
             modulate_rate=push.modulate_rate,
             hold=push.hold,
             task=push.task,

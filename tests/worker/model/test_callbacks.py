@@ -10,7 +10,7 @@ from shoal import callbacks as ours
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.worker.model.callbacks import Callbacks
-from shoal.worker.model.optimizer import ServedOptimizer
+from shoal.worker.model.optimizers import ServedOptimizers
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def taken(module):
     def take(*given, rate=0.5):
         loaded = module()
         object.__setattr__(loaded, "callbacks", lambda: list(given))
-        return Callbacks(loaded, ServedOptimizer(keras.optimizers.SGD(rate), "optimizer()"))
+        return Callbacks(loaded, ServedOptimizers(keras.optimizers.SGD(rate), "optimizer()"))
 
     return take
 
@@ -91,7 +91,7 @@ def test_best_evaluations_and_plateaus_go_to_the_master(taken):
     assert (plateau.patience, plateau.best.min_delta) == (2, 1e-4)
     rates = []
     for found.rate_reductions in range(3):
-        rates.append(found.learning_rate(0))
+        rates.append(found.learning_rates(0)[0])
     assert rates == [0.5, 0.25, 0.2]
 
 
@@ -129,11 +129,12 @@ def test_a_rule_that_lacks_what_it_needs_names_the_flag(taken, callback, lacking
 
 
 def test_the_rate_follows_a_schedule_of_the_version_or_the_epoch(taken):
-    assert taken().learning_rate(7) == 0.5
-    assert taken(ours.LearningRateScheduler(lambda version: 1 / version)).learning_rate(4) == 0.25
+    assert taken().learning_rates(7) == (0.5, ())
+    by_version = taken(ours.LearningRateScheduler(lambda version: 1 / version))
+    assert by_version.learning_rates(4) == (0.25, ())
     by_epoch = taken(ours.LearningRateScheduler(lambda epoch: 10.0**-epoch, by="epoch"))
     by_epoch.begin(None, 2)
-    assert by_epoch.learning_rate(999) == pytest.approx(0.01)
+    assert by_epoch.learning_rates(999)[0] == pytest.approx(0.01)
 
 
 def test_keras_scheduler_gives_each_epoch_its_rate_whatever_epochs_a_worker_sees(taken):
@@ -143,7 +144,7 @@ def test_keras_scheduler_gives_each_epoch_its_rate_whatever_epochs_a_worker_sees
     rates = []
     for epoch in (3, 0, 1):
         found.begin(None, epoch)
-        rates.append(found.learning_rate(0))
+        rates.append(found.learning_rates(0)[0])
     assert rates == [0.0625, 0.5, 0.25]
 
 
