@@ -178,13 +178,14 @@ def run_job(
         witnesses = Witnesses(journal, () if resume else told_before(job))
         if journal.begun:
             compare_files(witnesses, folder, config)
-        folder.result.unlink(missing_ok=True)
         clock = job_clock(journal.last if journal.begun else None)
         resumed = bool(resume) and resume not in job.resumptions
         if resumed:
             # On Kubernetes a master has not the memory of a server, nor its log.
             logs = folder if make_launcher is None else None
             resume_job(job, config, journal, resume, clock(), logs)
+        # Not before: a job that cannot be resumed keeps its result.
+        folder.result.unlink(missing_ok=True)
 
         def resume_again(_: Job, now: float) -> None:
             token, bad = f"{job.resumptions[-1]}+", job.checkpoints.refused

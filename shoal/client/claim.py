@@ -53,6 +53,7 @@ def reclaimed(
     """Hold the folder of a job that is to go on, with its configuration changed.
 
     check: raises UserError if it cannot go on with this configuration; then nothing is changed.
+    The result, if any, is left to the master, which may refuse to go on.
 
     Raises UserError if there is none, it is running, or has nothing left to do.
     """
@@ -65,7 +66,6 @@ def reclaimed(
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
     with _held(folder, config):
         check(config)
-        folder.result.unlink(missing_ok=True)
         write_text(folder.config, config.to_json())
         yield folder, config
 

@@ -117,6 +117,7 @@ def _follow(
 
     doubts: warnings that are shown first. resume: names a resumption of the job.
     """
+    before = _identity(folder.result)
     with (
         _no_process_left(folder),
         display,
@@ -126,8 +127,8 @@ def _follow(
         display.started(config, folder)
         for doubt in [*doubts, *([INSECURE] if config.insecure else [])]:
             display.event(f"warning: {doubt}")
-        code = _Run(folder, config, display, interruptions, resume).follow()
-    return _result(config, folder, code, interruptions.count > 0)
+        code = _Run(folder, config, display, interruptions, resume, before).follow()
+    return _result(config, folder, code, interruptions.count > 0, before)
 
 
 @contextlib.contextmanager
@@ -159,9 +160,11 @@ class _Run:
         display: Display,
         interruptions: Interruptions,
         resume: str = "",
+        before: tuple[int, int] | None = None,
     ) -> None:
-        """resume: names a resumption of the job."""
+        """resume: names a resumption of the job. before: of the result that it had before."""
         self._folder = folder
+        self._before = before
         self._resume = ["--resume", resume] if resume else []
         self._config = config
         self._limit, self._window = config.relaunch_limit, config.relaunch_window_seconds
@@ -184,7 +187,8 @@ class _Run:
         with self._closing():
             while True:
                 code = self._follow_master()
-                if code >= 0 or self._killed or self._folder.result.exists():
+                ended = _identity(self._folder.result) not in (None, self._before)
+                if code >= 0 or self._killed or ended:
                     return code
                 now = time.monotonic()
                 killed = [at for at in killed if now - at < self._window] + [now]
@@ -284,13 +288,31 @@ class _Run:
             self._display.event(f"{what}; see {log}")
 
 
-def _result(config: JobConfig, folder: JobFolder, code: int, interrupted: bool) -> JobResult:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another that takes its place; None without one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _result(
+    config: JobConfig,
+    folder: JobFolder,
+    code: int,
+    interrupted: bool,
+    before: tuple[int, int] | None,
+) -> JobResult:
     """The job's own result, or one for a job that was killed on request.
+
+    before: of the result that it had before, which a resumption that is refused leaves there.
 
     Raises JobFailedError with the master's last words if it died, or refused.
     """
-    with contextlib.suppress(OSError, ValueError):
-        return JobResult.read(folder.result)
+    if _identity(folder.result) != before:
+        with contextlib.suppress(OSError, ValueError):
+            return JobResult.read(folder.result)
     if interrupted:
         return JobResult(config.job_name, config.command, "stopped", folder.path)
     log = folder.logs / "master.log"

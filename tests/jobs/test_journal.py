@@ -118,6 +118,27 @@ def test_with_a_damaged_journal_nothing_is_resumed(numbered, tmp_path, damage, s
         the_model_has_each_record_once(running.folder, tmp_path)
 
 
+def test_a_job_that_cannot_be_resumed_keeps_its_result(numbered, tmp_path):
+    with job(numbered, tmp_path, "step-20", relaunch_limit=0) as running:
+        running.at_gate("step-20")
+        running.kill("worker")
+        assert running.ended().result["state"] == "failed"
+        before = running.folder.result.read_bytes()
+        path = newest(running.folder)
+        copy = tmp_path / "copy"
+        shutil.copy(path, copy)
+        flip(path)
+        refused = resume(running.folder)
+        assert refused.returncode == 1, refused.stdout + refused.stderr
+        assert "journal is damaged" in refused.stderr
+        assert running.folder.result.read_bytes() == before
+        shutil.copy(copy, path)
+        done = resume(running.folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert running.result()["state"] == "succeeded"
+        the_model_has_each_record_once(running.folder, tmp_path)
+
+
 def assert_matches(pattern, text):
     assert re.search(pattern, text), text
 
