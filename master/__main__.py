@@ -40,6 +40,7 @@ from shoal.master.journal.resume import resume_job
 from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
 from shoal.master.kubeflow import StatusServer, TrainJobReports
 from shoal.master.launchers.processes import ProcessLauncher, shoal_command
+from shoal.master.machine import processor_time
 from shoal.master.recorder import Recorder
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
@@ -192,7 +193,9 @@ def run_job(
             resume_job(job, config, journal, token, now, bad=bad)
 
         shared = SharedJob(job, clock=clock, commit=journal.commit, witnesses=witnesses)
-        runner = Runner(shared, resume_again, identity)
+        # Pods have machines of their own.
+        cores = {"cores": processor_time} if make_launcher is None else {}
+        runner = Runner(shared, resume_again, identity, **cores)
         for number in stop_signals:
             signal.signal(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)

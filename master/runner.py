@@ -29,6 +29,7 @@ from shoal.master.server_work import ServerWork
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
+from shoal.master.work.record import ProcessorTime
 from shoal.proto import faults
 from shoal.proto.identity import Identity
 
@@ -67,7 +68,7 @@ class Runner:
     """Runs `job`.
 
     resume_again: has a job whose checkpoint was refused go on from another one. Raises UserError.
-    identity: of the master, for its calls to servers.
+    identity: of the master, for its calls to servers. cores: as ServerWork takes it.
     """
 
     def __init__(
@@ -75,9 +76,11 @@ class Runner:
         job: SharedJob,
         resume_again: Callable[[Job, float], object] | None = None,
         identity: Identity | None = None,
+        cores: Callable[[], ProcessorTime | None] = lambda: None,
     ) -> None:
         self.job = job
         self._identity = identity
+        self._cores = cores
         self._resume_again = resume_again
         self._delayed = DelayedStarts()
         self._roomless: set[Start] = set()
@@ -99,7 +102,7 @@ class Runner:
         again: an earlier master has begun it. resumed: it was resumed just now, so no process of
         an earlier master is left.
         """
-        servers = ServerWork(self.job, self._ending, self._identity)
+        servers = ServerWork(self.job, self._ending, self._identity, self._cores)
         poller = threading.Thread(target=self.guarded, args=(servers.poll,), name="poll-servers")
         try:
             if resumed and self.job.apply(lambda job, _: job.has_instructions):

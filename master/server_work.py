@@ -34,6 +34,8 @@ from shoal.master.update_thread import UpdateThread
 from shoal.master.work.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start
+from shoal.master.work.phases import Phase
+from shoal.master.work.record import ProcessorTime
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.identity import Identity
@@ -79,13 +81,26 @@ def _fixed(job: Job, now: float) -> dict[str, Any]:
     return position(job, now)
 
 
+def _note_cores(told: ProcessorTime, job: Job, now: float) -> None:
+    del now
+    job.record.cores_in_use.add(told, training=job.phases.phase is Phase.TRAINING)
+
+
 class ServerWork:
-    """Done at the servers of `job`, until `ending` is set. identity: of the master."""
+    """Done at the servers of `job`, until `ending` is set. identity: of the master.
+
+    cores: tells the use of the machine's cores, which the job hears as often as of its servers.
+    """
 
     def __init__(
-        self, job: SharedJob, ending: threading.Event, identity: Identity | None = None
+        self,
+        job: SharedJob,
+        ending: threading.Event,
+        identity: Identity | None = None,
+        cores: Callable[[], ProcessorTime | None] = lambda: None,
     ) -> None:
         self._job = job
+        self._cores = cores
         self._ending = ending
         self._servers = ServerConnections(job.config.token, identity)
         self._taker = CheckpointTaker(job.config, self._servers)
@@ -144,6 +159,8 @@ class ServerWork:
             with contextlib.suppress(WireError):  # then the job has failed
                 self._job.hear(start, status.journal)
                 self._job.apply(partial(note_status, server, status))
+        if (told := self._cores()) is not None:
+            self._job.apply(partial(_note_cores, told))
 
     def shut_down(self, servers: list[ServerId], reason: str) -> None:
         """Ask these servers to end."""

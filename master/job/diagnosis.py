@@ -1,26 +1,21 @@
 """What bounds the training of a job, with the evidence and the next step: a pure function of facts.
 
-A worker's stages run in threads of their own (worker/training/pipeline.py), so the time of the
-slowest of them is that of a step, and the others wait. All shares here are of the workers' time in
-training. Each threshold says what it is for; where nothing passes one, that is what is said.
+All shares here are of the workers' time in training (stage_times.py). Each threshold says what it
+is for; where nothing passes one, that is what is said.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from shoal.master.job.stage_times import APART, DOMINANT, WAITING, Loads, WorkerTime, together
+
 LEAST_STEPS, LEAST_SECONDS = 20, 2.0
 """Of one worker's training, before anything is said: its first step compiles the model."""
-
-DOMINANT = 0.5
-"""Of the time: a stage that takes less is idle for longer than it works, and bounds nothing."""
-
-APART = 1.2
-"""By which the slowest stage is slower than the next: else a faster one would gain little."""
 
 SLOW_WORKER = 2.0
 """By which a straggler's step takes longer than that of the others; two machines of one kind that
@@ -41,11 +36,12 @@ that takes longer than FIXED_SECONDS for such a minibatch is slow by itself."""
 BUSY_CORES = 0.7
 """Of a core, which a server uses on average: then it has queues at its busiest moments."""
 
+FULL = 1.2
+"""Times the cores in use that a machine has: with less, the others are used at busy moments, and
+more processes would take turns with those there are."""
+
 WAITS = 0.1
 """Of the time: waiting that is worth a word."""
-
-WAITING = ("wait for workers", "wait for update")
-"""Stages in which a worker waits for other workers."""
 
 
 class Bound(Enum):
@@ -64,35 +60,12 @@ class Bound(Enum):
 
 
 @dataclass(frozen=True)
-class WorkerTime:
-    """Of one worker. stages: seconds by stage, and `training`, which is all of them.
-
-    steps: done in it, each with one push.
-    """
-
-    name: str
-    stages: Mapping[str, float]
-    steps: int
-
-    @property
-    def seconds(self) -> float:
-        """In training."""
-        return self.stages.get("training", 0.0)
-
-    @property
-    def step_seconds(self) -> float:
-        """That one push takes, without waiting for other workers."""
-        waited = sum(self.stages.get(name, 0.0) for name in WAITING)
-        return max(0.0, self.seconds - waited) / self.steps if self.steps else math.inf
-
-    def share(self, *stages: str) -> float:
-        """Of stages in its time."""
-        return sum(self.stages.get(name, 0.0) for name in stages) / self.seconds
-
-
-@dataclass(frozen=True)
 class Facts:
-    """What is known of a job's training. cores: that each server uses; empty if not known."""
+    """What is known of a job's training. cores: that each server uses; empty if not known.
+
+    machine_cores: of the machine on which all processes run; 0 if they have several, or it is not
+    known. cores_in_use: of these, on average, by the job and by others.
+    """
 
     workers: Sequence[WorkerTime]
     cores: Sequence[float]
@@ -100,6 +73,15 @@ class Facts:
     minibatch_size: int
     accumulated: int = 1
     pipelined: bool = True
+    machine_cores: int = 0
+    cores_in_use: float = 0.0
+
+    @property
+    def room(self) -> float:
+        """How many times the cores in use the machine has; infinite where that is not known."""
+        if not self.machine_cores or not self.cores_in_use:
+            return math.inf
+        return self.machine_cores / self.cores_in_use
 
 
 @dataclass(frozen=True)
@@ -118,7 +100,7 @@ def diagnose(facts: Facts) -> Diagnosis:
         return Diagnosis(Bound.UNKNOWN, "too little was trained to tell what bounds it")
     if (found := _straggler(workers)) is not None:
         return found
-    total = _together(workers)
+    total = together(workers)
     loads = Loads.of(total, pipelined=facts.pipelined)
     for look in (_minibatches, _input, _servers, _step, _others):
         if (found := look(facts, total, loads)) is not None:
@@ -127,65 +109,9 @@ def diagnose(facts: Facts) -> Diagnosis:
     return Diagnosis(
         Bound.NOTHING,
         f"no part of a step dominates: {shown} of the workers' time",
-        "more workers share the work, if the machines have free cores",
+        _no_room(facts, "workers")
+        or "more workers share the work, if the machines have free cores",
     )
-
-
-@dataclass(frozen=True)
-class Loads:
-    """The shares of a step's parts that are done by one thread each; input is always ahead."""
-
-    input: float
-    pull: float
-    step: float
-    push: float
-    pipelined: bool
-
-    @classmethod
-    def of(cls, total: WorkerTime, *, pipelined: bool) -> Loads:
-        """Those of a worker's time."""
-        return cls(
-            total.share("read", "feed"),
-            total.share("ids", "pull"),
-            total.share("step"),
-            total.share("push"),
-            pipelined,
-        )
-
-    def named(self) -> list[tuple[str, float]]:
-        """The parts, the largest first."""
-        parts = {
-            "reading and feed": self.input,
-            "pulls": self.pull,
-            "TensorFlow's step": self.step,
-            "pushes": self.push,
-        }
-        return sorted(parts.items(), key=lambda each: -each[1])
-
-    @property
-    def calls(self) -> float:
-        """To servers: in a pipeline pulls and pushes have a thread each."""
-        return max(self.pull, self.push) if self.pipelined else self.pull + self.push
-
-    def besides(self, part: float) -> float:
-        """What a step would take, as a share of the present one, if `part` took no time."""
-        if not self.pipelined:
-            serial = self.pull + self.step + self.push
-            return serial if part == self.input else max(self.input, serial - part)
-        parts = [self.input, self.pull, self.step, self.push]
-        return max((each for each in parts if each != part), default=0.0)
-
-    def dominates(self, part: float) -> bool:
-        """Whether it is this part that a step waits for."""
-        return part >= DOMINANT and part >= APART * self.besides(part)
-
-
-def _together(workers: Sequence[WorkerTime]) -> WorkerTime:
-    stages: dict[str, float] = {}
-    for worker in workers:
-        for name, seconds in worker.stages.items():
-            stages[name] = stages.get(name, 0.0) + seconds
-    return WorkerTime("all workers", stages, sum(worker.steps for worker in workers))
 
 
 def _gain(ratio: float) -> str:
@@ -193,6 +119,13 @@ def _gain(ratio: float) -> str:
     if ratio >= 3:
         return "several times as fast"
     return f"up to about +{round(ratio * 20 - 20) * 5}%" if ratio >= 1.05 else "a little"
+
+
+def _no_room(facts: Facts, more: str) -> str:
+    """That the machine has no cores for more of some processes; empty if it may."""
+    if facts.room >= FULL:
+        return ""
+    return f"more {more} need more cores or machines: the {facts.machine_cores} here are in use"
 
 
 def _straggler(workers: Sequence[WorkerTime]) -> Diagnosis | None:
@@ -259,21 +192,22 @@ def _input(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
     if not loads.dominates(loads.input):
         return None
     waits = total.share("wait for data")
-    gain = _gain(loads.input / max(loads.besides(loads.input), 0.01))
-    more = f"--num-workers {2 * len(facts.workers)}"
+    gain = _gain(min(loads.input / max(loads.besides(loads.input), 0.01), facts.room))
+    more = f"--num-workers {2 * len(facts.workers)} ({gain})"
+    full = _no_room(facts, "workers")
     if total.share("read") >= total.share("feed"):
         return Diagnosis(
             Bound.DATA,
             f"a step waits for data for {waits:.0%} of the time: reading takes "
             f"{total.share('read'):.0%} of it, feed {total.share('feed'):.0%}",
             "read faster: Parquet instead of CSV, smaller row groups, storage nearby, less work in "
-            f"a custom reader; or read in more workers: {more} ({gain})",
+            "a custom reader; " + (full or f"or read in more workers: {more}"),
         )
     return Diagnosis(
         Bound.FEED,
         f"a step waits for data for {waits:.0%} of the time: feed takes "
         f"{total.share('feed'):.0%} of it, reading {total.share('read'):.0%}",
-        f"do less in feed, or write feed_batch; or feed in more workers: {more} ({gain})",
+        "do less in feed, or write feed_batch; " + (full or f"or feed in more workers: {more}"),
     )
 
 
@@ -307,7 +241,8 @@ def _servers(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
     return Diagnosis(
         Bound.SERVERS,
         f"{what} while {who} {busiest:.0%} of a core",
-        f"--num-ps {number}, if there is a core for each ({_gain(ratio)})",
+        _no_room(facts, "servers")
+        or f"--num-ps {number}, if there is a core for each ({_gain(min(ratio, facts.room))})",
     )
 
 
@@ -318,8 +253,12 @@ def _step(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
     return Diagnosis(
         Bound.STEP,
         f"TensorFlow's step takes {loads.step:.0%} of the workers' time",
-        f"more workers, on cores or machines of their own: --num-workers {2 * len(facts.workers)}; "
-        "or a smaller model",
+        (
+            _no_room(facts, "workers")
+            or "more workers, on cores or machines of their own: "
+            f"--num-workers {2 * len(facts.workers)}"
+        )
+        + "; or a smaller model",
     )
 
 

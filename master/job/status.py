@@ -7,9 +7,10 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
-from shoal.master.job.diagnosis import Diagnosis, Facts, WorkerTime, diagnose
+from shoal.master.job.diagnosis import Diagnosis, Facts, diagnose
 from shoal.master.job.job import Job
 from shoal.master.job.members import ServerMember, WorkerMember
+from shoal.master.job.stage_times import WorkerTime
 from shoal.master.job.waiting import waits_for, waits_progress
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
@@ -104,6 +105,8 @@ def _facts(job: Job) -> Facts:
         minibatch_size=config.minibatch_size,
         accumulated=config.accumulate,
         pipelined=config.pipeline_depth > 0 and not config.sync,
+        machine_cores=job.record.cores_in_use.cores,
+        cores_in_use=job.record.cores_in_use.mean,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
+from dataclasses import dataclass
 
 WINDOW_SECONDS = 10.0
 """Over which throughput and loss are averaged: long enough to smooth tasks whose
@@ -59,6 +60,37 @@ class RecentLoss:
         self.mean = sum(value * count for _, value, count in self._samples) / weight
 
 
+@dataclass(frozen=True)
+class ProcessorTime:
+    """Of a machine's cores so far, summed over them, in ticks of its clock."""
+
+    cores: int
+    busy: int
+    total: int
+
+
+class CoresInUse:
+    """How many of the cores of a job's machine were in use as it trained; cores: 0 if not known."""
+
+    def __init__(self) -> None:
+        self.cores = 0
+        self._last: ProcessorTime | None = None
+        self._busy = self._total = 0
+
+    def add(self, told: ProcessorTime, *, training: bool) -> None:
+        """Count the time since the one told before, if the job trained in it."""
+        last, self._last = self._last, told
+        if training and last is not None and last.cores == told.cores and told.total > last.total:
+            self.cores = told.cores
+            self._busy += told.busy - last.busy
+            self._total += told.total - last.total
+
+    @property
+    def mean(self) -> float:
+        """On average over the training; 0 if it is not known."""
+        return self.cores * self._busy / self._total if self._total else 0.0
+
+
 class JobRecord:
     """Times are in the master's own seconds, as passed to the methods.
 
@@ -72,6 +104,7 @@ class JobRecord:
         self.training_ended: float | None = None
         self.throughput = Throughput()
         self.loss = RecentLoss()
+        self.cores_in_use = CoresInUse()  # for advice alone; of this master's time
         self.learning_rate: float | None = None  # of some worker's last push
         # Apart, so that news never drive out a warning; each with its place among both.
         self._news: deque[tuple[int, str]] = deque(maxlen=MESSAGES)

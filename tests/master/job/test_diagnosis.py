@@ -3,11 +3,13 @@
 import pytest
 
 from shoal.master.job import status
-from shoal.master.job.diagnosis import Bound, Facts, WorkerTime, diagnose
+from shoal.master.job.diagnosis import Bound, Facts, diagnose
+from shoal.master.job.stage_times import WorkerTime
 from shoal.master.job.status import diagnosis, status_message
 from shoal.master.result import result_of
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Heartbeat
+from shoal.master.work.record import CoresInUse, ProcessorTime
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import begun, exited, take, w
@@ -56,6 +58,48 @@ def test_slow_data_and_a_slow_feed():
     told = found(worker(**BALANCED | {"read": 0.1, "feed": 0.8, "wait_for_data": 0.5}))
     assert told.bound_by == Bound.FEED
     assert "feed_batch" in told.advice
+
+
+@pytest.mark.parametrize(
+    ("shares", "cores", "advice"),
+    [
+        ({"feed": 0.9}, 0.2, "do less in feed, or write feed_batch; {}"),
+        ({"read": 0.9}, 0.2, "read faster: {}"),
+        ({"step": 0.9}, 0.2, "{}; or a smaller model"),
+        ({}, 0.2, "{}"),
+        ({"pull": 0.95, "wait_for_pull": 0.6}, 0.9, "{}"),
+    ],
+)
+def test_a_machine_whose_cores_are_in_use_gets_no_more_processes(shares, cores, advice):
+    shares = BALANCED | shares
+    kind = "servers" if cores > 0.5 else "workers"
+    full = f"more {kind} need more cores or machines: the 2 here are in use"
+    begin, _, end = advice.partition("{}")
+    for in_use in (1.7, 2.0):
+        told = found(worker(**shares), cores=[cores], machine_cores=2, cores_in_use=in_use)
+        assert told.advice.startswith(begin)
+        assert told.advice.endswith(full + end)
+        assert "--num" not in told.advice
+    free = found(worker(**shares), cores=[cores], machine_cores=8, cores_in_use=2.0)
+    assert free == found(worker(**shares), cores=[cores])
+    assert full not in free.advice
+
+
+def test_a_gain_is_no_larger_than_the_machine_has_cores_for():
+    shares = BALANCED | {"feed": 0.8, "wait_for_data": 0.5}
+    told = found(worker(**shares), machine_cores=2, cores_in_use=1.6)
+    assert told.advice.endswith("--num-workers 2 (up to about +25%)")
+
+
+def test_the_use_of_cores_is_that_of_training():
+    cores = CoresInUse()
+    assert (cores.cores, cores.mean) == (0, 0.0)
+    cores.add(ProcessorTime(2, 500, 1000), training=True)
+    assert cores.cores == 0
+    cores.add(ProcessorTime(2, 700, 1200), training=True)
+    cores.add(ProcessorTime(2, 700, 2000), training=False)
+    cores.add(ProcessorTime(2, 800, 2200), training=True)
+    assert (cores.cores, cores.mean) == (2, 1.5)
 
 
 def test_starved_servers_and_slow_answers_of_idle_ones():
