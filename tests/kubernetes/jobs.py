@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -159,28 +158,3 @@ def held_job(shoal, name, **flags):
 def result_in(shoal, name):
     """The result that a followed job has left here."""
     return json.loads((shoal.path / "shoal-jobs" / name / "result.json").read_text())
-
-
-def config_of(account, namespace):
-    """A kubeconfig for a new service account, which has no rights."""
-    kubectl("create", "serviceaccount", account, namespace=namespace)
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/service-account-token",
-        "metadata": {
-            "name": f"{account}-token",
-            "annotations": {"kubernetes.io/service-account.name": account},
-        },
-    }
-    kubectl("apply", "-f", "-", namespace=namespace, text=json.dumps(secret))
-    path = "jsonpath={.data.token}"
-    give_up = time.monotonic() + 60
-    while not (
-        token := kubectl("get", "secret", f"{account}-token", "-o", path, namespace=namespace)
-    ):
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
-    given = json.loads(kubectl("config", "view", "--raw", "-o", "json"))
-    given["users"][0]["user"] = {"token": base64.b64decode(token).decode()}
-    return given

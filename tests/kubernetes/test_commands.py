@@ -1,28 +1,14 @@
 """The commands for jobs in a cluster, by a user who has the Role shoal-user and no more."""
 
-import json
 import shutil
 
 import pytest
 
 from tests.jobs.conftest import movielens as movielens
-from tests.kubernetes.conftest import kubectl
-from tests.kubernetes.jobs import ZOO, Watched, config_of, left_of, result_in, until
+from tests.kubernetes.jobs import ZOO, Watched, left_of, result_in, until
+from tests.kubernetes.users import user as user
 
 NAME = "hers"
-
-
-@pytest.fixture
-def user(shoal, namespace):
-    """Ann runs the commands, who may do what the Role shoal-user says."""
-    path = shoal.path / "ann.json"
-    path.write_text(json.dumps(config_of("ann", namespace)))
-    account = f"--serviceaccount={namespace}:ann"
-    kubectl("create", "rolebinding", "ann", "--role=shoal-user", account, namespace=namespace)
-    who = ("get", "secrets", "--kubeconfig", str(path))
-    assert "forbidden" in kubectl(*who, namespace=namespace, check=False).stderr
-    shoal.kubeconfig = str(path)
-    return shoal
 
 
 def test_a_job_is_followed_scaled_stopped_audited_and_resumed(user, movielens, namespace):

@@ -8,7 +8,8 @@ from kubernetes import config
 
 from tests.docs.roles import granted
 from tests.kubernetes.conftest import kubectl
-from tests.kubernetes.jobs import config_of, left_of, until
+from tests.kubernetes.jobs import left_of, until
+from tests.kubernetes.users import config_of
 
 # As `kubectl auth can-i --list` says it; of groups, those that a job has to do with.
 ROW = r"([a-z/]+)(?:\.(?:coordination\.k8s\.io|batch|policy))? .*\[([a-z ]+)\]$"
