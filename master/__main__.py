@@ -41,6 +41,7 @@ from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
 from shoal.master.kubeflow import StatusServer, TrainJobReports
 from shoal.master.launchers.processes import ProcessLauncher, shoal_command
 from shoal.master.machine import processor_time
+from shoal.master.metrics_file import bounded_text
 from shoal.master.recorder import Recorder
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
@@ -208,6 +209,7 @@ def run_job(
             partial(audit_apart, folder),
             lambda: journal.trouble,
             stacks,
+            partial(bounded_text, folder.metrics),
         )
         name = transport.peer_name(config.token, "master")
         here = f"{host}:{port}"

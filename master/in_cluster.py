@@ -36,7 +36,7 @@ from shoal.config.job import JobConfig
 from shoal.config.url_variables import check_variables
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets
 from shoal.master.__main__ import RunningError, run_job
-from shoal.master.cluster.bounded import bounded, thinned
+from shoal.master.cluster.bounded import bounded
 from shoal.master.cluster.insisting import insist
 from shoal.master.cluster.job_end import MastersJob, allow_restarts, end
 from shoal.master.cluster.job_events import JobEvents, end_of
@@ -45,7 +45,7 @@ from shoal.master.cluster.lease_keeper import LeaseApi, LeaseKeeper, identity, i
 from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.launchers.pod_launcher import PodLauncher
-from shoal.master.metrics_file import is_evaluation
+from shoal.master.metrics_file import bounded_text
 from shoal.master.runner import Runner
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import Start
@@ -61,8 +61,8 @@ LINGER_SECONDS, LINGER_AT_MOST_SECONDS = 3.0, 25.0
 
 POLL_SECONDS = 0.5
 
-RESULT_BYTES, AUDIT_BYTES, METRICS_BYTES = 400_000, 300_000, 100_000
-"""A ConfigMap holds a MiB, the job's configuration and templates among it."""
+RESULT_BYTES, AUDIT_BYTES = 400_000, 300_000
+"""A ConfigMap holds a MiB, the job's configuration, templates and metrics among it."""
 
 NOTE_BYTES = 2_000
 """Of these, for what the result or audit lacks."""
@@ -196,9 +196,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     except UserError as error:
         logger.error("%s", error)  # which must not keep the result back
     result = folder.result.read_text()
-    metrics: str | None = None
-    with contextlib.suppress(OSError):  # with --metrics-seconds 0 there are none
-        metrics = folder.metrics.read_text()
+    metrics = bounded_text(folder.metrics)
     insist(pod.objects.publish, published(result, audit, config.job_dir, metrics))
     pod.events.tell(end_of(json.loads(result)))
     if code:
@@ -231,13 +229,11 @@ def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str)
     signal.signal(signal.SIGTERM, told)
 
 
-def published(
-    result: str, audit: str | None, job_dir: str, metrics: str | None = None
-) -> dict[str, str]:
-    """What the job's ConfigMap says of its end: result.json, audit and metrics.csv, as they fit.
+def published(result: str, audit: str | None, job_dir: str, metrics: str = "") -> dict[str, str]:
+    """What the job's ConfigMap says of its end: result.json and audit, as they fit, and metrics.
 
-    One that is too large would be refused whole, however the job ended. What is left out is
-    said in the result's messages and the audit's text; of the metrics it is rows between others.
+    metrics: as `bounded_text` gives them. A ConfigMap that is too large would be refused whole,
+    however the job ended. What is left out is said in the result's messages and the audit's text.
     """
     content, lacks = bounded(json.loads(result), RESULT_BYTES - NOTE_BYTES)
     if lacks:
@@ -254,7 +250,7 @@ def published(
             audit = json.dumps(content)
         data[manifests.AUDIT_FILE] = audit
     if metrics:
-        data[manifests.METRICS_FILE] = thinned(metrics, METRICS_BYTES, is_evaluation)
+        data[manifests.METRICS_FILE] = metrics
     return data
 
 

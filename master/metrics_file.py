@@ -41,6 +41,9 @@ TYPES = {
 METRIC = "val_"
 """Before the name of an evaluation metric, as Keras has it."""
 
+TEXT_BYTES = 100_000
+"""Of the file as it goes to those who cannot read the job's folder."""
+
 _DIGITS = {"seconds": 3, "samples_per_second": 1, "mean_staleness": 4}
 """After the point, of figures that are measured."""
 
@@ -128,8 +131,29 @@ def _key(cells: Mapping[str, str]) -> tuple[str, ...]:
     return (cells["evaluated_version"], *metrics)
 
 
-def is_evaluation(line: str) -> bool:
-    """Whether a line of the file is a row of an evaluation."""
+def bounded_text(path: Path, limit: int = TEXT_BYTES) -> str:
+    """What is in the file, as `thinned` to the limit; "" without the file."""
+    try:
+        return thinned(path.read_text(), limit)
+    except OSError:
+        return ""
+
+
+def thinned(text: str, limit: int) -> str:
+    """The text of a file in at most `limit` bytes, without some of its rows.
+
+    Every second row is left out, again and again, and those of evaluations only when no others are
+    left. The last row stays.
+    """
+    head, *lines = text.splitlines(keepends=True) or [""]
+    while len(lines) > 1 and len("".join([head, *lines]).encode()) > limit:
+        places = range(len(lines) - 1)
+        left_out = set(([i for i in places if not _is_evaluation(lines[i])] or places)[::2])
+        lines = [line for i, line in enumerate(lines) if i not in left_out]
+    return "".join([head, *lines])
+
+
+def _is_evaluation(line: str) -> bool:
     return bool(line.split(",")[list(TYPES).index("evaluated_version")])
 
 

@@ -42,11 +42,14 @@ class MasterService:
         audit: Callable[[], str] | None = None,
         trouble: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
         stacks: Stacks | None = None,
+        metrics: Callable[[], str] = lambda: "",
     ) -> None:
         """losses: takes what the workers tell of their steps. audit: as `audit_apart`.
 
-        trouble: as `Journal.trouble`. stacks: of the job's processes.
+        trouble: as `Journal.trouble`. stacks: of the job's processes. metrics: gives metrics.csv
+        in a size that a reply may have.
         """
+        self._metrics = metrics
         self._stacks = stacks
         self._trouble = trouble
         self._job = job
@@ -75,6 +78,7 @@ class MasterService:
             methods.STOP_JOB: self._stop_job,
             methods.SCALE_JOB: self._scale_job,
             methods.AUDIT_JOB: self._audit_job,
+            methods.GET_JOB_METRICS: self._get_job_metrics,
             methods.GET_JOB_STACKS: self._get_job_stacks,
             methods.PROFILE_JOB: self._profile_job,
         }
@@ -315,6 +319,10 @@ class MasterService:
             return pb.AuditJobReply(audit=self._audit())
         except UserError as error:
             raise WireError(pb.BAD_REQUEST, str(error)) from error
+
+    def _get_job_metrics(self, request: pb.JobMetricsRequest) -> pb.JobMetrics:
+        del request  # it has no fields
+        return pb.JobMetrics(csv=self._metrics())
 
     def _get_job_stacks(self, request: pb.JobStacksRequest) -> pb.JobStacks:
         if self._stacks is None:

@@ -161,6 +161,9 @@ AUDIT_JOB = Method(
 SCALE_JOB = Method(
     MASTER, "ScaleJob", pb.ScaleJobRequest, pb.ScaleJobReply, threads=Threads.CONTROL
 )
+GET_JOB_METRICS = Method(
+    MASTER, "GetJobMetrics", pb.JobMetricsRequest, pb.JobMetrics, threads=Threads.CONTROL
+)
 GET_JOB_STACKS = Method(
     MASTER, "GetJobStacks", pb.JobStacksRequest, pb.JobStacks, threads=Threads.CONTROL
 )

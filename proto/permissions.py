@@ -68,6 +68,7 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
             methods.STOP_JOB,
             methods.AUDIT_JOB,
             methods.SCALE_JOB,
+            methods.GET_JOB_METRICS,
             methods.GET_JOB_STACKS,
             methods.PROFILE_JOB,
         ),

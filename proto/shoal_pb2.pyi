@@ -1466,6 +1466,16 @@ class AuditJobReply(_message.Message):
     audit: str
     def __init__(self, audit: _Optional[str] = ...) -> None: ...
 
+class JobMetricsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class JobMetrics(_message.Message):
+    __slots__ = ("csv",)
+    CSV_FIELD_NUMBER: _ClassVar[int]
+    csv: str
+    def __init__(self, csv: _Optional[str] = ...) -> None: ...
+
 class JobStacksRequest(_message.Message):
     __slots__ = ("role", "index")
     ROLE_FIELD_NUMBER: _ClassVar[int]

@@ -1,9 +1,8 @@
-"""JSON and tables that have to fit into a place of bounded size, such as a ConfigMap."""
+"""JSON that has to fit into a place of bounded size, such as a ConfigMap."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 _CUT = "\n... (left out) ...\n"
@@ -60,17 +59,3 @@ def _halved(value: list[Any] | str) -> list[Any] | str:
 def _line(path: str, original: list[Any] | str) -> str:
     unit = "items" if isinstance(original, list) else "characters"
     return f"not all of the {len(original)} {unit} of {path}"
-
-
-def thinned(table: str, limit: int, keeps: Callable[[str], bool]) -> str:
-    """A table of lines, the first its head, in at most `limit` bytes, without some of its lines.
-
-    Every second line is left out, again and again, and those that `keeps` is true of only when no
-    others are left. The last line stays.
-    """
-    head, *lines = table.splitlines(keepends=True)
-    while len(lines) > 1 and len("".join([head, *lines]).encode()) > limit:
-        places = range(len(lines) - 1)
-        left_out = set(([i for i in places if not keeps(lines[i])] or places)[::2])
-        lines = [line for i, line in enumerate(lines) if i not in left_out]
-    return "".join([head, *lines])

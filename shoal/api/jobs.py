@@ -1,7 +1,7 @@
 """A job that goes on beside the program that started it: what wait=False of the Python API gives.
 
 It is followed by a thread of the program; asking and steering is what `shoal status`, `scale`,
-`stop` and `logs` do, by the same functions.
+`stop` and `logs` do, by the same functions. The job may run here or on Kubernetes.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Job:
             assert self._error is not None
             raise self._error
         self._folder = self._display.folder
+        self._namespace = self._display.namespace
         self.name, self.job_dir = self._display.name, Path(self._folder.path)
 
     def _follow(self, run: Run) -> None:
@@ -103,7 +104,12 @@ class Job:
         """Change how many workers the job wants. Raises UserError if it does not run."""
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise UserError(f"workers must be an integer of at least 1, not {workers!r}")
-        local_master.scale(self._folder, workers)
+        if self._namespace is None:
+            local_master.scale(self._folder, workers)
+        else:
+            from shoal.client import cluster_jobs  # late: the Kubernetes library is large
+
+            cluster_jobs.scale(cluster_jobs.handle_of(self.name, self._namespace), workers)
 
     def stop(self) -> None:
         """Have the job stop, as Ctrl-C does; `result()` waits for its end."""
@@ -114,7 +120,14 @@ class Job:
 
         Raises UserError if there is no such process.
         """
-        return "\n".join(local_jobs.log_lines(self._folder, role, index, follow=False))
+        if self._namespace is None:
+            return "\n".join(local_jobs.log_lines(self._folder, role, index, follow=False))
+        from shoal.client import cluster_jobs, remote  # late: the Kubernetes library is large
+
+        if not self.running:
+            return remote.kept_log(self._folder, role, index)
+        handle = cluster_jobs.handle_of(self.name, self._namespace)
+        return "\n".join(cluster_jobs.log_lines(handle, role, index, follow=False))
 
     def result(self, timeout: float | None = None) -> JobResult:
         """Wait for the job's end and return its result.
@@ -133,13 +146,15 @@ class Job:
 class _Kept(Display):
     """A display that shows nothing, and keeps what it is told.
 
-    begun: set when the job has its folder, or has failed before.
+    begun: set when the job has its folder, or has failed before. namespace: of a job on Kubernetes;
+    "": that of the kubectl context.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.begun = threading.Event()
         self.folder: JobFolder | None = None
+        self.namespace: str | None = None
         self.name = ""
         self.text = "starting"
         self.messages: list[str] = []
@@ -148,6 +163,7 @@ class _Kept(Display):
     def started(self, config: JobConfig, folder: JobFolder) -> None:
         """See Display."""
         self.folder, self.name = folder, config.job_name
+        self.namespace = config.namespace if config.image else None
         super().started(config, folder)
         self.begun.set()
 

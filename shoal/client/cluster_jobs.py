@@ -149,6 +149,18 @@ def end_of(handle: JobHandle) -> str:
     return "its master has ended without a result" if handle.over() else ""
 
 
+def course_of(handle: JobHandle) -> tuple[str, JobResult | None]:
+    """The state of a job in a word or two, as `jobs_table` has it, and its result, if it has one.
+
+    Raises UserError.
+    """
+    if not handle.exists():
+        return "deleted", None
+    if (result := result_of(handle)) is not None:
+        return result.state, result
+    return _state_of(handle.job(), handle.pods()), None
+
+
 @contextmanager
 def master_of(
     handle: JobHandle, deadline: float = COMMAND_SECONDS, patience: float = REACH_SECONDS

@@ -1,7 +1,8 @@
 """`shoal compare`: jobs of this machine side by side, with the flags in which they differ.
 
 Knows a job by its folder: its configuration, its result, and metrics.csv of one that has none
-yet. Asks no process, so that jobs may be running, have ended or have been killed.
+yet. Asks no process, so that jobs may be running, have ended or have been killed. Only the cluster
+knows whether a job on Kubernetes without a result here goes on.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.words import near
 from shoal.client.course import Best, larger_is_better
 from shoal.client.local_jobs import JOBS, result_of, state_of
+from shoal.cluster.configured import check_configured
 from shoal.config.flags import flag
 from shoal.errors import UserError
+from shoal.result import JobResult
 
 OWN = ("token", "job_name", "job_dir", "overwrite")
 """Fields of a configuration in which two jobs differ anyway, or that change nothing."""
 
 METRIC = "val_"
 """Before the name of an evaluation metric, in metrics.csv."""
+
+HERE, CLUSTER = "on this machine", "on Kubernetes"
+"""Where jobs run."""
 
 LEDGER = ("trained_once", "repeated", "failed", "pending")
 
@@ -36,6 +42,7 @@ LEDGER = ("trained_once", "repeated", "failed", "pending")
 class Compared:
     """One job. Figures that are not known are not there.
 
+    place: where it runs or ran, in words.
     flags: fields of its configuration, paths in its own folder relative to that.
     figures: seconds, samples_per_second, loss, records by what became of them, deaths, ...
     metrics: of evaluation by name: last, best and the version of the best; None: not a number, or
@@ -44,6 +51,7 @@ class Compared:
 
     name: str
     folder: str
+    place: str
     state: str
     flags: dict[str, Any]
     figures: dict[str, float] = field(default_factory=dict)
@@ -94,7 +102,8 @@ def _compared(folder: JobFolder, name: str) -> Compared:
         evaluations = _evaluations_of_rows(rows)
     except (ValueError, TypeError, AttributeError) as error:
         raise _no_metrics(folder.metrics, error) from error
-    if (result := result_of(folder)) is not None:
+    place, state, result = _course(folder, config)
+    if result is not None:
         figures |= {
             "seconds": result.seconds,
             "samples_per_second": result.samples_per_second,
@@ -105,7 +114,25 @@ def _compared(folder: JobFolder, name: str) -> Compared:
             "checkpoints": result.checkpoints.get("taken", 0),
         }
         evaluations = [(each["version"], each["metrics"]) for each in result.evaluations]
-    return Compared(name, str(folder.path), state_of(folder), flags, figures, _metrics(evaluations))
+    path = str(folder.path)
+    return Compared(name, path, place, state, flags, figures, _metrics(evaluations))
+
+
+def _course(folder: JobFolder, config: dict[str, Any]) -> tuple[str, str, JobResult | None]:
+    """Where a job runs or ran, its state, and its result, if it has one."""
+    result = result_of(folder)
+    if not folder.templates.is_file():
+        return HERE, state_of(folder), result
+    if result is not None:
+        return CLUSTER, result.state, result
+    try:
+        check_configured()
+        from shoal.client import cluster_jobs  # late: the Kubernetes library is large
+
+        handle = cluster_jobs.handle_of(str(config["job_name"]), str(config["namespace"]))
+        return (CLUSTER, *cluster_jobs.course_of(handle))
+    except (UserError, LookupError) as error:
+        return CLUSTER, f"not known: {error}", None
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -181,6 +208,7 @@ def to_json(jobs: Sequence[Compared]) -> str:
                 {
                     "name": job.name,
                     "folder": job.folder,
+                    "place": job.place,
                     "state": job.state,
                     "figures": job.figures,
                     "metrics": {
@@ -224,7 +252,9 @@ def table_of(jobs: Sequence[Compared]) -> Table:
     table.add_column("", overflow="fold")
     for job in jobs:
         table.add_column(Text(job.name), overflow="fold")
-    table.add_row("state", *(job.state for job in jobs))
+    if any(job.place != HERE for job in jobs):
+        table.add_row("place", *(job.place for job in jobs))
+    table.add_row("state", *(Text(job.state) for job in jobs))
     for name in differing_flags(jobs):
         shown = name if name == "command" else flag(name)
         table.add_row(shown, *(_shown(job.flags.get(name)) for job in jobs))

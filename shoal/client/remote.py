@@ -13,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 from shoal.base.job_folder import JobFolder
@@ -26,7 +27,7 @@ from shoal.cluster.api import connect_from_outside
 from shoal.cluster.certificates import certified_workers
 from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.handle import JobHandle
-from shoal.cluster.manifests import ROLE_LABEL, Manifest
+from shoal.cluster.manifests import INDEX_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.templates import read_templates
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
@@ -44,11 +45,13 @@ LOG_LINES = 20
 """Of a master that ended without a result."""
 
 
-def run_remote_job(config: JobConfig, display: Display) -> JobResult:
+def run_remote_job(
+    config: JobConfig, display: Display, interruptions: Interruptions | None = None
+) -> JobResult:
     """Run the job on Kubernetes to its end and return its result, whatever its state.
 
     Leaves nothing in the cluster, unless it is killed with SIGKILL, or fails itself while the job
-    may be running. Signals as in run_job.
+    may be running. Signals and interruptions as in run_job.
 
     Raises UserError if the job cannot be created, JobFailedError if its master dies
     without a result.
@@ -62,7 +65,7 @@ def run_remote_job(config: JobConfig, display: Display) -> JobResult:
         config, output="", job_dir=os.path.abspath(os.path.join("shoal-jobs", config.job_name))
     )
     with claimed(here) as folder:
-        return follow_job(handle, config, templates, folder, display)
+        return follow_job(handle, config, templates, folder, display, interruptions)
 
 
 def follow_job(
@@ -71,6 +74,7 @@ def follow_job(
     templates: dict[str, Manifest],
     folder: JobFolder,
     display: Display,
+    interruptions: Interruptions | None = None,
     resume: str = "",
 ) -> JobResult:
     """Create a job, follow it to its end and remove it; see run_remote_job.
@@ -81,9 +85,9 @@ def follow_job(
     write_text(folder.templates, json.dumps(templates))
     identities = identities_of(config)
     handle.create(config, templates, identities, resume=resume)
-    interruptions = Interruptions()
+    interruptions = interruptions or Interruptions()
     own = next((each for each in identities if each.caller.role == CLIENT), None)
-    following = Following(handle, config, own, display, interruptions)
+    following = Following(handle, config, folder, own, display, interruptions)
     try:
         with display, interruptions:
             display.started(config, folder)
@@ -213,13 +217,25 @@ def _patiently(ask: Callable[[], Answer], display: Display) -> Answer:
             time.sleep(AGAIN_SECONDS)
 
 
+def _kept_path(folder: JobFolder, role: str, index: int) -> Path:
+    return folder.logs / ("master.log" if role == "master" else f"{role}-{index}.log")
+
+
+def kept_log(folder: JobFolder, role: str, index: int) -> str:
+    """What a pod of a job that has ended had written, as kept here. Raises UserError without it."""
+    try:
+        return _kept_path(folder, role, index).read_text(errors="replace")
+    except OSError as error:
+        there = ", ".join(sorted(path.stem for path in folder.logs.glob("*.log"))) or "none"
+        raise UserError(f"no log of {role} {index} was kept; there are: {there}") from error
+
+
 def _collect_logs(handle: JobHandle, folder: JobFolder, display: Display) -> None:
     """Keep what the pods that are still there have written."""
     with contextlib.suppress(UserError):
         for pod in handle.pods():
             role = pod.metadata.labels[ROLE_LABEL]
-            name = pod.metadata.name.removeprefix(f"{handle.name}-")
-            path = folder.logs / ("master.log" if role == "master" else f"{name}.log")
+            path = _kept_path(folder, role, int(pod.metadata.labels.get(INDEX_LABEL, 0)))
             try:
                 with contextlib.suppress(UserError):
                     path.write_text(handle.log(pod))

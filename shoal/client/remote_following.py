@@ -1,7 +1,7 @@
 """Following a job on Kubernetes: its master's pod and the status that the master tells.
 
-Owns when the job counts as ended, and when it is given up since its master cannot start. Creating
-the job and taking its result is remote.py's.
+Owns when the job counts as ended, when it is given up since its master cannot start, and that its
+metrics.csv is here while it runs. Creating the job and taking its result is remote.py's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import time
 
 from kubernetes import client
 
+from shoal.base.job_folder import JobFolder
+from shoal.base.wholefile import write_text
 from shoal.client.display import Display
 from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.cluster import explain
@@ -44,12 +46,15 @@ class Following:
         self,
         handle: JobHandle,
         config: JobConfig,
+        folder: JobFolder,
         identity: Identity | None,
         display: Display,
         interruptions: Interruptions,
     ) -> None:
-        """identity: of this client; None with --insecure."""
+        """folder: of this machine. identity: of this client; None with --insecure."""
         self.handle, self.display = handle, display
+        self._folder = folder
+        self._metrics_due = time.monotonic()
         self._identity = identity
         self.config, self._interruptions = config, interruptions
         self._stopping_since: float | None = None
@@ -136,7 +141,21 @@ class Following:
         except CallError:
             return False
         self.display.update(status)
+        if self.config.metrics_seconds and time.monotonic() >= self._metrics_due:
+            self._keep_metrics(connection)
         return True
+
+    def _keep_metrics(self, connection: Connection) -> None:
+        """Have metrics.csv here as the master has it now."""
+        self._metrics_due = time.monotonic() + self.config.metrics_seconds
+        try:
+            text = connection.call(methods.GET_JOB_METRICS, pb.JobMetricsRequest()).csv
+            if text:
+                write_text(self._folder.metrics, text)
+        except CallError:
+            pass  # asked again when the next are due
+        except OSError as error:
+            self._tell(f"warning: {self._folder.metrics} cannot be written: {error.strerror}")
 
     def _must_give_up(self) -> bool:
         if self._interruptions.count and self._stopping_since is None:

@@ -69,9 +69,9 @@ class Source(ABC):
         """A process that prints the course by the journal; None where it is not to be read."""
         return None
 
+    @abstractmethod
     def losses(self) -> list[str]:
-        """The lines of metrics.csv; none where there is no such file here."""
-        return []
+        """The lines of metrics.csv; none where there is none, or nobody gives it."""
 
     @abstractmethod
     def logs(self) -> list[str]:
@@ -249,6 +249,15 @@ class ClusterSource(Source):
     def over(self) -> str:
         """See Source."""
         return "the job's master has ended without a result" if self._handle.over() else ""
+
+    def losses(self) -> list[str]:
+        """See Source."""
+        with contextlib.suppress(UserError, CallError):
+            if self._connection is None:  # at its end the master has left it
+                return (self._handle.metrics() or "").splitlines()
+            found = self._connection.call(methods.GET_JOB_METRICS, pb.JobMetricsRequest())
+            return found.csv.splitlines()
+        return []
 
     def logs(self) -> list[str]:
         """See Source."""

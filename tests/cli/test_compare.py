@@ -2,15 +2,18 @@
 
 import dataclasses
 import json
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from click.testing import CliRunner
 
 from shoal.base.job_folder import JobFolder
 from shoal.cli.main import main
+from shoal.cluster.manifests import RESULT_FILE, labels
 from shoal.config.job import JobConfig
 from shoal.master.metrics_file import MetricsFile
 from shoal.master.work.evaluation import EvaluationResult
+from tests.master.api_server import Answers, served
 
 
 def compare(*arguments, code=0):
@@ -26,7 +29,7 @@ def begun(tmp_path, monkeypatch):
 
     def begin(name, aucs, **flags):
         config = JobConfig(
-            model_def="clicks.custom_model", training_data="t.csv", job_name=name, **flags
+            model_def="clicks.custom_model", training_data="/t.csv", job_name=name, **flags
         ).resolved()
         folder = JobFolder(tmp_path / "shoal-jobs" / name)
         folder.path.mkdir(parents=True)
@@ -141,3 +144,81 @@ def test_what_cannot_be_compared_is_one_message(begun, tmp_path):
     broken = tmp_path / "shoal-jobs" / "slow" / "job.json"
     broken.write_text("[]")
     assert f"Error: {broken} is not a job's configuration" in compare("fast", "slow", code=2)
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """Has a cluster know the jobs in this list: (name, phase of its master's pod, result)."""
+    known = []
+
+    class Api(Answers, BaseHTTPRequestHandler):
+        def do_GET(self):
+            path = self.path.partition("?")[0]
+            for name, phase, result in known:
+                made = {"name": f"{name}-master", "labels": labels(name, "master")}
+                if path.endswith(f"/jobs/{name}-master"):
+                    return self.answer(200, {"metadata": made, "status": {}})
+                if path.endswith(f"/configmaps/{name}"):
+                    data = {RESULT_FILE: json.dumps(result)} if result else {}
+                    return self.answer(200, {"metadata": {"name": name}, "data": data})
+                if path.endswith("/namespaces/space/pods") and name in self.path:
+                    pod = {"metadata": made, "status": {"phase": phase}}
+                    return self.answer(200, {"metadata": {}, "items": [pod]})
+            return self.answer(404, {"kind": "Status", "message": "not found", "code": 404})
+
+    with served(Api) as address:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "here", "cluster": {"server": address}}],
+            "users": [{"name": "ann", "user": {}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "ann"}}],
+            "current-context": "here",
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(config))
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+        yield known
+
+
+def test_of_a_job_on_kubernetes_the_cluster_knows_the_state(begun, cluster, monkeypatch):
+    begun("fast", [0.5])
+    for name in ("slow", "kept", "swims", "waits", "gone"):
+        folder = begun(name, [0.25], image="shoal:1", namespace="space")
+        folder.templates.write_text("{}")
+    result = {"job_name": "slow", "command": "train", "state": "stopped", "seconds": 61.0}
+    JobFolder(folder.path.parent / "kept").result.write_text(json.dumps(result))
+    cluster += [
+        ("slow", "Succeeded", result),
+        ("swims", "Running", None),
+        ("waits", "Pending", None),
+    ]
+    names = ("fast", "slow", "kept", "swims", "waits", "gone")
+
+    def places():
+        return [
+            (each["place"], each["state"]) for each in json.loads(compare(*names, "--json"))["jobs"]
+        ]
+
+    there = "on Kubernetes"
+    assert places() == [
+        ("on this machine", "killed"),
+        (there, "stopped"),
+        (there, "stopped"),
+        (there, "running"),
+        (there, "waiting"),
+        (there, "deleted"),
+    ]
+    shown = json.loads(compare("slow", "swims", "--json"))["jobs"]
+    assert [each["figures"]["seconds"] for each in shown] == [61.0, 10.0]
+    rows = [line.replace("│", " ").split() for line in compare("swims", "waits").splitlines()]
+    assert ["place", *there.split(), *there.split()] in rows
+    assert ["state", "running", "waiting"] in rows
+    begun("faster", [0.5])
+    assert "place" not in compare("fast", "faster")
+
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    place, state = places()[3]
+    assert place == there
+    assert state.startswith("not known: no Kubernetes cluster is set up: there is no file /nowhere")

@@ -12,7 +12,7 @@ import pytest
 from kubernetes import client
 
 from shoal.cluster.handle import JobHandle
-from shoal.cluster.manifests import CONFIG_FILE, RESULT_FILE, labels
+from shoal.cluster.manifests import CONFIG_FILE, METRICS_FILE, RESULT_FILE, labels
 from shoal.dashboard.source import ClusterSource
 from shoal.dashboard.watch import Watch
 from shoal.errors import UserError
@@ -83,7 +83,9 @@ def master():
         servers=[pb.ServerView(server=0, state="alive", told=pb.ServerStatus(pulls=10))],
         diagnosis=pb.Diagnosis(bound_by="servers", evidence="seen", advice="--num-ps 3"),
     )
-    server, port = serving.serve({methods.GET_JOB_STATUS: lambda _: told}, "127.0.0.1:0", threads=2)
+    figures = pb.JobMetrics(csv="seconds,state,loss\n1.0,training,0.75\n")
+    calls = {methods.GET_JOB_STATUS: lambda _: told, methods.GET_JOB_METRICS: lambda _: figures}
+    server, port = serving.serve(calls, "127.0.0.1:0", threads=2)
     yield f"127.0.0.1:{port}", told, lambda: server.stop(None).wait()
     server.stop(None).wait()
 
@@ -157,3 +159,18 @@ def test_a_job_that_is_not_there_is_said_before_the_page(world, handle):
     world.there = False
     with pytest.raises(UserError, match=NAME):
         ClusterSource(handle)
+
+
+def test_the_loss_before_the_first_look_comes_from_the_master_and_then_from_the_end(
+    world, master, handle
+):
+    _, told, stop = master
+    told.loss, told.has_loss = 0.25, True
+    with Watch(ClusterSource(handle)) as watch:
+        assert watch.course()["loss"] == [[1.0, 5.0], [0.75, 0.25]]
+    stop()
+    world.pods, world.condition = [], "Complete"
+    world.data[RESULT_FILE] = json.dumps({"job_name": NAME, "command": "train", "state": "failed"})
+    world.data[METRICS_FILE] = "seconds,state,loss\n1.0,training,0.75\n9.0,training,0.125\n"
+    with Watch(ClusterSource(handle)) as watch:
+        assert watch.course()["loss"] == [[1.0, 9.0], [0.75, 0.125]]

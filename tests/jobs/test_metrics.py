@@ -3,6 +3,8 @@
 import pyarrow.parquet as pq
 import pytest
 
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
 from tests.jobs.results import SERIAL
 from tests.jobs.running import RunningJob, resume, until
@@ -49,6 +51,10 @@ def test_the_metrics_of_a_killed_and_resumed_job_are_one_table(numbered, tmp_pat
     ) as job:
         job.at_gate("step-20")
         until("a row of training", lambda: ",training," in job.folder.metrics.read_text())
+        # To those who cannot read the folder, the master tells it.
+        told = job.call_master(methods.GET_JOB_METRICS, pb.JobMetricsRequest()).csv
+        assert ",training," in told
+        assert job.folder.metrics.read_text().startswith(told)
         job.kill("master")
         before = job.folder.metrics.read_text()
         until("a row of the next master", lambda: len(job.folder.metrics.read_text()) > len(before))

@@ -1,6 +1,8 @@
 """metrics.csv has a row for every moment and evaluation once, whatever happens to its writers."""
 
 import csv
+import io
+import itertools
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +11,14 @@ import pytest
 
 from shoal.errors import UserError
 from shoal.master.job.sample import evaluations_from, sample_of
-from shoal.master.metrics_file import TYPES, MetricsFile, is_evaluation, write_parquet
+from shoal.master.metrics_file import (
+    TEXT_BYTES,
+    TYPES,
+    MetricsFile,
+    bounded_text,
+    thinned,
+    write_parquet,
+)
 from shoal.master.work.evaluation import EvaluationResult
 from shoal.master.work.outcomes import (
     DataDescribed,
@@ -64,8 +73,35 @@ def test_evaluations_add_their_columns_to_all_rows(path):
     assert [row["val_auc"] for row in rows(path)] == ["", "0.5", "0.75", ""]
     assert [row["val_hit, of ten"] for row in rows(path)] == ["", "", "0.125", ""]
     assert [row["evaluated_version"] for row in rows(path)] == ["", "3", "9", ""]
-    lines = path.read_text().splitlines()[1:]
-    assert [is_evaluation(line) for line in lines] == [False, True, True, False]
+
+
+def test_of_many_rows_every_part_of_the_job_and_every_evaluation_is_kept(path):
+    assert bounded_text(path) == ""
+    file = MetricsFile(path)
+    for second in range(3000):
+        evaluated = evaluation(second, auc=0.5) if second % 100 == 7 else None
+        file.add(float(second), {"seconds": float(second), "state": "training"}, evaluated)
+    assert path.stat().st_size > TEXT_BYTES
+    text = bounded_text(path)
+    assert len(text.encode()) <= TEXT_BYTES
+    kept = list(csv.DictReader(io.StringIO(text)))
+    seconds = [float(row["seconds"]) for row in kept]
+    assert seconds[-1] == 2999
+    assert max(after - before for before, after in itertools.pairwise(seconds)) < 20
+    versions = [int(row["evaluated_version"]) for row in kept if row["val_auc"]]
+    assert versions == list(range(7, 3000, 100))
+
+
+def test_of_evaluations_alone_some_are_left_out_where_there_is_no_room(path):
+    file = MetricsFile(path)
+    for version in range(100):
+        file.add(float(version), {}, evaluation(version, auc=0.5))
+    whole = path.read_text()
+    kept = thinned(whole, 2000)
+    assert len(kept) <= 2000
+    assert kept.splitlines()[0] == whole.splitlines()[0]
+    assert kept.splitlines()[-1] == whole.splitlines()[-1]
+    assert thinned(whole, len(whole)) == whole
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30])

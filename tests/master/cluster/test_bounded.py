@@ -1,18 +1,13 @@
 """Results and audits that are too large for a ConfigMap."""
 
-import csv
-import io
-import itertools
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.master.cluster.bounded import bounded, thinned
-from shoal.master.in_cluster import AUDIT_BYTES, METRICS_BYTES, RESULT_BYTES, published
-from shoal.master.metrics_file import MetricsFile
-from shoal.master.work.evaluation import EvaluationResult
+from shoal.master.cluster.bounded import bounded
+from shoal.master.in_cluster import AUDIT_BYTES, RESULT_BYTES, published
 from shoal.result import JobResult
 
 JSON = st.recursive(
@@ -88,30 +83,3 @@ def test_a_result_that_fits_without_its_spaces_is_published_whole():
     text = json.dumps(whole, indent=8)
     assert len(text) > RESULT_BYTES
     assert json.loads(published(text, None, "/j")["result.json"]) == whole
-
-
-def test_of_many_metrics_every_part_of_the_job_and_every_evaluation_is_published(tmp_path):
-    """In fewer bytes than the ConfigMap has left for them."""
-    path = tmp_path / "metrics.csv"
-    file = MetricsFile(path)
-    for second in range(3000):
-        evaluation = EvaluationResult(second, 0, {"auc": 0.5}, 10) if second % 100 == 7 else None
-        file.add(float(second), {"seconds": float(second), "state": "training"}, evaluation)
-    assert path.stat().st_size > METRICS_BYTES
-    kept = published("{}", None, "/j", path.read_text())["metrics.csv"]
-    assert len(kept.encode()) <= METRICS_BYTES
-    rows = list(csv.DictReader(io.StringIO(kept)))
-    seconds = [float(row["seconds"]) for row in rows]
-    assert seconds[-1] == 2999
-    assert max(after - before for before, after in itertools.pairwise(seconds)) < 20
-    evaluated = [int(row["evaluated_version"]) for row in rows if row["val_auc"]]
-    assert evaluated == list(range(7, 3000, 100))
-
-
-def test_a_table_of_lines_to_be_kept_is_thinned_too():
-    table = "n\n" + "".join(f"{n}\n" for n in range(100, 200))
-    kept = thinned(table, 60, lambda _: True)
-    assert len(kept) <= 60
-    assert kept.startswith("n\n")
-    assert kept.endswith("\n199\n")
-    assert thinned(table, 10_000, lambda _: False) == table
