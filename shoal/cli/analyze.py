@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from shoal.cli.data_flags import GroupedCommand, field_option
+from shoal.client.plain import echo
 from shoal.config.data_format import FormatOptions
 from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 
@@ -55,7 +56,7 @@ def analyze(data: str, output: str, columns: str, max_vocabulary: int, **written
         data_format = FormatOptions(**written).format_of_data
         reader = open_reader(data, "--data", data_format=data_format)
         for doubt in reader.doubts():
-            click.echo(f"warning: {doubt}", err=True)
+            echo(f"warning: {doubt}", err=True)
         names = [name.strip() for name in columns.split(",") if name.strip()] or None
         statistics = statistics_of(
             reader,
@@ -68,7 +69,7 @@ def analyze(data: str, output: str, columns: str, max_vocabulary: int, **written
         except OSError as error:
             raise UserError(f"--output: cannot write {output}: {error.strerror}") from error
     except UserError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
@@ -80,16 +81,18 @@ def _progress(records: int) -> None:
 
 
 def _show(statistics: Mapping[str, Any], output: str) -> None:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"{statistics['records']:,} records: {output}")
+    from shoal.client.console import PlainConsole
+
+    table = Table(title=Text(f"{statistics['records']:,} records: {output}"))
     for heading in ("column", "type", "missing", "distinct", "min", "mean", "max", "most frequent"):
         table.add_column(heading)
     for name, told in statistics["columns"].items():
         words = told.get("vocabulary", {"values": []})["values"]
         about = "" if told["distinct_exact"] else "about "
-        table.add_row(
+        cells = (
             name,
             told["type"],
             f"{told['missing']:,}",
@@ -97,4 +100,6 @@ def _show(statistics: Mapping[str, Any], output: str) -> None:
             *(f"{told[what]:.6g}" if what in told else "" for what in ("min", "mean", "max")),
             ", ".join(str(word)[:20] for word in words[:3]),
         )
-    Console().print(table)
+        # Not as markup: brackets in the data are no styles.
+        table.add_row(*map(Text, cells))
+    PlainConsole().print(table)

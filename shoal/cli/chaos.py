@@ -13,6 +13,7 @@ import click
 import click.core
 
 from shoal.cli.data_flags import GroupedOption
+from shoal.client.plain import echo
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
@@ -240,18 +241,18 @@ def run(
     if outcome.result is not None:
         print_report(outcome.result)
     if outcome.failure:
-        click.echo(f"Error: {outcome.failure}", err=True)
-    click.echo("\n".join(lines_of(outcome)))
-    click.echo(outcome.audit_text)
+        echo(f"Error: {outcome.failure}", err=True)
+    echo("\n".join(lines_of(outcome)))
+    echo(outcome.audit_text)
     if outcome.state == "stopped":
         sys.exit(EXIT_INTERRUPTED)
     if count:
         counted(config, outcome)
         if outcome.comparison is not None:
-            click.echo("\n".join(outcome.comparison.lines()))
+            echo("\n".join(outcome.comparison.lines()))
     if outcome.state == "succeeded" and outcome.result is not None and undisturbed != "none":
         if not outcome.result.metrics:
-            click.echo("no metric to compare: the job has no --validation-data")
+            echo("no metric to compare: the job has no --validation-data")
         else:
             try:
                 if undisturbed == "run":
@@ -260,7 +261,7 @@ def run(
             except JobFailedError as error:
                 outcome.problems.append(f"nothing to compare with: {error}")
     for problem in outcome.problems:
-        click.echo(f"PROBLEM: {problem}")
+        echo(f"PROBLEM: {problem}")
     sys.exit(EXIT_JOB_FAILED if outcome.problems else 0)
 
 
@@ -291,10 +292,10 @@ def compare(
             continue
         other = plain[name]
         if value is None or other is None:
-            click.echo(f"{name}: {value} disturbed, {other} undisturbed")
+            echo(f"{name}: {value} disturbed, {other} undisturbed")
             continue
         difference = value - other
-        click.echo(
+        echo(
             f"{name}: {value:.4f} disturbed, {other:.4f} undisturbed, difference {difference:+.4f}"
         )
         if tolerance is not None and abs(difference) > tolerance:

@@ -16,6 +16,7 @@ import click
 
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import replacing
+from shoal.client.plain import echo
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets
 
@@ -30,7 +31,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(context)
         except (UserError, OSError) as error:
-            click.echo(f"Error: {without_secrets(str(error))}", err=True)
+            echo(f"Error: {without_secrets(str(error))}", err=True)
             sys.exit(EXIT_USER_ERROR)
 
 
@@ -93,9 +94,9 @@ def verify(folder: str, number: int | None) -> None:
             _open(root, each).verify()
         except CheckpointError as error:
             damaged = True
-            click.echo(f"checkpoint {each}: NOT GOOD: {error}")
+            echo(f"checkpoint {each}: NOT GOOD: {error}")
         else:
-            click.echo(f"checkpoint {each}: good")
+            echo(f"checkpoint {each}: good")
     sys.exit(EXIT_JOB_FAILED if damaged else 0)
 
 
@@ -114,9 +115,9 @@ def _verify_export(folder: str) -> int:
     try:
         Export(folder).verify()
     except UserError as error:
-        click.echo(f"export: NOT GOOD: {str(error).removeprefix('--restore-from: ')}")
+        echo(f"export: NOT GOOD: {str(error).removeprefix('--restore-from: ')}")
         return EXIT_JOB_FAILED
-    click.echo("export: good")
+    echo("export: good")
     return 0
 
 
@@ -139,12 +140,12 @@ def show(folder: str, table: str, row: int, number: int | None) -> None:
     for columns in _pieces(found, table, server):
         at = np.flatnonzero(columns.get("id", wanted[:0]) == row)
         if at.size:
-            click.echo(f"checkpoint {found.number}, server {server}, table {table}, id {row}")
+            echo(f"checkpoint {found.number}, server {server}, table {table}, id {row}")
             for name, column in columns.items():
                 if name != "id":
                     value = column[at[0]]
                     text = ", ".join(f"{v:.8g}" for v in value) if value.ndim else str(value)
-                    click.echo(f"  {name:<12} {text}")
+                    echo(f"  {name:<12} {text}")
             return
     raise UserError(
         f"--id: checkpoint {found.number} has no row of id {row} in table {table!r}; rows appear "
@@ -177,7 +178,7 @@ def export(folder: str, table: str, output: Path, number: int | None) -> None:
         if writer is None:
             raise UserError(f"table {table!r} of checkpoint {found.number} has no rows")
         writer.close()
-    click.echo(f"{rows:,} rows of table {table} of checkpoint {found.number} in {output}")
+    echo(f"{rows:,} rows of table {table} of checkpoint {found.number} in {output}")
 
 
 def _parquet_name(column: str) -> str:

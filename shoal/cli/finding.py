@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from shoal.base.job_folder import JobFolder
+from shoal.client.plain import echo
 from shoal.errors import EXIT_USER_ERROR, UserError
 
 ROLES = ("master", "ps", "worker")
@@ -27,7 +28,7 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*arguments, **values)
         except UserError as error:
-            click.echo(f"Error: {error}", err=True)
+            echo(f"Error: {error}", err=True)
             sys.exit(EXIT_USER_ERROR)
 
     return run

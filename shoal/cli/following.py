@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from shoal.cli.data_flags import GroupedOption
+from shoal.client.plain import echo
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED
 
 EVENTS = click.option(
@@ -75,7 +76,7 @@ def follow(run: Callable[[Any], Any], watching: Watching) -> None:
         except JobFailedError as error:
             if lines is not None:
                 lines.failed(str(error), EXIT_JOB_FAILED)
-            click.echo(f"Error: {error}", err=True)
+            echo(f"Error: {error}", err=True)
             sys.exit(EXIT_JOB_FAILED)
         except KeyboardInterrupt:
             sys.exit(EXIT_INTERRUPTED)

@@ -17,6 +17,7 @@ import click
 from shoal.base.job_folder import JobFolder, shown_path
 from shoal.cli import threads
 from shoal.cli.finding import ROLES, command, console_here, guarded, here, on_kubernetes
+from shoal.client.plain import echo
 from shoal.errors import (
     EXIT_INTERRUPTED,
     EXIT_JOB_FAILED,
@@ -59,9 +60,9 @@ def list_models() -> None:
     for example in examples():
         if example.data != data:
             data = example.data
-            click.echo(f"\n{data}: python -m shoal.model_zoo.{data}.prepare FOLDER")
-            click.echo(f"  --model-zoo {example.folder}")
-        click.echo(f"  --model-def {example.model_def:<28} {example.about}")
+            echo(f"\n{data}: python -m shoal.model_zoo.{data}.prepare FOLDER")
+            echo(f"  --model-zoo {example.folder}")
+        echo(f"  --model-def {example.model_def:<28} {example.about}")
 
 
 @zoo.command()
@@ -73,7 +74,7 @@ def init(folder: Path, base: str) -> None:
     from shoal.client.zoo import write_dockerfile
 
     for path in write_dockerfile(folder, base):
-        click.echo(f"wrote {path}")
+        echo(f"wrote {path}")
 
 
 @zoo.command()
@@ -86,7 +87,7 @@ def build(folder: Path, image: str, tool: str) -> None:
     from shoal.client.zoo import build_image, find_tool
 
     build_image(folder, image, find_tool(tool))
-    click.echo(f"built {image}; shoal zoo push --image {image} pushes it, and tells its digest")
+    echo(f"built {image}; shoal zoo push --image {image} pushes it, and tells its digest")
 
 
 @zoo.command()
@@ -98,9 +99,9 @@ def push(image: str, tool: str) -> None:
     from shoal.client.zoo import find_tool, push_image
 
     if pinned := push_image(image, find_tool(tool)):
-        click.echo(f"run jobs with: --image {pinned}")
+        echo(f"run jobs with: --image {pinned}")
     else:
-        click.echo(f"pushed {image}; {tool or 'the tool'} does not tell its digest", err=True)
+        echo(f"pushed {image}; {tool or 'the tool'} does not tell its digest", err=True)
 
 
 @guarded
@@ -115,7 +116,7 @@ def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
     else:
         text = JobFolder(Path(job)).audit.read_text()
     kept = json.loads(text)
-    click.echo(json.dumps(kept["report"], indent=2) if as_json else kept["text"])
+    echo(json.dumps(kept["report"], indent=2) if as_json else kept["text"])
     sys.exit(EXIT_SUCCESS if kept["clean"] else EXIT_JOB_FAILED)
 
 
@@ -194,7 +195,7 @@ def top(job: str, once: bool, namespace: str) -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     if ended:
-        click.echo(f"job {job} has ended: {ended}; see shoal status {job}")
+        echo(f"job {job} has ended: {ended}; see shoal status {job}")
 
 
 @command
@@ -212,8 +213,10 @@ def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
     else:
         of, handle = on_kubernetes(job, namespace)
         lines = of.log_lines(handle, role, index, follow=follow)
+    # In a file or another program it is as it was written.
+    show = echo if sys.stdout.isatty() else click.echo
     for line in lines:
-        click.echo(line)
+        show(line)
 
 
 @click.command()
@@ -230,7 +233,7 @@ def compare(jobs: tuple[str, ...], as_json: bool) -> None:
 
     found = jobs_of(jobs)
     if as_json:
-        click.echo(to_json(found))
+        echo(to_json(found))
     else:
         console_here().print(table_of(found))
 
@@ -264,7 +267,7 @@ def scale(job: str, num_workers: int, namespace: str) -> None:
     else:
         of, handle = on_kubernetes(job, namespace)
         of.scale(handle, num_workers)
-    click.echo(f"job {job} now wants {num_workers} workers")
+    echo(f"job {job} now wants {num_workers} workers")
 
 
 @command
@@ -278,7 +281,7 @@ def stop(job: str, namespace: str) -> None:
     else:
         of, handle = on_kubernetes(job, namespace)
         of.stop(handle)
-    click.echo(f"job {job} is stopping")
+    echo(f"job {job} is stopping")
 
 
 @command
@@ -292,4 +295,4 @@ def delete(job: str, namespace: str) -> None:
         )
     _, handle = on_kubernetes(job, namespace)
     handle.delete()
-    click.echo(f"job {job} is deleted")
+    echo(f"job {job} is deleted")

@@ -29,6 +29,7 @@ from shoal.cli.data_flags import (
     field_option,
 )
 from shoal.cli.following import DASHBOARD, EVENTS, Watching, follow
+from shoal.client.plain import echo
 from shoal.config.flags import flag
 from shoal.config.job import (
     EXPORT_FLAGS,
@@ -113,7 +114,7 @@ def _run(command: str, values: dict[str, Any]) -> None:
 
         follow(lambda display: run_job(config, display), watching)
     except UserError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
 
 
@@ -132,7 +133,7 @@ def _resume(job_dir: str, changes: dict[str, Any], watching: Watching) -> None:
 
             follow(lambda display: resume_job(job_dir, changes, display), watching)
     except UserError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
 
 
@@ -145,13 +146,13 @@ def _submit(config: JobConfig, yaml_file: str) -> None:
 
     if yaml_file:
         for text in write_yaml(config, yaml_file):
-            click.echo(text, err=True)
+            echo(text, err=True)
         return
     handle, warnings = submit(config)
     for text in warnings:
-        click.echo(text, err=True)
+        echo(text, err=True)
     where = f"{handle.name} --namespace {handle.namespace}"
-    click.echo(f"job {handle.name} is in namespace {handle.namespace}; see shoal status {where}")
+    echo(f"job {handle.name} is in namespace {handle.namespace}; see shoal status {where}")
 
 
 @click.group(context_settings=SETTINGS)
@@ -254,7 +255,7 @@ def chaos(context: click.Context, /, **values: Any) -> None:
         config = JobConfig(command="train", **fields)
         run_chaos(config, limit_given="relaunch_limit" in given, **values)
     except UserError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
@@ -296,7 +297,7 @@ def export(context: click.Context, /, source: str, number: int | None, **values:
 
         sys.exit(run_export(source, number, given))
     except (UserError, OSError) as error:
-        click.echo(f"Error: {without_secrets(str(error))}", err=True)
+        echo(f"Error: {without_secrets(str(error))}", err=True)
         fails = isinstance(error, OSError) and error.errno in DISK_FAILS
         sys.exit(EXIT_JOB_FAILED if fails else EXIT_USER_ERROR)
     except KeyboardInterrupt:
@@ -317,7 +318,7 @@ def check(**values: Any) -> None:
 
         sys.exit(run_check(config))
     except UserError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -9,6 +9,7 @@ import click
 
 from shoal.base.job_folder import shown_path
 from shoal.cli.finding import ROLES, command, console_here, here, on_kubernetes
+from shoal.client.plain import echo
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
 
 
@@ -35,7 +36,7 @@ def stacks(job: str, role: str, index: int, namespace: str) -> None:
     for line in stacks_lines(found):
         console.print(line, soft_wrap=True)
     if silent := problems(found):
-        click.echo(f"Error: without an answer: {'; '.join(silent)}", err=True)
+        echo(f"Error: without an answer: {'; '.join(silent)}", err=True)
         sys.exit(EXIT_JOB_FAILED)
 
 
@@ -81,4 +82,4 @@ def profile(job: str, role: str, index: int, seconds: float, output: str, namesp
     process = role if role == "master" else f"{role}-{index}"
     path = Path(output or f"{name}-{process}.svg")
     count = write_graph(path, f"{name}, {process}: {seconds:g} s", found)
-    click.echo(f"wrote {shown_path(path)}: {count:,} stacks ({found.how})")
+    echo(f"wrote {shown_path(path)}: {count:,} stacks ({found.how})")

@@ -1,8 +1,4 @@
-"""What goes to a terminal, without the control characters of others.
-
-Messages, names and source lines of a job may have been written by anybody's code or data. With an
-escape character in them they could change the terminal's title, colors or content.
-"""
+"""What rich draws on a terminal, without the control characters of others (plain.py)."""
 
 from __future__ import annotations
 
@@ -11,14 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-_CONTROLS = dict.fromkeys(
-    code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
-)
-
-
-def plain(text: str) -> str:
-    """The text without control characters but the ends of lines and tabs."""
-    return text.translate(_CONTROLS)
+from shoal.client.plain import plain
 
 
 class PlainConsole(Console):

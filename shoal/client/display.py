@@ -21,8 +21,9 @@ from rich.text import Text
 
 from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.words import counted
-from shoal.client.console import PlainConsole, plain
+from shoal.client.console import PlainConsole
 from shoal.client.course import Course
+from shoal.client.plain import plain
 from shoal.client.report import metrics_text
 from shoal.client.stages import bound_and_step
 from shoal.config.job import JobConfig

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-
 from shoal.client.checks import check_inputs
+from shoal.client.plain import echo
 from shoal.config.job import JobConfig
 
 
@@ -40,7 +39,7 @@ def run_check(config: JobConfig) -> int:
     """
     with _checking(config) as (doubts, command):
         for doubt in doubts:
-            click.echo(f"warning: {doubt}", err=True)
+            echo(f"warning: {doubt}", err=True)
         return subprocess.run(command, check=False).returncode
 
 

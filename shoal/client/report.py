@@ -20,8 +20,9 @@ from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.tracebacks import own_lines
 from shoal.base.words import counted
 from shoal.client.claim import resume_command
-from shoal.client.console import PlainConsole, plain
+from shoal.client.console import PlainConsole
 from shoal.client.course import Best
+from shoal.client.plain import plain
 from shoal.client.stages import bound_and_step, stages_text
 from shoal.result import JobResult
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from shoal.client.plain import echo
 from shoal.dashboard.source import Source
 from shoal.errors import UserError
 
@@ -50,7 +49,7 @@ def run(source: Source, port: int, *, browser: bool | None) -> None:
         port = listener.getsockname()[1]
         server = server_of(watch, token, port)
         url = url_of(token, port)
-        click.echo(f"the page of job {source.name}: {url}\nCtrl-C ends it")
+        echo(f"the page of job {source.name}: {url}\nCtrl-C ends it")
         sys.stdout.flush()
         if browser:
             _open(url, Path(own))

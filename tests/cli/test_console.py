@@ -1,12 +1,18 @@
 """Control characters in a job's own text do not reach the terminal."""
 
 import io
+import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from rich.text import Text
 
-from shoal.client.console import PlainConsole, plain
+from shoal.cli.analyze import analyze
+from shoal.client.console import PlainConsole
 from shoal.client.display import LineDisplay
+from shoal.client.plain import plain
 from shoal.client.report import print_report
 from shoal.client.stacks import stacks_lines
 from shoal.client.top import Seen, page
@@ -68,3 +74,29 @@ def test_the_report_of_a_failure_is_harmless(capsys, tmp_path, kind):
     out, err = capsys.readouterr()
     assert not controls(out + err)
     assert HARMLESS in err
+
+
+def test_the_statistics_of_data_are_harmless(tmp_path, capsys):
+    table = pa.table({EVIL: [f"[/b]{EVIL}"] * 2, "[red]n": [1, 2]})
+    pq.write_table(table, tmp_path / "data.parquet")
+    output = tmp_path / "statistics.json"
+    arguments = ["--data", str(tmp_path / "data.parquet"), "--output", str(output)]
+    analyze.main(arguments, standalone_mode=False)
+    told = capsys.readouterr().out
+    assert not controls(told)
+    assert "a]0;o" in told
+    # Brackets of data are no markup.
+    assert "[/b]" in told
+    assert "[red]n" in told
+    # The file has what the data have.
+    assert EVIL in json.loads(output.read_text())["columns"]
+
+
+def test_an_error_that_quotes_data_is_harmless(tmp_path):
+    data, output = str(tmp_path / "data.parquet"), str(tmp_path / "statistics.json")
+    pq.write_table(pa.table({EVIL: [1]}), data)
+    done = CliRunner().invoke(analyze, ["--data", data, "--output", output, "--columns", "other"])
+    assert done.exit_code == 2
+    assert "there is no column 'other'" in done.stderr
+    assert HARMLESS in done.stderr
+    assert not controls(done.output)
