@@ -44,8 +44,8 @@ def shown(folder: JobFolder) -> Seen:
             if done > 0.3 and not killed:
                 kill(folder, "worker", 1)
                 killed = True
-            # The new worker-1 has told what it is busy with.
-            busy = all(any(each.stage_seconds.values()) for each in status.workers)
+            # The new worker-1 has told twice what it is busy with, so that it is shown.
+            busy = all(any(seen.worker_stages(each).values()) for each in status.workers)
             if done > 0.55 and busy and status.state == "training":
                 return seen
             time.sleep(ASK_SECONDS)
