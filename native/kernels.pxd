@@ -4,7 +4,7 @@ Numbers that C and Python must agree on travel by name: the headers list rules, 
 formats and kinds of initializer with their names, and `number_of` finds a name's number.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "finite.h" nogil:
     int64_t shoal_first_not_finite(const float *, int64_t)
@@ -108,6 +108,61 @@ cdef extern from "scan.h" nogil:
     int shoal_snapshot_segment(shoal_store *, uint64_t *, const shoal_split *)
     int shoal_snapshot_kept(shoal_store *, const shoal_split *)
     int shoal_snapshot_failed(const shoal_store *)
+
+cdef extern from "connection.h" nogil:
+    enum: SHOAL_BUCKETS, SHOAL_SLOT_BYTES, SHOAL_FLAGS
+    enum: SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t *, const void *)
+    int pthread_mutex_destroy(pthread_mutex_t *)
+    int pthread_mutex_lock(pthread_mutex_t *)
+    int pthread_mutex_trylock(pthread_mutex_t *)
+    int pthread_mutex_unlock(pthread_mutex_t *)
+    ctypedef struct shoal_moments:
+        pthread_mutex_t lock
+        int64_t version
+        int64_t dense_version
+        void *senders
+        const float *values
+        int64_t elements
+        float *state
+        int64_t state_elements
+    ctypedef struct shoal_served:
+        shoal_store *store
+        int vocabulary
+        int frozen
+    ctypedef struct shoal_answerer:
+        pthread_mutex_t lock
+        int open
+        int again
+        int64_t *met
+        size_t known
+        int64_t epoch
+        int alone
+        uint8_t own[SHOAL_SLOT_BYTES]
+        const shoal_served *tables
+        int table_count
+        shoal_moments *moments
+        const double *bounds
+        int bound_count
+        int64_t buckets[SHOAL_BUCKETS + 1]
+        double seconds
+    ctypedef struct shoal_connection:
+        int socket
+        uint8_t *buffer
+        size_t size
+        size_t begin
+        size_t start
+        size_t end
+        int pull
+        uint8_t *flags
+        double part_seconds
+        const char *pause
+        int error
+    int shoal_note_sender(shoal_moments *, uint64_t worker, int64_t incarnation, uint64_t sequence)
+    int shoal_note_met(shoal_answerer *, uint64_t worker, int64_t incarnation)
+    int shoal_serve(shoal_answerer *, shoal_connection *)
 
 
 cdef inline int number_of(str name, const char *const *names, int count) except -1:

@@ -203,6 +203,11 @@ cdef class RowStore:
             total = shoal_store_memory(self._store)
         return total
 
+    @property
+    def address(self):
+        """Of the store in C, for another extension, which keeps this object while it uses that."""
+        return <size_t>self._store
+
     cdef run(self, shoal_batch *batch):
         cdef int result
         with nogil:

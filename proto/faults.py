@@ -125,11 +125,15 @@ def calls_file(folder: Path, process: str) -> Path:
     return folder / f"calls@{process}"
 
 
+def own_calls_file() -> Path | None:
+    """`calls_file` of this process; None without faults."""
+    return calls_file(Path(_FOLDER), _PROCESS) if _FOLDER else None
+
+
 def before_call() -> None:
     """Wait here, before a call is handled, while this process is to answer pings only."""
-    if not _FOLDER:
+    if (path := own_calls_file()) is None:
         return
-    path = calls_file(Path(_FOLDER), _PROCESS)
     with contextlib.suppress(FileNotFoundError):
         if path.read_text() == str(os.getpid()):
             _wait_until_gone(path)

@@ -139,7 +139,7 @@ def main(
         restored = ""
         name = transport.peer_name(job.token, "ps", index)
         if master:
-            server.open.clear()
+            server.take_calls(False)
         # First of all: what is restored takes as long as it takes, and probes and the master
         # are to find somebody meanwhile.
         served = server.handlers()
@@ -249,7 +249,7 @@ def _restore(
     )
     if not plan.again:
         server.registration.begin_anew()
-        server.open.set()
+        server.take_calls()
         return ""
     restored = server.registration.restore(plan)
     logger.info("%s", restored)
@@ -329,7 +329,7 @@ def _register(
     for fence in reply.fences:
         server.fence(fence)
     server.ready.set()
-    server.open.set()
+    server.take_calls()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native.answering import Moments
 from shoal.native.dense import DenseBlock
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
@@ -24,7 +25,7 @@ class DenseSlices:
 
     elements, state_elements: of the trainable and of the non-trainable slice. state: the latter,
     float32 [state_elements], which the model changes together with its version; empty before
-    `initialize`.
+    `initialize`. moments: is told of the first values.
     """
 
     def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
@@ -37,6 +38,7 @@ class DenseSlices:
         self.state: Float32 = np.zeros(0, np.float32)
         self._block: DenseBlock | None = None
         self._lock = threading.Lock()
+        self.moments = Moments()
 
     @property
     def initialized(self) -> bool:
@@ -75,6 +77,7 @@ class DenseSlices:
                 return False
             self.state = np.array(state, np.float32)
             self._block = DenseBlock(trainable, self.optimizer)
+            self.moments.begin(self._block.values, self.state)
             return True
 
     def restore(self, trainable: dict[str, Float32], state: Float32) -> None:

@@ -5,6 +5,7 @@ Owns the table of the moment. What it says is proto/routing.py's.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native import ids as native_ids
+from shoal.native.answering import Answerer
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
@@ -20,9 +22,25 @@ from shoal.proto.routing import Routing
 class Ownership:
     """What is the server's among `servers`. routing: the table, by which calls are checked."""
 
-    def __init__(self, server: int, routing: Routing) -> None:
+    def __init__(self, server: int, routing: Routing, answerer: Answerer | None = None) -> None:
+        """answerer: of the server's pulls, is told of each table."""
         self._server = server
+        self._answerer = answerer
+        self._changing = threading.Lock()
         self.routing = routing
+
+    @property
+    def routing(self) -> Routing:
+        """The table by which calls are checked."""
+        return self._routing
+
+    @routing.setter
+    def routing(self, routing: Routing) -> None:
+        with self._changing:
+            self._routing = routing
+            if self._answerer is not None:
+                own = None if routing.servers == 1 else routing.owners == self._server
+                self._answerer.route(routing.epoch, own)
 
     def check(self, epoch: int, arrays: Sequence[npt.NDArray[Any]]) -> None:
         """Check a call that was routed by a table of this epoch, and the ids that it names.

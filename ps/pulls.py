@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native.answering import Answerer
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
@@ -29,7 +30,7 @@ ANSWER_BYTES = 256 << 20
 
 
 class Pulls:
-    """The pulls of one server. answered: how many were."""
+    """The pulls of one server; those that its Answerer leaves to Python."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Pulls:
         ownership: Ownership,
         pending: PendingGradients,
         whole: ReadersOrWriter,
+        answerer: Answerer,
     ) -> None:
         """registration: has the model. whole: keeps updates of --sync apart from whole answers."""
         self._registration = registration
@@ -44,7 +46,13 @@ class Pulls:
         self._pending = pending
         self._whole = whole
         self._answers = Budget("whole answers that nobody has taken yet", ANSWER_BYTES)
-        self.answered = 0
+        self._answerer = answerer
+        self._answered = 0
+
+    @property
+    def answered(self) -> int:
+        """Pulls that were answered, here or without Python."""
+        return self._answered + sum(self._answerer.durations[0])
 
     def answer(self, frame: bytes | memoryview) -> frames.Pieces:
         """Rows of each table's ids and, if newer than the caller's, the dense slices.
@@ -79,7 +87,7 @@ class Pulls:
             time=model.time(),
             update=self._pending.update,
         )
-        self.answered += 1
+        self._answered += 1
         dtype = _value_dtype(request.value_type)
         pairs = list(zip(request.tables, ids, strict=True))
         return rows_in_blocks(model, header, pairs, dtype, dense, training=request.training)

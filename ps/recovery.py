@@ -16,6 +16,7 @@ from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage
 from shoal.errors import Error
+from shoal.native.answering import Answerer
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, WireError
@@ -95,12 +96,28 @@ class RegisteredWorkers:
     that was acknowledged; None where nobody needs to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answerer: Answerer | None = None) -> None:
+        """answerer: of the server's pulls, is told which workers it may answer."""
         self._lock = threading.Lock()
+        self._answerer = answerer
         # By worker, the newest incarnation: one before it is over, and has nothing left to tell.
         self._met: dict[int, int] = {}
         self.again = False
         self.tell: Callable[[pb.LastPush], object] | None = None
+
+    @property
+    def again(self) -> bool:
+        """The server was started again; set before it is open."""
+        return self._again
+
+    @again.setter
+    def again(self, again: bool) -> None:
+        with self._lock:
+            self._again = again
+            if self._answerer is not None:
+                self._answerer.forget_workers(again)
+                for worker, incarnation in self._met.items():
+                    self._answerer.meet(worker, incarnation)
 
     def require(self, caller: pb.PushIdentity) -> None:
         """Raises WireError(NOT_REGISTERED) for a worker that has not met a restarted server."""
@@ -124,7 +141,10 @@ class RegisteredWorkers:
                     pb.NOT_READY, f"the master has not heard of worker {who.worker} yet: {error}"
                 ) from error
         with self._lock:
-            self._met[who.worker] = max(who.incarnation, self._met.get(who.worker, -1))
+            newest = max(who.incarnation, self._met.get(who.worker, -1))
+            self._met[who.worker] = newest
+            if self._answerer is not None:
+                self._answerer.meet(who.worker, newest)
 
     def _has_met(self, who: pb.PushIdentity) -> bool:
         return who.incarnation <= self._met.get(who.worker, -1)

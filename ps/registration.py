@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from shoal.native.answering import Answerer
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -44,8 +45,11 @@ class Registration:
         progress: Progress,
         storage_patience: float,
         sources: Sources,
+        answerer: Answerer,
     ) -> None:
+        """answerer: of the server's pulls, gets the model and the workers that it may answer."""
         self._server = server
+        self._answerer = answerer
         self._sources = sources
         self._progress = progress
         self._opened = RestorePatience(progress, storage_patience).storage
@@ -55,7 +59,7 @@ class Registration:
         self._model: ServerModel | None = None
         self._saved: SavedRows | None = None
         self.log: UpdateLog | None = None
-        self.workers = RegisteredWorkers()
+        self.workers = RegisteredWorkers(answerer)
         self.checkpoint = self.replayed = 0
         self.restarted = False
 
@@ -87,6 +91,7 @@ class Registration:
                     servers = self._ownership.routing.servers
                     model = ServerModel(request.model, self._server, servers)
                 self._model = model
+                self._serve(model)
                 logger.info(
                     "registered %d tables and %d of the dense elements",
                     len(request.model.tables),
@@ -193,7 +198,19 @@ class Registration:
             self.log.resumed(self._model is not None)
         if self._model is None:
             self._begin_with_saved()
+        else:
+            self._serve(self._model)
         return done
+
+    def _serve(self, model: ServerModel) -> None:
+        """Have pulls of the model answered without Python, too."""
+        self._answerer.serve_model(
+            [
+                (store, bool(spec.vocabulary), spec.frozen)
+                for store, spec in zip(model.tables, model.spec.tables, strict=True)
+            ],
+            model.moments,
+        )
 
 
 def _difference(ours: pb.ModelSpec, theirs: pb.ModelSpec) -> str:

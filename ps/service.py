@@ -16,10 +16,13 @@ from typing import Any, NoReturn
 
 from shoal.base.sampling import sampled_stacks
 from shoal.base.stacks import process_stacks
+from shoal.metrics.durations import BOUNDS
+from shoal.native.answering import Answerer
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.methods import Method
+from shoal.proto.plane.direct import WithDirect
 from shoal.proto.plane.link import kept
 from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
@@ -73,7 +76,9 @@ class ParameterServer:
         self._synchronous = synchronous
         self._unbroken = Unbroken(end)
         self.server = server
-        self.ownership = Ownership(server, routing)
+        # Of pulls, without Python. Those of --sync may have to wait for an update.
+        self.answerer = Answerer(methods.PULL.kind, BOUNDS)
+        self.ownership = Ownership(server, routing, self.answerer)
         self.stopped = threading.Event()
         # Set when it is told to end while it serves a job.
         self.draining = threading.Event()
@@ -83,22 +88,35 @@ class ParameterServer:
         self._pushes = PushRegister()
         self.progress = Progress(self.stopped)
         self.registration = Registration(
-            server, self.ownership, self._pushes, self.progress, storage_patience, sources
+            server,
+            self.ownership,
+            self._pushes,
+            self.progress,
+            storage_patience,
+            sources,
+            self.answerer,
         )
         self._pending = PendingGradients()
         self._whole = ReadersOrWriter()
-        self.pulls = Pulls(self.registration, self.ownership, self._pending, self._whole)
+        self.pulls = Pulls(
+            self.registration, self.ownership, self._pending, self._whole, self.answerer
+        )
         # Set once the master knows of this server.
         self.ready = threading.Event()
         # Not set while calls are refused with NOT_READY: the port opens before anything is here.
         self.open = threading.Event()
-        self.open.set()
+        self.take_calls()
         self._shards = Shards(
             server, lambda: self.model, self.ownership, self._pushes, sources.checkpoints
         )
         self._shards.seen = self.seen
         self._log: UpdateLog | None = None
         self.held_logs = PeerLogs()
+
+    def take_calls(self, taken: bool = True) -> None:
+        """Take calls of workers from now on, or refuse them with NOT_READY."""
+        (self.open.set if taken else self.open.clear)()
+        self.answerer.open(taken and not self._synchronous)
 
     def keep_log(
         self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
@@ -132,7 +150,9 @@ class ParameterServer:
             methods.SET_ROUTING: self._of_master(self.ownership.set_routing),
             methods.READY: self.ready_for,
         }
-        return {method: self._when_open(handler) for method, handler in of_the_model.items()} | {
+        checked = {method: self._when_open(each) for method, each in of_the_model.items()}
+        checked[methods.PULL] = WithDirect(checked[methods.PULL], self.answerer)
+        return checked | {
             # What it keeps for others, and of itself, it knows from its first moment on.
             methods.BEGIN_LOG: self.held_logs.begin,
             methods.APPEND_LOG: self.held_logs.append,

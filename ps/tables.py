@@ -82,6 +82,7 @@ class ServerModel:
     stall every pull behind every push.
 
     tables: by position. dense: the slices of the dense variables. memory: of each table.
+    moments: what native/answer.h knows of version, senders and dense slices, changed with them.
     """
 
     def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
@@ -100,6 +101,7 @@ class ServerModel:
                 for table in spec.tables
             ]
             self.dense = DenseSlices(spec, server, servers)
+            self.moments = self.dense.moments
         except (ValueError, TypeError, RecursionError) as error:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
@@ -133,6 +135,7 @@ class ServerModel:
             if known >= self._dense_version:
                 self._version = max(self._version, known) + 1
                 self._dense_version = self._version
+                self.moments.set(self._version, self._dense_version)
 
     def freeze(self) -> FrozenDense:
         """Fix all rows as they are for their `snapshot`, and copy the dense slices.
@@ -182,6 +185,9 @@ class ServerModel:
         self._version = self._dense_version = version
         self._step = step
         self._senders = dict(senders)
+        self.moments.set(version, version)
+        for worker, last in senders.items():
+            self.moments.set(version, version, (worker, *last))
 
     def _table(self, position: int) -> RowStore:
         if not 0 <= position < len(self.tables):
@@ -305,6 +311,8 @@ class ServerModel:
                 self._dense_version = self._version
             if sender is not None:
                 self._senders[sender[0]] = sender[1:]
+            state = None if change is None else self.dense.state
+            self.moments.set(self._version, self._dense_version, sender, state)
             for staleness, pulled_time in stale:
                 self._staleness.add(staleness)
                 self._age.add(self.time() - pulled_time)

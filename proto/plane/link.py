@@ -19,6 +19,7 @@ import numpy as np
 
 from shoal.errors import Error
 from shoal.proto.frames import Buffer
+from shoal.proto.plane.direct import Direct
 from shoal.proto.plane.message import PREFIX_BYTES, parse
 
 ROOM_BYTES = 32 << 10
@@ -195,6 +196,31 @@ class Link:
         if not got:
             raise BrokenError("the connection was closed by the other end")
         return got
+
+    def answered_by(
+        self, direct: Direct, flags: bytearray, part_seconds: float, seconds: float, pause: str
+    ) -> bool:
+        """Have requests answered by `direct`; whether there is one for others.
+
+        Not with TLS. part_seconds: for a request to begin, and to go on. seconds: as `send` takes
+        them. flags, pause: as `direct`. Raises LateError, BrokenError.
+        """
+        try:
+            self._limit(socket.SO_RCVTIMEO, part_seconds)
+            self._limit(socket.SO_SNDTIMEO, seconds)
+            there, self._start, self._end = direct.serve(
+                self._socket.fileno(),
+                self._view,
+                _BEGIN,
+                self._start,
+                self._end,
+                flags,
+                part_seconds,
+                pause,
+            )
+        except OSError as error:
+            raise (LateError if _is_late(error) else BrokenError)(str(error)) from error
+        return there
 
     # ------------------------------------------------------------ sending
 

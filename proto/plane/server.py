@@ -1,5 +1,8 @@
 """Serving the data plane: a listener, and a thread for each connection.
 
+On a plain connection the thread is in C, without Python's lock, as long as all that comes can be
+answered there (direct.py); it comes back with the first request that cannot.
+
 Owns the threads, who may call what, how a request is received in bounded time and memory, and how
 its answer or its refusal goes back. Does not know what any call means.
 
@@ -31,6 +34,7 @@ from shoal.proto.identity import Caller, Identity
 from shoal.proto.methods import Method
 from shoal.proto.permissions import check_permitted, check_speaker
 from shoal.proto.plane import hello, message
+from shoal.proto.plane.direct import BUSY, ENDING, FLAGS, Direct, WithDirect
 from shoal.proto.plane.link import ROOM_BYTES, BrokenError, Link, unfilled
 from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES
 
@@ -90,11 +94,11 @@ class _Spares:
 
 
 class _Peer:
-    """A connection of the server's. busy: with an exchange."""
+    """A connection of the server's. flags: see direct.FLAGS."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.busy = False
+        self.flags = bytearray(FLAGS)
 
 
 class ArrayServer:
@@ -110,6 +114,9 @@ class ArrayServer:
     ) -> None:
         """As `serving.serve` takes them. admit: as there."""
         self._methods = {method.kind: (method, handler) for method, handler in handlers.items()}
+        # Who is known by a certificate may not speak for another: that is Python's to check.
+        self._direct = None if identity else _direct(handlers)
+        self._pause = os.fspath(faults.own_calls_file() or "")
         self._listener = listener
         self._path = listener.getsockname() if listener.family == socket.AF_UNIX else None
         self._name = name
@@ -147,7 +154,8 @@ class ArrayServer:
                     with contextlib.suppress(OSError):
                         socket.socket.shutdown(each, socket.SHUT_RDWR)
                 for peer in self._peers:
-                    if late or not peer.busy:
+                    peer.flags[ENDING] = 1
+                    if late or not peer.flags[BUSY]:
                         peer.link.shut()
                 if late or not self._sockets:
                     return
@@ -237,9 +245,13 @@ class ArrayServer:
     def _exchange(self, peer: _Peer, caller: Caller | None, who: str) -> bool:
         """One request and its answer, if one comes; whether the connection goes on."""
         link = peer.link
+        if self._direct is not None and not link.answered_by(
+            self._direct, peer.flags, PART_SECONDS, ANSWER_SECONDS, self._pause
+        ):
+            return True
         if not link.wait(PART_SECONDS):
             return True
-        peer.busy = True
+        peer.flags[BUSY] = 1
         try:
             kind, size = link.next_prefix(time.monotonic() + PART_SECONDS)
             faults.before_call()
@@ -268,7 +280,7 @@ class ArrayServer:
             _refuse(link, error)
             return False
         finally:
-            peer.busy = False
+            peer.flags[BUSY] = 0
 
     def _payload(
         self, method: Method[Any, Any], link: Link, size: int, held: contextlib.ExitStack
@@ -295,6 +307,12 @@ class ArrayServer:
                 f"a request of {size} bytes; at most {MAXIMUM_MESSAGE_BYTES} are taken",
             )
         return self._methods[kind]
+
+
+def _direct(handlers: Handlers) -> Direct | None:
+    found = [each.direct for each in handlers.values() if isinstance(each, WithDirect)]
+    assert len(found) <= 1, "a connection is given to one"
+    return found[0] if found else None
 
 
 def request(method: Method[Any, Any], payload: memoryview) -> Any:

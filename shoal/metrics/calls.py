@@ -18,6 +18,7 @@ from shoal.metrics.durations import Durations
 from shoal.proto.errors import WireError
 from shoal.proto.frames import Buffer, Pieces
 from shoal.proto.methods import Method
+from shoal.proto.plane.direct import Direct, WithDirect
 from shoal.proto.serving import Handlers
 
 OUTCOMES = ("answered", "refused", "failed")
@@ -30,6 +31,7 @@ class _Count:
         self.lock = threading.Lock()
         self.durations = Durations()
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self.direct: Direct | None = None
 
     def add(self, outcome: str, began: float) -> None:
         seconds = time.perf_counter() - began
@@ -52,6 +54,15 @@ class Calls(Collector):
         self, method: Method[Any, Any], handler: Callable[[Any], Any]
     ) -> Callable[[Any], Any]:
         count = self._counts[method.name] = _Count()
+        if isinstance(handler, WithDirect):
+            count.direct = handler.direct
+            return WithDirect(self._handling(method, handler.handler, count), handler.direct)
+        return self._handling(method, handler, count)
+
+    @staticmethod
+    def _handling(
+        method: Method[Any, Any], handler: Callable[[Any], Any], count: _Count
+    ) -> Callable[[Any], Any]:
 
         def handled(request: Any) -> Any:
             began = time.perf_counter()
@@ -82,8 +93,10 @@ class Calls(Collector):
         )
         for name, count in self._counts.items():
             with count.lock:
-                buckets, seconds = count.durations.buckets(), count.durations.sum
-                outcomes = dict(count.outcomes)
+                durations, outcomes = count.durations.copy(), dict(count.outcomes)
+            if count.direct is not None:
+                outcomes["answered"] += durations.include(*count.direct.durations)
+            buckets, seconds = durations.buckets(), durations.sum
             if not any(outcomes.values()):
                 continue
             for outcome, number in outcomes.items():

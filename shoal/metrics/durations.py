@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 BOUNDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -22,6 +23,18 @@ class Durations:
         """Count one."""
         self._counts[bisect_left(BOUNDS, seconds)] += 1
         self.sum += seconds
+
+    def copy(self) -> Durations:
+        """The same counts."""
+        made = Durations()
+        made.include(self._counts, self.sum)
+        return made
+
+    def include(self, counts: Sequence[int], seconds: float) -> int:
+        """Add what was counted elsewhere by BOUNDS; returns how many durations these are."""
+        self._counts = [own + other for own, other in zip(self._counts, counts, strict=True)]
+        self.sum += seconds
+        return sum(counts)
 
     def buckets(self) -> list[tuple[str, float]]:
         """As HistogramMetricFamily takes them."""

@@ -1,5 +1,7 @@
 """The server's calls over real gRPC: what comes back, what is refused."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -179,13 +181,11 @@ def test_without_modulation_staleness_leaves_the_rate_alone(ready):
 
 
 def test_the_age_of_what_a_push_was_computed_from_is_the_time_since_its_pull(ready, monkeypatch):
-    now = 100.0
+    before = time.monotonic()
+    header, _ = ready.pull([1])
+    assert before <= header.time <= time.monotonic()  # the server's clock, in this process
+    times, now = (100.0, 100.25), 100.5
     monkeypatch.setattr("shoal.ps.tables.time.monotonic", lambda: now)
-    times = []
-    for _ in range(2):
-        header, _ = ready.pull([1])
-        times.append(header.time)
-        now += 0.25
     for worker, pulled in zip((1, 2), times, strict=True):
         ready.push([1], np.zeros((1, 3)), worker=worker, pulled_time=pulled)
     age = ready.connection.call(methods.STATUS, pb.ServerStatusRequest()).age

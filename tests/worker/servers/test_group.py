@@ -316,7 +316,8 @@ def test_what_a_server_answered_is_told_when_it_is_met_again_while_another_is_wa
     """L5: or the master counts one push less as lost than was acknowledged."""
     made, group = registered
     pulled = group.pull([[IDS]], training=True)
-    first, second = made.servers[0].registration.workers, RegisteredWorkers()
+    first = made.servers[0].registration.workers
+    second = RegisteredWorkers(made.servers[1].answerer)
     go_on, told = threading.Event(), []
     require = first.require
 

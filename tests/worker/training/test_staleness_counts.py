@@ -19,6 +19,7 @@ def test_it_is_the_pushes_applied_and_the_time_passed_since_the_pull(
     made = cluster(2)
     model = served(group=server_group(made))
     for server in made.servers:
+        server.answerer.open(False)  # it has the system's clock
         monkeypatch.setattr(server.model, "time", lambda: clock[0])
     clock = [100.0]
     prepared = []

@@ -1,0 +1,55 @@
+"""Requests that are answered without Python: by whom, and what becomes of the others.
+
+Knows no call: what is answered is the handler's own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+BUSY, ENDING, FLAGS = 0, 1, 2
+"""Bytes by which threads tell each other: a request is being handled; it is to be the last one. And
+how many they are."""
+
+
+class Direct(Protocol):
+    """Answers requests without Python: native/answering.pyx's Answerer."""
+
+    def serve(
+        self,
+        socket: int,
+        buffer: memoryview,
+        begin: int,
+        start: int,
+        end: int,
+        flags: bytearray,
+        part_seconds: float,
+        pause: str,
+    ) -> tuple[bool, int, int]:
+        """Answer the requests of a connection, until there is one for Python: True, or none: False.
+
+        socket: its number. buffer: what has come is from `start` to `end`, whose new values are
+        returned; a message is best received at `begin`. flags: see FLAGS. pause: a file; while
+        it is there, all are for Python. Raises OSError.
+        """
+
+    @property
+    def durations(self) -> tuple[list[int], float]:
+        """Requests answered, by the time that each took, and seconds of all."""
+
+
+@dataclass(frozen=True)
+class WithDirect:
+    """The handler of a call, of whose requests `direct` answers as many as it can.
+
+    Both answer alike, so nobody but a clock can tell.
+    """
+
+    handler: Callable[[Any], Any]
+    direct: Direct
+
+    def __call__(self, request: Any) -> Any:
+        """Handle a request as any handler does."""
+        return self.handler(request)
