@@ -45,17 +45,16 @@ build/movielens/train.parquet: build/extensions
 	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
 
 # Two processes, as much of the time of a job under test is waiting. The microbenchmarks are
-# only tried, on small tables.
+# only tried, on small tables. Compiled Python is kept in build/pycache, also where the environment
+# has none kept: a job has many processes, and compiling the tests takes longer than many of them.
+KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache"
 test: build/extensions
-	$(BIN)/python -m pytest tests benchmarks/micro --numprocesses 2 --dist loadfile \
-	  --benchmark-disable --rows 2000 --ids 500
+	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 2 --dist loadfile \
+	  --no-loadscope-reorder --benchmark-disable --rows 2000 --ids 500
 
 # Those of them that take little: to be run often. A third process, as many of them only wait.
-# Compiled Python is kept in build/pycache, also where the environment has none kept: compiling the
-# tests takes longer than many of them.
 test-fast: build/extensions
-	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
-	  $(BIN)/python -m pytest tests -m "not job and not slow and not kubernetes" \
+	$(KEPT) $(BIN)/python -m pytest tests -m "not job and not slow and not kubernetes" \
 	  --ignore tests/jobs --ignore tests/kubernetes --ignore tests/wheel \
 	  --hypothesis-profile fast --numprocesses 3 --dist loadfile
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
@@ -39,6 +40,16 @@ def pytest_configure():
     for number in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items):
+    """Files with most jobs first: at the end no process is left alone with a long one.
+
+    For --no-loadscope-reorder; xdist by itself begins with the files of most tests, of whatever
+    kind.
+    """
+    jobs = Counter(item.path for item in items if item.get_closest_marker("job"))
+    items.sort(key=lambda item: -jobs[item.path])
 
 
 @dataclass

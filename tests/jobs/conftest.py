@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.running import RunningJob, run
+from tests.jobs.running import RunningJob, environment_of, run
 from tests.prepared import prepared_once
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +19,12 @@ def movielens():
     """MovieLens-100K, prepared once for these tests and `make demo`."""
     command = [sys.executable, "-m", "shoal.model_zoo.movielens.prepare", str(MOVIELENS)]
     return prepared_once(MOVIELENS, "train.parquet", lambda _: subprocess.run(command, check=True))
+
+
+@pytest.fixture
+def hidden_libraries(monkeypatch):
+    """The same environment for commands that a test starts by itself."""
+    monkeypatch.setenv("PYTHONPATH", environment_of()["PYTHONPATH"])
 
 
 @pytest.fixture(scope="session")

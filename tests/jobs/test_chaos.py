@@ -8,7 +8,7 @@ import pytest
 from tests.jobs.results import COUNTING, applied
 from tests.jobs.running import RunningJob, arguments_of, audited
 
-pytestmark = pytest.mark.job
+pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
 
 RECORDS = 6000
 VALIDATION = range(RECORDS, RECORDS + 160)

@@ -14,7 +14,7 @@ from shoal.chaos.count import compare
 from shoal.chaos.count_job import INPUT, read_input
 from tests.jobs.running import arguments_of, audited
 
-pytestmark = pytest.mark.job
+pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "chaos.md"
 
