@@ -62,8 +62,8 @@ class Pulls:
         request, arrays = frames.decode(frame, pb.PullRequest)
         if request.HasField("caller"):
             self._registration.workers.require(request.caller)
-        self._ownership.check(request.routing_epoch, arrays)
         ids = ids_of_tables(arrays, request)
+        self._ownership.check(request.routing_epoch, arrays)
         if not request.whole_updates:
             # A pull waits for nobody: see ServerModel.
             return self._read(request, ids)

@@ -251,6 +251,11 @@ def test_ids_of_another_server_are_refused(caller):
     with pytest.raises(WireError, match="belongs to server 0, this is 1") as caught:
         made.pull(ids)
     assert caught.value.kind == pb.NOT_OWNER
+    header = pb.PullRequest(routing_epoch=1, tables=[0], ids_of=[0])
+    frame = frames.encode(header, [mine.astype(np.float32)])
+    with pytest.raises(WireError, match=r"ids are int64 \[n\], not float32") as caught:
+        made.connection.call(methods.PULL, frame)
+    assert caught.value.kind == pb.BAD_REQUEST
 
 
 @pytest.mark.parametrize(
