@@ -21,8 +21,15 @@ def wait_here(there, go_on):
 
 
 def test_threads_that_compute_are_seen_and_those_that_wait_are_not():
+    looks = []
+
+    def seen_once():
+        looks.append(sampled_stacks("ps-1", 0.5, threading.Event(), incarnation=2, question=5))
+        return any(f.function == "spin" for each in looks[-1].stacks for f in each.frames)
+
     with standing(1, spin), standing(3, wait_here):
-        told = sampled_stacks("ps-1", 0.5, threading.Event(), incarnation=2, question=5)
+        until("a look at it", seen_once)
+    told = looks[-1]
     assert (told.process, told.incarnation, told.question) == ("ps-1", 2, 5)
     functions = {each.frames[-1].function for each in told.stacks}
     assert "wait_here" not in functions
