@@ -6,7 +6,9 @@ with the Keras model itself (`MODEL`) if it was given as an object.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 MODULE, PICKLE, MODEL = "model.py", "model.pickle", "model.keras"
@@ -58,3 +60,8 @@ class Kept:
     parts: bytes
     path: list[str] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
+
+
+def named_code(file: str, make: Callable[..., CodeType], parts: tuple[Any, ...]) -> CodeType:
+    """make(*parts), which says that it is of the file; pickles name this function."""
+    return make(*parts).replace(co_filename=file)

@@ -7,16 +7,19 @@ here imports it.
 
 from __future__ import annotations
 
+import io
 import linecache
 import os
 import pickle
 import sys
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import CodeType
+from typing import Any, ClassVar
 
-from shoal.base.by_value import MODEL, MODULE, PICKLE, Kept, MadeOf, Parts
+from shoal.base.by_value import MODEL, MODULE, PICKLE, Kept, MadeOf, Parts, named_code
 from shoal.errors import UserError
 
 NAMES = (
@@ -220,7 +223,7 @@ def _pickled(parts: Parts) -> bytes:
             "pip install cloudpickle"
         ) from error
     try:
-        text = cloudpickle.dumps(parts)
+        text = _by_value(cloudpickle, parts)
     except Exception:
         for each in fields(parts):
             _try_one(cloudpickle, each.name, getattr(parts, each.name))
@@ -229,9 +232,30 @@ def _pickled(parts: Parts) -> bytes:
     return pickle.dumps(kept)
 
 
+def _by_value(cloudpickle: Any, value: Any) -> bytes:
+    """The pickle of a value whose functions keep the names of their files.
+
+    AutoGraph reads the text of a function there, and tracebacks show it. cloudpickle leaves the
+    name out from 3.1.3 on.
+    """
+    known = cloudpickle.Pickler.dispatch_table
+
+    def reduced(code: CodeType) -> tuple[Any, ...]:
+        make, parts = known[CodeType](code)
+        return named_code, (code.co_filename, make, parts)
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        # The table of an instance comes too late: pickle reads it as the instance is made.
+        dispatch_table: ClassVar = ChainMap({CodeType: reduced}, known)
+
+    file = io.BytesIO()
+    Pickler(file).dump(value)
+    return file.getvalue()
+
+
 def _try_one(cloudpickle: Any, name: str, value: Any) -> None:
     try:
-        cloudpickle.dumps(value)
+        _by_value(cloudpickle, value)
     except Exception as error:
         raise UserError(
             f"{name} cannot be given by value: {error}. A function takes the objects with it that "
