@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "pull_request.h"
-#include "scan.h"
+#include "traffic.h"
 
 enum {
     SHOAL_WORKERS = 1 << 16,       /* whose pulls are answered here: those with an index below */
@@ -217,7 +217,9 @@ static int shoal_put_rows(const shoal_served *table, const int64_t *ids, uint64_
     batch.n = (int64_t)n;
     batch.ids = ids;
     batch.out = found;
-    batch.use_default = !(table->vocabulary || (training && !table->frozen));
+    /* With admission an id without a row reads the same wherever it is read. */
+    batch.use_default = table->store->admit_after > 1 ||
+                        !(table->vocabulary || (training && !table->frozen));
     if (n && shoal_run(table->store, &batch) != SHOAL_OK) return 0;
     if (type == SHOAL_WIRE_BFLOAT16) shoal_encode_bfloat16(found, (uint16_t *)out, values);
     if (type == SHOAL_WIRE_FLOAT16) {

@@ -101,10 +101,27 @@ SHOAL_INLINE void shoal_decode(const void *row, float *out, int64_t dim, int for
     else shoal_read(out, row, (size_t)dim * 4);
 }
 
+/* Halves that rounding carried to infinity become the largest finite number, as updates have
+ * it: an infinity would ruin the row for good. x: as it was before; infinity: of the format. */
+SHOAL_CLONES static void shoal_saturate(const float *x, uint16_t *row, int64_t dim,
+                                        uint16_t infinity) {
+    for (int64_t c = 0; c < dim; c++) {
+        const int carried = (row[c] & 0x7FFFu) == infinity && (shoal_bits(x[c]) & 0x7FFFFFFFu) < 0x7F800000u;
+        row[c] = (uint16_t)(row[c] - (carried ? 1 : 0));
+    }
+}
+
 SHOAL_INLINE void shoal_encode(const float *x, void *row, int64_t dim, int format) {
-    if (format == SHOAL_BFLOAT16) shoal_encode_bfloat16(x, (uint16_t *)row, dim);
-    else if (format == SHOAL_FLOAT16) shoal_encode_float16(x, (uint16_t *)row, dim);
-    else memcpy(row, x, (size_t)dim * 4);
+    uint16_t *halves = (uint16_t *)row;
+    if (format == SHOAL_BFLOAT16) {
+        shoal_encode_bfloat16(x, halves, dim);
+        shoal_saturate(x, halves, dim, 0x7F80u);
+    } else if (format == SHOAL_FLOAT16) {
+        shoal_encode_float16(x, halves, dim);
+        shoal_saturate(x, halves, dim, 0x7C00u);
+    } else {
+        memcpy(row, x, (size_t)dim * 4);
+    }
 }
 
 /* Two columns share one 64-bit draw: bfloat16 needs 16 bits, float16 24. */

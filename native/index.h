@@ -14,7 +14,7 @@
  * then on full segments split, and their upper halves come from the arena.
  *
  * Not here: locks, rows and their memory (store.h), the order of work over a
- * batch (traffic.h). Changing the index needs the store's exclusive lock.
+ * batch (traffic.h), growth (growth.h). Changing the index needs the store's exclusive lock.
  *
  * Hash bits (shoal_hash_of): 0..11 and up choose the directory's place, 36..44 the
  * bucket. Entry, two words:
@@ -24,6 +24,12 @@
  * hash is a bijection: the id needs no room. A removed entry's tag is SHOAL_TOMB,
  * a never used one is 0; lanes fill in order, so a zero in the last lane ends a
  * search.
+ *
+ * An id that is only counted (store.h) has an entry without a row. It is not marked as
+ * occupied, so a search for a row goes past it as past a removed one, and costs no
+ * instruction more in tables that count nothing:
+ *   tag   hash bits 12..63 << 12 | SHOAL_COUNTS
+ *   meta  number of the last snapshot that has it << 45 | use count, lock, version as above
  */
 #ifndef SHOAL_INDEX_H
 #define SHOAL_INDEX_H
@@ -38,9 +44,11 @@ enum {
     SHOAL_FIRST_DEPTH = 12,
     SHOAL_MAX_DEPTH = 32,
     SHOAL_ROW_BITS = 30,
+    SHOAL_SNAPSHOT_BITS = 19, /* of its number in the header of an entry that counts */
     SHOAL_MANY_USES = 2048 /* use counts from here on only say "as many or more" */
 };
 #define SHOAL_TOMB 2ULL
+#define SHOAL_COUNTS 4ULL /* without the bit of an occupied lane */
 #define SHOAL_PLACE_BITS ((1ULL << SHOAL_FIRST_DEPTH) - 1)
 #define SHOAL_LOCKED (1ULL << 32)
 #define SHOAL_MAX_ROWS ((uint32_t)1 << SHOAL_ROW_BITS)
@@ -66,11 +74,15 @@ typedef struct {
     uint32_t *used;       /* lanes used (tombs too), at a segment's first place */
     uint8_t *local_depth; /* at every place */
     uint32_t depth;
-    int64_t live;         /* entries */
+    int64_t live;         /* entries with a row */
+    int64_t counting;     /* entries without one */
     shoal_level levels[SHOAL_SEGMENT_LOG + 1];
 } shoal_index;
 
+/* Of a lane: it holds a row; it holds a row or counts; it counts. */
 SHOAL_INLINE int shoal_live(uint64_t tag) { return (int)(tag & 1u); }
+SHOAL_INLINE int shoal_taken(uint64_t tag) { return (tag & (1u | SHOAL_COUNTS)) != 0; }
+SHOAL_INLINE int shoal_counts(uint64_t tag) { return !shoal_live(tag) && shoal_taken(tag); }
 
 SHOAL_INLINE uint32_t shoal_row_of(uint64_t tag, uint64_t meta) {
     return (uint32_t)((tag & SHOAL_PLACE_BITS) >> 1) << 19 | (uint32_t)(meta >> 45);
@@ -91,6 +103,13 @@ SHOAL_INLINE uint64_t shoal_meta(uint32_t row, uint32_t uses, uint32_t version) 
     uses = uses > SHOAL_MANY_USES ? SHOAL_MANY_USES : uses;
     return (uint64_t)(row & 0x7FFFFu) << 45 | (uint64_t)uses << 33 | version;
 }
+
+/* Of an entry that counts; snapshot: the number of the last one that has it. */
+SHOAL_INLINE uint64_t shoal_count_meta(uint32_t snapshot, uint32_t uses, uint32_t version) {
+    return shoal_meta(snapshot, uses, version);
+}
+
+SHOAL_INLINE uint32_t shoal_snapshot_of(uint64_t meta) { return (uint32_t)(meta >> 45); }
 
 /* The header after one more update. Past SHOAL_MANY_USES the count goes round in
  * 2048..4095, so that a reader always sees that an update came between. */
@@ -138,13 +157,26 @@ static __attribute__((noinline)) shoal_entry shoal_find(const shoal_index *x, ui
     }
 }
 
-/* First lane on the hash's way that holds no live entry. */
+/* Of a hash with a row or one that is counted. */
+static shoal_entry shoal_find_any(const shoal_index *x, uint64_t hash) {
+    const uint64_t word = x->directory[shoal_place(x, hash)], want = hash | SHOAL_PLACE_BITS;
+    const uint32_t mask = shoal_mask(word);
+    for (uint32_t i = shoal_home(hash) & mask;; i = (i + 1) & mask) {
+        shoal_bucket *b = shoal_segment(word) + i;
+        for (int k = 0; k < SHOAL_LANES; k++)
+            if ((b->tag[k] | SHOAL_PLACE_BITS) == want && shoal_taken(b->tag[k]))
+                return (shoal_entry){b, k};
+        if (b->tag[SHOAL_LANES - 1] == 0) return (shoal_entry){NULL, 0};
+    }
+}
+
+/* First lane on the hash's way that holds no entry. */
 SHOAL_INLINE shoal_entry shoal_vacancy(uint64_t word, uint64_t hash) {
     const uint32_t mask = shoal_mask(word);
     shoal_bucket *segment = shoal_segment(word);
     for (uint32_t i = shoal_home(hash) & mask;; i = (i + 1) & mask)
         for (int k = 0; k < SHOAL_LANES; k++)
-            if (!shoal_live(segment[i].tag[k])) return (shoal_entry){segment + i, k};
+            if (!shoal_taken(segment[i].tag[k])) return (shoal_entry){segment + i, k};
 }
 
 /* At most 80% full: a search then reads 1.1 lines on average. */
@@ -184,154 +216,19 @@ static size_t shoal_index_memory(const shoal_index *x) {
     return bytes;
 }
 
-SHOAL_INLINE void shoal_put(uint64_t word, uint64_t hash, uint64_t tag, uint64_t meta) {
-    shoal_entry e = shoal_vacancy(word, hash);
-    e.bucket->tag[e.lane] = tag;
-    e.bucket->meta[e.lane] = meta;
-}
-
-/* Puts the live entries of `from`, the segment at place `first`, into the segments
- * low and high; returns how many went to high: those with hash bit `bit` set (high
- * 0: none). Bits below `bit` are those of `first`, the others are in the tag. */
-static uint32_t shoal_rehash(const shoal_bucket *from, uint32_t buckets, uint32_t first,
-                             uint64_t low, uint64_t high, uint32_t bit) {
-    uint32_t moved = 0;
-    for (uint32_t i = 0; i < buckets; i++)
-        for (int k = 0; k < SHOAL_LANES; k++) {
-            uint64_t tag = from[i].tag[k];
-            if (!shoal_live(tag)) continue;
-            uint64_t hash = (tag & ~SHOAL_PLACE_BITS) | (first & SHOAL_PLACE_BITS);
-            uint64_t up = high ? hash >> bit & 1u : 0;
-            shoal_put(up ? high : low, hash, tag, from[i].meta[k]);
-            moved += (uint32_t)up;
-        }
-    return moved;
-}
-
-static uint32_t shoal_count_live(uint64_t word) {
-    uint32_t live = 0;
-    for (uint32_t i = 0; i <= shoal_mask(word); i++)
-        for (int k = 0; k < SHOAL_LANES; k++)
-            live += (uint32_t)shoal_live(shoal_segment(word)[i].tag[k]);
-    return live;
-}
-
-static int shoal_double_directory(shoal_index *x) {
-    if (x->depth >= SHOAL_MAX_DEPTH) return 0;
-    const size_t places = (size_t)1 << x->depth;
-    void *directory = realloc(x->directory, 2 * places * sizeof *x->directory);
-    if (directory) x->directory = directory;
-    void *used = realloc(x->used, 2 * places * sizeof *x->used);
-    if (used) x->used = used;
-    void *local = realloc(x->local_depth, 2 * places);
-    if (local) x->local_depth = local;
-    if (!directory || !used || !local) return 0;
-    memcpy(x->directory + places, x->directory, places * sizeof *x->directory);
-    memcpy(x->local_depth + places, x->local_depth, places);
-    memset(x->used + places, 0, places * sizeof *x->used);
-    x->depth++;
-    return 1;
-}
-
-/* Moves an unsplit segment to the level of 2^log buckets (its own: tombs go). */
-static int shoal_resize_segment(shoal_index *x, uint32_t place, uint32_t log) {
-    const uint64_t old = x->directory[place];
-    const size_t old_bytes = sizeof(shoal_bucket) << (old & 15u);
-    shoal_level *from = &x->levels[old & 15u], *to = &x->levels[log];
-    if (!to->segments && !shoal_map(&to->map, SHOAL_LEVEL_BYTES(log))) return 0;
-    shoal_bucket *copy = malloc(old_bytes);
-    if (!copy) return 0;
-    memcpy(copy, shoal_segment(old), old_bytes);
-    memset(shoal_segment(old), 0, old_bytes); /* the place may be used again */
-    shoal_bucket *segment = (shoal_bucket *)to->map.start + ((size_t)place << log);
-    const uint64_t word = (uint64_t)(uintptr_t)segment | log;
-    shoal_rehash(copy, shoal_mask(old) + 1, place, word, 0, 0);
-    free(copy);
-    x->directory[place] = word;
-    x->used[place] = shoal_count_live(word);
-    to->segments++;
-    if (--from->segments == 0) shoal_unmap(&from->map);
-    return 1;
-}
-
-/* A full segment splits, or only loses its tombs if they are many. It becomes its
- * own lower half: giving the memory back would break up a huge page. */
-static int shoal_split_segment(shoal_index *x, uint32_t place, int crowded, shoal_arena *arena) {
-    const uint32_t local = x->local_depth[place];
-    const uint32_t first = place & (uint32_t)((1ULL << local) - 1u);
-    const uint64_t old = x->directory[place];
-    const size_t bytes = sizeof(shoal_bucket) << SHOAL_SEGMENT_LOG;
-    const int empty = x->used[first] == 0; /* of a store that makes room for rows to come */
-    shoal_bucket *copy = empty ? NULL : malloc(bytes), *upper = NULL;
-    int ready = empty || copy != NULL;
-    if (ready && crowded) {
-        ready = local < x->depth || shoal_double_directory(x);
-        ready = ready && (upper = shoal_arena_take(arena, SHOAL_SEGMENT)) != NULL;
-    }
-    if (!ready) {
-        free(copy);
-        return 0;
-    }
-    const uint64_t high = upper ? (uint64_t)(uintptr_t)upper | SHOAL_SEGMENT_LOG : 0;
-    uint32_t moved = 0;
-    if (!empty) {
-        memcpy(copy, shoal_segment(old), bytes);
-        memset(shoal_segment(old), 0, bytes);
-        moved = shoal_rehash(copy, 1u << SHOAL_SEGMENT_LOG, first, old, high, local);
-        free(copy);
-        x->used[first] = shoal_count_live(old);
-    }
-    if (!high) return 1;
-    const uint64_t step = 1ULL << local;
-    x->used[first | step] = moved;
-    for (uint64_t i = first; i < 1ULL << x->depth; i += step) {
-        x->directory[i] = (i & step) ? high : old;
-        x->local_depth[i] = (uint8_t)(local + 1);
-    }
-    return 1;
-}
-
-/* Makes room for so many entries in all, so that adding them moves none; 0: no memory. Hashes
- * spread evenly, so each segment gets its part at once. The few that get more grow later. */
-static int shoal_index_reserve(shoal_index *x, int64_t entries, shoal_arena *arena) {
-    uint32_t log = 0, depth = SHOAL_FIRST_DEPTH;
-    while (log < SHOAL_SEGMENT_LOG && entries >> SHOAL_FIRST_DEPTH >= shoal_segment_limit(log)) log++;
-    while (depth < SHOAL_MAX_DEPTH && entries >> depth >= shoal_segment_limit(SHOAL_SEGMENT_LOG))
-        depth++;
-    for (uint32_t place = 0; place < 1u << SHOAL_FIRST_DEPTH; place++)
-        if ((x->directory[place] & 15u) < log && !shoal_resize_segment(x, place, log)) return 0;
-    for (uint32_t local = SHOAL_FIRST_DEPTH; local < depth; local++)
-        for (uint32_t place = 0; place < 1u << local; place++)
-            if (x->local_depth[place] == local && !shoal_split_segment(x, place, 1, arena)) return 0;
-    return 1;
-}
-
-/* Adds an entry for a hash that is absent; NULL bucket without memory. */
-static shoal_entry shoal_index_add(shoal_index *x, uint64_t hash, uint32_t row, uint32_t uses,
-                                   uint32_t version, shoal_arena *arena) {
-    for (;;) {
-        uint32_t place = shoal_place(x, hash);
-        uint64_t word = x->directory[place], limit = shoal_segment_limit(word);
-        uint32_t *used = &x->used[place & (uint32_t)((1ULL << x->local_depth[place]) - 1u)];
-        if (SHOAL_LIKELY(*used < limit)) {
-            shoal_entry e = shoal_vacancy(word, hash);
-            *used += e.bucket->tag[e.lane] == 0;
-            e.bucket->tag[e.lane] = shoal_tag(hash, row);
-            e.bucket->meta[e.lane] = shoal_meta(row, uses, version);
-            x->live++;
-            return e;
-        }
-        int crowded = shoal_count_live(word) * 2 > limit;
-        int ready = (word & 15u) < SHOAL_SEGMENT_LOG
-            ? shoal_resize_segment(x, place, (uint32_t)(word & 15u) + (crowded ? 1u : 0u))
-            : shoal_split_segment(x, place, crowded, arena);
-        if (!ready) return (shoal_entry){NULL, 0};
-    }
+/* Gives a counted hash a row. The entry keeps its use count and version. */
+SHOAL_INLINE void shoal_index_admit(shoal_index *x, shoal_entry e, uint32_t row) {
+    const uint64_t meta = e.bucket->meta[e.lane];
+    e.bucket->meta[e.lane] = shoal_meta(row, shoal_uses_of(meta), shoal_version_of(meta));
+    e.bucket->tag[e.lane] = shoal_tag(e.bucket->tag[e.lane], row);
+    x->counting--;
+    x->live++;
 }
 
 SHOAL_INLINE void shoal_index_drop(shoal_index *x, shoal_entry e) {
+    if (shoal_live(e.bucket->tag[e.lane])) x->live--;
+    else x->counting--;
     e.bucket->tag[e.lane] = SHOAL_TOMB;
-    x->live--;
 }
 
 #endif

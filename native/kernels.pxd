@@ -63,8 +63,9 @@ cdef extern from "initial.h" nogil:
         float b
         uint64_t key
 
-cdef extern from "scan.h" nogil:
+cdef extern from "compaction.h" nogil:
     enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_ROW_BITS, SHOAL_MANY_USES
+    enum: SHOAL_MAX_ADMIT_AFTER, SHOAL_USE_CLASSES
     ctypedef struct shoal_store:
         pass
     ctypedef struct shoal_batch:
@@ -90,18 +91,32 @@ cdef extern from "scan.h" nogil:
     ctypedef struct shoal_split:
         shoal_rows **parts
         const uint16_t *part_of
+        int counting
+    ctypedef struct shoal_cuts:
+        const int64_t *rows
+        const int64_t *counting
+        int64_t from_ "from"
     shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                     const float *slot_initial, shoal_initial initial,
-                                    float default_value, uint64_t noise_key,
-                                    uint64_t place_key)
+                                    float default_value, uint32_t admit_after,
+                                    uint64_t noise_key, uint64_t place_key)
     void shoal_store_destroy(shoal_store *)
     size_t shoal_store_memory(shoal_store *)
     int64_t shoal_store_count(shoal_store *)
+    int64_t shoal_store_counting(shoal_store *)
+    int64_t shoal_store_free(shoal_store *)
     int shoal_run(shoal_store *, const shoal_batch *)
     int shoal_reserve(shoal_store *, int64_t)
-    int64_t shoal_remove(shoal_store *, const int64_t *, int64_t)
+    int64_t shoal_remove(shoal_store *, const int64_t *, int64_t, const shoal_cuts *, int64_t *,
+                         int64_t *)
+    int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t)
+    int shoal_count_segment(shoal_store *, uint64_t *, const int64_t *, int64_t, int64_t *,
+                            int64_t *)
     int shoal_contains(shoal_store *, int64_t)
     int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)
+    int shoal_counting_segment(shoal_store *, uint64_t *, int, const shoal_split *)
+    int shoal_assign_counting(shoal_store *, const int64_t *, const uint32_t *, const uint32_t *,
+                              int64_t)
     int shoal_compact(shoal_store *)
     int shoal_snapshot_begin(shoal_store *)
     void shoal_snapshot_end(shoal_store *)

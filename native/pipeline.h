@@ -104,7 +104,11 @@ SHOAL_INLINE uint64_t SHOAL_VARIANT(update_large)(const shoal_store *t, const sh
         for (uint64_t i = first; i < end; i++) SHOAL_VARIANT(advance)(&view, &ring, hashes, i, 1);
         for (uint64_t i = first; i < end; i++, gradients += dim) {
             uint64_t *meta = ring.metas[i % SHOAL_RING];
-            if (SHOAL_UNLIKELY(!meta)) return i;
+            if (SHOAL_UNLIKELY(!meta)) {
+                if (!b->missed) return i;
+                shoal_miss(b->missed, i);
+                continue;
+            }
             SHOAL_VARIANT(update_row)(meta, (float *)ring.records[i % SHOAL_RING], gradients, rule,
                                       dim, &step, version);
         }
@@ -144,7 +148,11 @@ SHOAL_INLINE uint64_t SHOAL_VARIANT(update_alone)(const shoal_store *t, const sh
     for (uint64_t i = 0; i < count; i++, gradients += dim) {
         SHOAL_VARIANT(advance)(&view, &ring, hashes, i, 0);
         uint64_t *meta = ring.metas[i % SHOAL_RING];
-        if (SHOAL_UNLIKELY(!meta)) return i;
+        if (SHOAL_UNLIKELY(!meta)) {
+            if (!b->missed) return i;
+            shoal_miss(b->missed, i);
+            continue;
+        }
         SHOAL_VARIANT(update_row)(meta, (float *)ring.records[i % SHOAL_RING], gradients, rule, dim,
                                   &step, version);
     }
@@ -161,7 +169,8 @@ SHOAL_INLINE uint64_t SHOAL_VARIANT(update_alone)(const shoal_store *t, const sh
         }                                                                                     \
         break;
 
-/* Updates ids in order up to the first missing one; returns how many were done.
+/* Updates ids in order, up to the first missing one unless the batch notes those; returns how
+ * many were done.
  * gradients: the block's, [count, dim]; alone: no other thread updates meanwhile. */
 static uint64_t SHOAL_VARIANT(update_block)(shoal_store *t, const shoal_batch *b,
                                             const uint64_t *hashes, const float *gradients,
@@ -194,8 +203,14 @@ static uint64_t SHOAL_VARIANT(update_block)(shoal_store *t, const shoal_batch *b
             SHOAL_VARIANT(advance)(&view, &ring, hashes, i + k, 0);
             present += metas[k] != NULL;
         }
-        if (SHOAL_UNLIKELY(present < here))
+        if (SHOAL_UNLIKELY(present < here)) {
+            if (b->missed) {
+                shoal_update_present(t, b, apply, plain, metas, ring.records + i % SHOAL_RING,
+                                     hashes + i, gradients + i * dim, here, i, scratch);
+                continue;
+            }
             for (here = 0; metas[here]; here++) {}
+        }
         shoal_update_group(t, b, apply, plain, metas, ring.records + i % SHOAL_RING, hashes + i,
                            gradients + i * dim, here, scratch);
         if (SHOAL_UNLIKELY(present < SHOAL_GROUP && i + here < count)) return i + here;

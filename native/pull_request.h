@@ -42,9 +42,9 @@ typedef struct {
     const uint8_t *at, *end;
 } shoal_bytes;
 
-static inline int shoal_read_varint(shoal_bytes *in, uint64_t *value) {
+static inline int shoal_read_number(shoal_bytes *in, int bits, uint64_t *value) {
     *value = 0;
-    for (int shift = 0; shift < 64 && in->at < in->end; shift += 7) {
+    for (int shift = 0; shift < bits && in->at < in->end; shift += 7) {
         const uint8_t byte = *in->at++;
         *value |= (uint64_t)(byte & 0x7F) << shift;
         if (byte < 0x80) return shift < 63 || byte <= 1;
@@ -52,9 +52,18 @@ static inline int shoal_read_varint(shoal_bytes *in, uint64_t *value) {
     return 0;
 }
 
+static inline int shoal_read_varint(shoal_bytes *in, uint64_t *value) {
+    return shoal_read_number(in, 64, value);
+}
+
+/* A tag or a length: protobuf refuses one of more than 5 bytes, even if they say little. */
+static inline int shoal_read_short(shoal_bytes *in, uint64_t *value) {
+    return shoal_read_number(in, 32, value);
+}
+
 static inline int shoal_read_bytes(shoal_bytes *in, shoal_bytes *found) {
     uint64_t size;
-    if (!shoal_read_varint(in, &size) || size > (uint64_t)(in->end - in->at)) return 0;
+    if (!shoal_read_short(in, &size) || size > (uint64_t)(in->end - in->at)) return 0;
     *found = (shoal_bytes){in->at, in->at + size};
     in->at += size;
     return 1;
@@ -64,7 +73,7 @@ static inline int shoal_read_bytes(shoal_bytes *in, shoal_bytes *found) {
 static inline unsigned shoal_read_field(shoal_bytes *in, unsigned last, unsigned *wire,
                                         unsigned *seen) {
     uint64_t tag;
-    if (!shoal_read_varint(in, &tag) || tag >> 3 > last || tag >> 3 == 0) return 0;
+    if (!shoal_read_short(in, &tag) || tag >> 3 > last || tag >> 3 == 0) return 0;
     const unsigned field = (unsigned)(tag >> 3);
     *wire = (unsigned)(tag & 7);
     if (*seen >> field & 1) return 0;

@@ -10,6 +10,9 @@ VALUE_DTYPES: tuple[str, ...]
 MAX_STEP: int
 MAX_ROWS: int
 MANY_USES: int
+MAX_ADMIT_AFTER: int
+USE_CLASSES: int
+MAX_BOUNDS: int
 
 class RowStore:
     @property
@@ -27,6 +30,12 @@ class RowStore:
     @property
     def slot_width(self) -> int: ...
     @property
+    def admit_after(self) -> int: ...
+    @property
+    def counting(self) -> int: ...
+    @property
+    def free_rows(self) -> int: ...
+    @property
     def address(self) -> int: ...
     def __init__(
         self,
@@ -36,6 +45,7 @@ class RowStore:
         seed: int,
         *,
         value_dtype: str = "float32",
+        admit_after: int = 1,
     ) -> None: ...
     def __len__(self) -> int: ...
     def __contains__(self, id: int) -> bool: ...  # noqa: A002
@@ -59,6 +69,25 @@ class RowStore:
         gradient_scale: float = 1.0,
     ) -> None: ...
     def remove(self, ids: NDArray[np.int64]) -> int: ...
+    def remove_expired(
+        self,
+        ids: NDArray[np.int64],
+        row_cuts: NDArray[np.int64] | None,
+        counting_cuts: NDArray[np.int64] | None,
+    ) -> tuple[NDArray[np.int64], int]: ...
+    def collect(
+        self,
+        row_cuts: NDArray[np.int64] | None,
+        counting_cuts: NDArray[np.int64] | None,
+        cursor: int = 0,
+        limit: int = 4096,
+    ) -> tuple[NDArray[np.int64], int | None]: ...
+    def changed(
+        self, since: int, cursor: int = 0, limit: int = 4096
+    ) -> tuple[NDArray[np.int64], int | None]: ...
+    def histogram(
+        self, bounds: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
     def compact(self) -> None: ...
     def export(
         self, batch: int = 65536
@@ -71,6 +100,9 @@ class RowStore:
             NDArray[np.uint32],
         ]
     ]: ...
+    def export_counting(
+        self, batch: int = 65536
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]]: ...
     def begin_snapshot(self) -> None: ...
     def snapshot(
         self, batch: int = 65536
@@ -97,6 +129,9 @@ class RowStore:
             ],
         ]
     ]: ...
+    def snapshot_counting_by(
+        self, part_of: NDArray[np.uint16] | None, parts: int, batch: int = 65536
+    ) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]]]: ...
     def end_snapshot(self) -> None: ...
     def assign(
         self,
@@ -105,4 +140,10 @@ class RowStore:
         slots: Mapping[str, NDArray[np.float32]] | None = None,
         versions: NDArray[np.uint32] | None = None,
         use_counts: NDArray[np.uint32] | None = None,
+    ) -> None: ...
+    def assign_counting(
+        self,
+        ids: NDArray[np.int64],
+        versions: NDArray[np.uint32],
+        use_counts: NDArray[np.uint32],
     ) -> None: ...

@@ -1,8 +1,8 @@
 """The row store: any int64 id to a row with its optimizer slots.
 
 A thin shell: it checks arguments, lets go of the interpreter lock and calls the C
-headers (store.h for what a store is, traffic.h for batches, scan.h for iteration,
-removal and compaction). It knows nothing of tables, servers or routing.
+headers, of which store.h says what a store is and where the rest is. It knows nothing of
+tables, servers or routing.
 """
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
@@ -18,14 +18,21 @@ from kernels cimport (
     SHOAL_FORMATS,
     SHOAL_KINDS,
     SHOAL_MANY_USES,
+    SHOAL_MAX_ADMIT_AFTER,
     SHOAL_MAX_SLOTS,
     SHOAL_ROW_BITS,
     SHOAL_SEGMENT_ROWS,
     SHOAL_SLOT_BITS,
+    SHOAL_USE_CLASSES,
     number_of,
+    shoal_assign_counting,
     shoal_batch,
+    shoal_collect,
     shoal_compact,
     shoal_contains,
+    shoal_count_segment,
+    shoal_counting_segment,
+    shoal_cuts,
     shoal_export_segment,
     shoal_format_names,
     shoal_initial,
@@ -45,8 +52,10 @@ from kernels cimport (
     shoal_step_at,
     shoal_store,
     shoal_store_count,
+    shoal_store_counting,
     shoal_store_create,
     shoal_store_destroy,
+    shoal_store_free,
     shoal_store_memory,
     step_of,
 )
@@ -55,6 +64,9 @@ VALUE_DTYPES = tuple([shoal_format_names[k].decode() for k in range(SHOAL_FORMAT
 MAX_STEP = 2**32 - 1
 MAX_ROWS = 1 << SHOAL_ROW_BITS
 MANY_USES = SHOAL_MANY_USES  # where use counts stop
+MAX_ADMIT_AFTER = SHOAL_MAX_ADMIT_AFTER
+USE_CLASSES = SHOAL_USE_CLASSES
+MAX_BOUNDS = 4096
 
 cdef enum:
     MAX_PARTS = 64
@@ -78,6 +90,14 @@ cdef const uint32_t *counters(object array) noexcept:
     return &flat[0] if flat.shape[0] else NULL
 
 
+cdef const int64_t *limits(str name, object array) except? NULL:
+    """Start of an int64 array with a number for each class of use counts (NULL for None)."""
+    if array is None:
+        return NULL
+    cdef const int64_t[::1] flat = require(name, array, np.int64, (SHOAL_USE_CLASSES,))
+    return &flat[0]
+
+
 cdef int roomy(shoal_rows **rows, int parts) noexcept nogil:
     """Whether each part has room for a segment."""
     for k in range(parts):
@@ -98,11 +118,13 @@ cdef class _Piece:
     cdef shoal_rows rows
     cdef object _ids, _values, _slots, _versions, _uses
 
-    def __cinit__(self, RowStore store, int64_t room):
+    def __cinit__(self, RowStore store, int64_t room, bint counting):
         self._ids = np.empty(room, np.int64)
-        self._values = np.empty((room, store.dim), np.float32)
+        self._values = None if counting else np.empty((room, store.dim), np.float32)
         self._slots = {
-            name: np.empty((room, store.slot_width), np.float32) for name in store.slot_names
+            name: np.empty((room, store.slot_width), np.float32)
+            for name in store.slot_names
+            if not counting
         }
         self._versions = np.empty(room, np.uint32)
         self._uses = np.empty(room, np.uint32)
@@ -116,6 +138,8 @@ cdef class _Piece:
 
     cdef arrays(self):
         n = self.rows.filled
+        if self._values is None:
+            return self._ids[:n], self._versions[:n], self._uses[:n]
         slots = {name: slot[:n] for name, slot in self._slots.items()}
         return self._ids[:n], self._values[:n], slots, self._versions[:n], self._uses[:n]
 
@@ -124,15 +148,17 @@ cdef class RowStore:
     """Rows of ``dim`` values with optimizer slots, found by int64 id.
 
     Any id is legal. A row comes to exist on its first update (or ``insert``); until then
-    a lookup computes its initial value, a pure function of (seed, id). Every method may be
+    a lookup computes its initial value, a pure function of (seed, id). With ``admit_after``
+    above 1 a row comes to exist on that update of its id: those before are counted, and their
+    gradients dropped. Every method may be
     called from many threads at once: each row is read and written whole, lookups wait for
     nobody, updates only for updates of the same row, and inserts hold the others up for a
     few hundred ids at a time. A batch is not one atomic step.
 
     dim: columns, at least 1. seed: any int64 or uint64. value_dtype: "float32",
     "bfloat16" or "float16"; the 16-bit types are rounded stochastically on update, slots
-    stay float32, and arrays going in and out are float32. Raises ValueError or TypeError
-    for bad arguments.
+    stay float32, and arrays going in and out are float32. admit_after: 1 to MAX_ADMIT_AFTER.
+    Raises ValueError or TypeError for bad arguments.
     """
 
     cdef shoal_store *_store
@@ -144,9 +170,12 @@ cdef class RowStore:
     cdef readonly str value_dtype
     cdef readonly tuple slot_names
     cdef readonly int slot_width
+    cdef readonly int admit_after
     cdef bint _snapshot
 
-    def __cinit__(self, dim, optimizer, initializer, seed, *, value_dtype="float32"):
+    def __cinit__(
+        self, dim, optimizer, initializer, seed, *, value_dtype="float32", admit_after=1
+    ):
         cdef float slot_initial[SHOAL_MAX_SLOTS]
         cdef shoal_initial initial
         if not isinstance(dim, int) or isinstance(dim, bool):
@@ -157,7 +186,14 @@ cdef class RowStore:
             raise ValueError(f"value_dtype must be one of {VALUE_DTYPES}, got {value_dtype!r}")
         if not -(2**63) <= seed < 2**64:
             raise ValueError(f"seed must fit in 64 bits, got {seed}")
+        if not isinstance(admit_after, int) or isinstance(admit_after, bool):
+            raise TypeError(f"admit_after must be an int, not {type(admit_after).__name__}")
+        if not 1 <= admit_after <= MAX_ADMIT_AFTER:
+            raise ValueError(
+                f"admit_after must be between 1 and {MAX_ADMIT_AFTER}, got {admit_after}"
+            )
         self.dim = dim
+        self.admit_after = admit_after
         self.optimizer = optimizer
         self.initializer = initializer
         self.seed = seed
@@ -172,8 +208,8 @@ cdef class RowStore:
         initial.key = shoal_mix64(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF))
         self._store = shoal_store_create(
             dim, VALUE_DTYPES.index(value_dtype), len(self.slot_names), self.slot_width,
-            slot_initial, initial, initializer.default_value, shoal_mix64(~initial.key),
-            PLACE_KEY,
+            slot_initial, initial, initializer.default_value, admit_after,
+            shoal_mix64(~initial.key), PLACE_KEY,
         )
         if self._store is NULL:
             raise MemoryError("no memory for an empty row store")
@@ -195,6 +231,22 @@ cdef class RowStore:
         with nogil:
             found = shoal_contains(self._store, key)
         return found != 0
+
+    @property
+    def counting(self):
+        """How many ids are counted that have no row yet."""
+        cdef int64_t ids
+        with nogil:
+            ids = shoal_store_counting(self._store)
+        return ids
+
+    @property
+    def free_rows(self):
+        """How many records removal left free, whose memory `compact` would give back."""
+        cdef int64_t rows
+        with nogil:
+            rows = shoal_store_free(self._store)
+        return rows
 
     def memory_bytes(self):
         """Bytes of memory this store keeps resident: rows, slots, index, free lists."""
@@ -242,7 +294,10 @@ cdef class RowStore:
         return out
 
     def insert(self, ids):
-        """Make sure that rows exist. ids: int64 [n]. New rows have version and use count 0."""
+        """Make sure that rows exist. ids: int64 [n].
+
+        New rows have version and use count 0, or those with which their ids were counted.
+        """
         cdef shoal_batch batch = empty_batch()
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
         if keys.shape[0]:
@@ -266,7 +321,10 @@ cdef class RowStore:
             raise MemoryError(f"no memory for the index of {rows} rows")
 
     def update(self, ids, gradients, *, learning_rate, step, gradient_scale=1.0):
-        """Apply the optimizer to rows; missing rows are inserted first.
+        """Apply the optimizer to rows; missing rows are inserted first, or counted.
+
+        With ``admit_after`` above 1, an id without a row has its use counted and its gradient
+        dropped; the use that makes them ``admit_after`` makes its row and updates it.
 
         ids: int64 [n], best unique; a repeated id is updated once per occurrence, in
         order. gradients: float32 [n, dim]. learning_rate: of this update. step: the
@@ -291,18 +349,102 @@ cdef class RowStore:
             self.run(&batch)
 
     def remove(self, ids):
-        """Remove rows; returns how many there were. ids: int64 [n].
+        """Remove rows, and counts of ids without one; returns how many there were. ids: int64 [n].
 
         Their memory is used again by later rows; ``compact`` gives it back.
         """
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
-        cdef int64_t removed = 0
+        cdef int64_t removed = 0, rows = 0
         if keys.shape[0]:
             with nogil:
-                removed = shoal_remove(self._store, &keys[0], keys.shape[0])
+                removed = shoal_remove(self._store, &keys[0], keys.shape[0], NULL, NULL, &rows)
         if removed < 0:
             raise MemoryError("no memory to note removed rows; a part of them was removed")
         return removed
+
+    def remove_expired(self, ids, row_cuts, counting_cuts):
+        """Remove those of the ids that qualify as in ``collect``, by their headers of now.
+
+        ids: int64 [n]. Returns (removed, rows): the ids removed, int64 [m], in the order given,
+        and how many of them had a row; the others were counted. A few hundred ids at a time are
+        removed in one step. Raises MemoryError.
+        """
+        cdef shoal_cuts cuts
+        cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
+        cdef int64_t n = keys.shape[0], removed = 0, rows = 0
+        found = np.empty(n, np.int64)
+        cdef int64_t[::1] out = found
+        cuts.rows = limits("row_cuts", row_cuts)
+        cuts.counting = limits("counting_cuts", counting_cuts)
+        cuts.from_ = 0
+        if n:
+            with nogil:
+                removed = shoal_remove(self._store, &keys[0], n, &cuts, &out[0], &rows)
+        if removed < 0:
+            raise MemoryError("no memory to note removed rows; a part of them was removed")
+        return found[:removed].copy(), rows
+
+    def collect(self, row_cuts, counting_cuts, cursor=0, limit=4096):
+        """Ids last used before a step, which depends on how often they were used.
+
+        row_cuts, counting_cuts: int64 [USE_CLASSES], of rows and of ids that are counted; None
+        for none of that kind. An id qualifies if its version is below the number for its class,
+        floor(log2(uses)). cursor: 0, or what the call before returned. limit: ids at most, at
+        least 2048. Returns (ids, cursor): int64 [m], and None at the end. An id that is there and
+        qualifies throughout comes exactly once, however the store grows, or is compacted.
+        """
+        cdef shoal_cuts cuts
+        cuts.rows = limits("row_cuts", row_cuts)
+        cuts.counting = limits("counting_cuts", counting_cuts)
+        cuts.from_ = 0
+        return self._collect(&cuts, cursor, limit)
+
+    def changed(self, since, cursor=0, limit=4096):
+        """Ids of rows whose version is at least ``since``; otherwise as ``collect``."""
+        cdef shoal_cuts cuts
+        cdef const int64_t[::1] all_steps = np.full(SHOAL_USE_CLASSES, 2**63 - 1, np.int64)
+        cuts.rows, cuts.counting, cuts.from_ = &all_steps[0], NULL, since
+        return self._collect(&cuts, cursor, limit)
+
+    cdef _collect(self, shoal_cuts *cuts, cursor, limit):
+        cdef uint64_t at
+        cdef int64_t found, room = limit
+        if not 0 <= cursor < 1 << 32:
+            raise ValueError(f"cursor must be 0 or one that was returned, got {cursor}")
+        if limit < SHOAL_SEGMENT_ROWS:
+            raise ValueError(f"limit must be at least {SHOAL_SEGMENT_ROWS}, got {limit}")
+        at = cursor
+        ids = np.empty(room, np.int64)
+        cdef int64_t[::1] out = ids
+        with nogil:
+            found = shoal_collect(self._store, &at, cuts, &out[0], room)
+        return ids[:found].copy(), None if at >> 32 else at
+
+    def histogram(self, bounds):
+        """How many rows and counted ids there are, by last step and by uses.
+
+        bounds: int64 [b], ascending steps, at most MAX_BOUNDS. Returns (rows, counting), each
+        int64 [b + 1, USE_CLASSES]: line i is for versions from bounds[i - 1] to below bounds[i],
+        column c for floor(log2(uses)) = c. Ids that change meanwhile are where they were seen.
+        """
+        cdef const int64_t[::1] steps = require("bounds", bounds, np.int64, (None,))
+        cdef int64_t count = steps.shape[0]
+        cdef uint64_t cursor = 0
+        cdef int more = 1
+        if count > MAX_BOUNDS:
+            raise ValueError(f"bounds: at most {MAX_BOUNDS} are counted by, got {count}")
+        if (np.diff(bounds) < 0).any():
+            raise ValueError("bounds must ascend")
+        rows = np.zeros((count + 1, SHOAL_USE_CLASSES), np.int64)
+        counting = np.zeros((count + 1, SHOAL_USE_CLASSES), np.int64)
+        cdef int64_t[:, ::1] of_rows = rows, of_counting = counting
+        cdef const int64_t *first = &steps[0] if count else NULL
+        with nogil:
+            while more:
+                more = shoal_count_segment(
+                    self._store, &cursor, first, count, &of_rows[0, 0], &of_counting[0, 0]
+                )
+        return rows, counting
 
     def compact(self):
         """Close the gaps that removal left and give their memory back, little by little."""
@@ -323,13 +465,23 @@ cdef class RowStore:
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
-        return (piece for _, piece in self._pieces(batch, False, None, 1))
+        return (piece for _, piece in self._pieces(batch, False, False, None, 1))
+
+    def export_counting(self, batch=65536):
+        """Iterate over the ids that are counted and have no row, as (ids, versions, use_counts).
+
+        ids: int64 [n]; versions, the step of the last use, and use_counts: uint32 [n]. Otherwise
+        as ``export``.
+        """
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        return (piece for _, piece in self._pieces(batch, False, True, None, 1))
 
     def begin_snapshot(self):
-        """Fix the rows as they are now, for ``snapshot``; updates may go on at once.
+        """Fix the rows and counts as they are now, for ``snapshot``; updates may go on at once.
 
         No update may be under way. Costs a bit a row, and until ``end_snapshot`` a copy of
-        each row that is changed before it was read. Raises MemoryError; ValueError if
+        each row and count that is changed before it was read. Raises MemoryError; ValueError if
         there is a snapshot already.
         """
         cdef int begun
@@ -357,6 +509,16 @@ cdef class RowStore:
         left at the end, at most one piece a part, comes last and in the order of parts. Memory
         is that of a piece a part. Raises as ``snapshot``.
         """
+        return self._snapshot_pieces(False, part_of, parts, batch)
+
+    def snapshot_counting_by(self, part_of, int parts, batch=65536):
+        """As ``snapshot_by``, of the ids that were counted and had no row, each once.
+
+        Yields (part, (ids, versions, use_counts)), as ``export_counting``.
+        """
+        return self._snapshot_pieces(True, part_of, parts, batch)
+
+    def _snapshot_pieces(self, counting, part_of, int parts, batch):
         if not self._snapshot:
             raise ValueError("there is no snapshot: call begin_snapshot")
         if batch < 1:
@@ -368,7 +530,7 @@ cdef class RowStore:
                 raise ValueError("part_of must say the parts of slots")
         elif require("part_of", part_of, np.uint16, (1 << SHOAL_SLOT_BITS,)).max() >= parts:
             raise ValueError(f"part_of must be below parts={parts}")
-        return self._pieces(batch, True, part_of, parts)
+        return self._pieces(batch, True, counting, part_of, parts)
 
     def end_snapshot(self):
         """Forget the snapshot and the copies it holds; nothing without one."""
@@ -377,26 +539,29 @@ cdef class RowStore:
                 shoal_snapshot_end(self._store)
             self._snapshot = False
 
-    def _pieces(self, batch, fixed, part_of, count):
-        cdef int of_snapshot = fixed, more = 1, drained = 1
+    def _pieces(self, batch, fixed, counting, part_of, count):
+        cdef int of_snapshot = fixed, of_counts = counting, more = 1, drained = 1
         cdef uint64_t cursor = 0
         cdef shoal_split split
         cdef shoal_rows *rows[MAX_PARTS]
         cdef const uint16_t[::1] slots
         cdef int parts = count
         # A small table costs little: few of its parts get as many rows as it has.
-        cdef int64_t room = min(max(batch, SHOAL_SEGMENT_ROWS), len(self) + SHOAL_SEGMENT_ROWS)
-        pieces = [_Piece(self, room) for _ in range(parts)]
+        present = self.counting if counting else len(self)
+        cdef int64_t room = min(max(batch, SHOAL_SEGMENT_ROWS), present + SHOAL_SEGMENT_ROWS)
+        pieces = [_Piece(self, room, counting) for _ in range(parts)]
         for k in range(parts):
             rows[k] = &(<_Piece>pieces[k]).rows
-        split.parts, split.part_of = rows, NULL
+        split.parts, split.part_of, split.counting = rows, NULL, counting
         if part_of is not None:
             slots = part_of
             split.part_of = &slots[0]
         while more:
             with nogil:
                 while more and roomy(rows, parts):
-                    if of_snapshot:
+                    if of_counts:
+                        more = shoal_counting_segment(self._store, &cursor, of_snapshot, &split)
+                    elif of_snapshot:
                         more = shoal_snapshot_segment(self._store, &cursor, &split)
                     else:
                         more = shoal_export_segment(self._store, &cursor, &split)
@@ -412,7 +577,7 @@ cdef class RowStore:
                 for k in range(parts):
                     if rows[k].room - rows[k].filled < SHOAL_SEGMENT_ROWS:
                         piece = <_Piece>pieces[k]
-                        pieces[k] = _Piece(self, room)
+                        pieces[k] = _Piece(self, room, counting)
                         rows[k] = &(<_Piece>pieces[k]).rows
                         yield k, (<_Piece>piece).arrays()
         for k in range(parts):
@@ -423,8 +588,8 @@ cdef class RowStore:
         """Set rows as they are, inserting missing ones; for checkpoints and tests.
 
         ids: int64 [n]; values: float32 [n, dim]; slots: name to float32 [n, slot_width];
-        versions, use_counts: uint32 [n]. What is not given stays as it is, or starts as in
-        a new row. 16-bit values are rounded to nearest even. Raises ValueError for a slot
+        versions, use_counts: uint32 [n]. What is not given stays as it is, also the numbers of
+        an id that was counted, or starts as in a new row. 16-bit values are rounded to nearest even. Raises ValueError for a slot
         this optimizer does not have.
         """
         cdef shoal_batch batch = empty_batch()
@@ -450,3 +615,23 @@ cdef class RowStore:
             batch.versions = counters(versions)
             batch.uses = counters(use_counts)
             self.run(&batch)
+
+    def assign_counting(self, ids, versions, use_counts):
+        """Have ids counted as they are said to be; for checkpoints.
+
+        ids: int64 [n]; versions, the step of the last use, and use_counts: uint32 [n]. An id that
+        has a row is left alone. The next update judges by this store's ``admit_after``. Raises
+        MemoryError.
+        """
+        cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
+        cdef Py_ssize_t n = keys.shape[0]
+        require("versions", versions, np.uint32, (n,))
+        require("use_counts", use_counts, np.uint32, (n,))
+        cdef const uint32_t *steps = counters(versions)
+        cdef const uint32_t *uses = counters(use_counts)
+        cdef int result = 0
+        if n:
+            with nogil:
+                result = shoal_assign_counting(self._store, &keys[0], steps, uses, n)
+        if result != 0:
+            raise MemoryError("no memory for counts; a part of them may have been set")

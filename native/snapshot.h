@@ -1,4 +1,5 @@
-/* A snapshot: every row as it was at one moment, read while updates go on.
+/* A snapshot: every row, and every id that is counted, as it was at one moment, read while
+ * updates go on.
  *
  * The caller sees to it that no update is under way when it begins. From then on
  * whoever is about to change a row for the first time keeps a copy of it (copy on
@@ -6,7 +7,8 @@
  * row that was not yet kept. A bit a row says which of the two has had it. Rows that
  * come to exist later have their bit set from the start. So the memory that it costs
  * is at most that of the rows changed while it is read, and updates wait for a
- * row's lock at most.
+ * row's lock at most. An entry that counts has no row and so no such bit: its header has the
+ * number of the last snapshot that had it, or that is older than it.
  */
 #ifndef SHOAL_SNAPSHOT_H
 #define SHOAL_SNAPSHOT_H
@@ -18,28 +20,54 @@ enum { SHOAL_KEPT_ROWS = 1024 }; /* copies in one block */
 typedef struct shoal_kept {
     struct shoal_kept *next;
     int64_t count;
-    char entries[]; /* SHOAL_KEPT_ROWS of: hash, header, record */
+    char entries[]; /* SHOAL_KEPT_ROWS of: hash, header, record if it has one */
 } shoal_kept;
 
 struct shoal_snapshot {
-    pthread_mutex_t lock; /* of the list of copies */
-    shoal_kept *kept;     /* the newest block first; only that one has room */
+    pthread_mutex_t lock; /* of the lists of copies */
+    shoal_kept *kept;     /* of rows: the newest block first; only that one has room */
+    shoal_kept *counted;  /* the same of entries that count */
     uint64_t *seen;       /* a bit a row */
     uint32_t rows;        /* rows from here on are newer than the snapshot */
-    size_t entry;         /* bytes of a copy */
+    size_t entry;         /* bytes of a row's copy */
     int failed;           /* no memory for a copy */
 };
 
+enum { SHOAL_COUNTED_BYTES = 16 }; /* of the copy of an entry that counts */
+
+static void shoal_kept_free(shoal_kept *block) {
+    while (block) {
+        shoal_kept *next = block->next;
+        free(block);
+        block = next;
+    }
+}
+
 static void shoal_snapshot_free(struct shoal_snapshot *s) {
     if (!s) return;
-    while (s->kept) {
-        shoal_kept *next = s->kept->next;
-        free(s->kept);
-        s->kept = next;
-    }
+    shoal_kept_free(s->kept);
+    shoal_kept_free(s->counted);
     pthread_mutex_destroy(&s->lock);
     free(s->seen);
     free(s);
+}
+
+/* Snapshots are numbered from 1 on, and again when a header has no room for more: then no entry
+ * may have the number of an old one. Exclusive structure lock held. */
+static void shoal_snapshot_number(shoal_store *t) {
+    if (++t->snapshots < 1u << SHOAL_SNAPSHOT_BITS) return;
+    t->snapshots = 1;
+    const shoal_index *x = &t->index;
+    for (uint64_t place = 0; place < 1ULL << x->depth; place++) {
+        const uint64_t word = x->directory[place]; /* a segment may come more than once */
+        for (uint32_t i = 0; i <= shoal_mask(word); i++)
+            for (int k = 0; k < SHOAL_LANES; k++) {
+                shoal_bucket *b = shoal_segment(word) + i;
+                if (shoal_counts(b->tag[k]))
+                    b->meta[k] = shoal_count_meta(0, shoal_uses_of(b->meta[k]),
+                                                  shoal_version_of(b->meta[k]));
+            }
+    }
 }
 
 /* 0: no memory, or another snapshot is being read. */
@@ -52,7 +80,10 @@ static int shoal_snapshot_begin(shoal_store *t) {
     s->rows = t->next_row;
     s->seen = calloc(s->rows / 64u + 1u, sizeof *s->seen);
     const int begun = s->seen && !t->snapshot;
-    if (begun) t->snapshot = s;
+    if (begun) {
+        t->snapshot = s;
+        shoal_snapshot_number(t);
+    }
     pthread_rwlock_unlock(&t->lock);
     if (!begun) shoal_snapshot_free(s);
     return begun;
@@ -74,24 +105,27 @@ SHOAL_INLINE int shoal_snapshot_lacks(struct shoal_snapshot *s, uint32_t row) {
     return !(__atomic_fetch_or(&s->seen[row >> 6], bit, __ATOMIC_RELAXED) & bit);
 }
 
-static void shoal_snapshot_copy(shoal_store *t, uint32_t row, uint64_t hash, uint64_t header) {
+/* Keeps a copy; record: of a row, or NULL. */
+static void shoal_snapshot_copy(shoal_store *t, uint64_t hash, uint64_t header, const char *record) {
     struct shoal_snapshot *s = t->snapshot;
+    shoal_kept **list = record ? &s->kept : &s->counted;
+    const size_t bytes = record ? s->entry : SHOAL_COUNTED_BYTES;
     pthread_mutex_lock(&s->lock);
-    if (!s->kept || s->kept->count == SHOAL_KEPT_ROWS) {
-        shoal_kept *block = malloc(sizeof *block + SHOAL_KEPT_ROWS * s->entry);
+    if (!*list || (*list)->count == SHOAL_KEPT_ROWS) {
+        shoal_kept *block = malloc(sizeof *block + SHOAL_KEPT_ROWS * bytes);
         if (block) {
-            block->next = s->kept;
+            block->next = *list;
             block->count = 0;
-            s->kept = block;
+            *list = block;
         } else {
             __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
         }
     }
     if (!s->failed) {
-        char *entry = s->kept->entries + (size_t)s->kept->count++ * s->entry;
+        char *entry = (*list)->entries + (size_t)(*list)->count++ * bytes;
         memcpy(entry, &hash, 8);
         memcpy(entry + 8, &header, 8);
-        memcpy(entry + 16, shoal_record(t, row), t->stride);
+        if (record) memcpy(entry + 16, record, t->stride);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -102,7 +136,17 @@ SHOAL_INLINE void shoal_preserve(shoal_store *t, const uint64_t *meta, uint64_t 
     if (SHOAL_LIKELY(!t->snapshot)) return;
     const shoal_bucket *b = (const shoal_bucket *)((uintptr_t)meta & ~(uintptr_t)(SHOAL_LINE - 1));
     const uint32_t row = shoal_row_of(b->tag[meta - b->meta], header);
-    if (shoal_snapshot_lacks(t->snapshot, row)) shoal_snapshot_copy(t, row, hash, header);
+    if (shoal_snapshot_lacks(t->snapshot, row))
+        shoal_snapshot_copy(t, hash, header, shoal_record(t, row));
+}
+
+/* Call before an entry that counts is changed; header: its value unlocked. Returns it with the
+ * number of the snapshot, which has the entry now. Its lock, or the structure lock exclusively,
+ * is held. */
+SHOAL_INLINE uint64_t shoal_preserve_count(shoal_store *t, uint64_t hash, uint64_t header) {
+    if (SHOAL_LIKELY(!t->snapshot) || shoal_snapshot_of(header) == t->snapshots) return header;
+    shoal_snapshot_copy(t, hash, header, NULL);
+    return shoal_count_meta(t->snapshots, shoal_uses_of(header), shoal_version_of(header));
 }
 
 #endif

@@ -4,7 +4,8 @@
  * never moves. One record rather than a slab per slot: an update touches the same
  * lines but fewer pages (measured at dim 16, Adagrad: 33 ns a row against 44 with
  * slabs side by side). Which rows a batch touches, and in what order, is
- * traffic.h; iteration, removal and compaction are scan.h.
+ * traffic.h and assign.h; ids that are counted before they get a row are counting.h, iteration
+ * scan.h, removal expiry.h, compaction compaction.h.
  *
  * Two locks. The structure lock is held shared by everything that finds rows, for
  * at most SHOAL_BLOCK ids at a time, and exclusively to insert or remove, for at
@@ -23,7 +24,7 @@
 #include <sched.h>
 
 #include "apply.h"
-#include "index.h"
+#include "growth.h"
 #include "initial.h"
 
 enum { SHOAL_MAX_SLOTS = 3 };
@@ -46,6 +47,7 @@ typedef struct {
     float slot_initial[SHOAL_MAX_SLOTS];
     shoal_initial initial;
     float default_value;
+    uint32_t admit_after;  /* updates of an id until it gets a row (counting.h) */
     uint64_t noise_key;
     uint64_t place_key;    /* of the hash that places rows */
     size_t value_bytes;    /* of a row */
@@ -60,6 +62,7 @@ typedef struct {
     char *nursery;         /* the first chunk, in small pages */
     size_t chunk_bytes;
     struct shoal_snapshot *snapshot; /* being read (snapshot.h), or NULL */
+    uint32_t snapshots;    /* the number of the last one */
 } shoal_store;
 
 SHOAL_INLINE char *shoal_record(const shoal_store *t, uint32_t row) {
@@ -94,8 +97,8 @@ static void shoal_store_destroy(shoal_store *t) {
 /* dim >= 1: the caller has checked. place_key: best one that nobody can know. NULL: no memory. */
 static shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                        const float *slot_initial, shoal_initial initial,
-                                       float default_value, uint64_t noise_key,
-                                       uint64_t place_key) {
+                                       float default_value, uint32_t admit_after,
+                                       uint64_t noise_key, uint64_t place_key) {
     shoal_store *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->dim = dim;
@@ -104,7 +107,11 @@ static shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64
     t->slot_width = slot_width;
     for (int k = 0; k < slots; k++) t->slot_initial[k] = slot_initial[k];
     t->initial = initial;
-    t->default_value = default_value;
+    /* as it would be stored: the same as a row of it that exists */
+    float stored;
+    shoal_encode(&default_value, &stored, 1, format);
+    shoal_decode(&stored, &t->default_value, 1, format);
+    t->admit_after = admit_after;
     t->noise_key = noise_key;
     t->place_key = place_key;
     t->value_bytes = (size_t)dim * (format == SHOAL_FLOAT32 ? 4 : 2);
@@ -156,6 +163,14 @@ static size_t shoal_store_memory(shoal_store *t) {
 static int64_t shoal_store_count(shoal_store *t) {
     pthread_rwlock_rdlock(&t->lock);
     int64_t rows = t->index.live;
+    pthread_rwlock_unlock(&t->lock);
+    return rows;
+}
+
+/* Records that removal left free. */
+static int64_t shoal_store_free(shoal_store *t) {
+    pthread_rwlock_rdlock(&t->lock);
+    int64_t rows = (int64_t)(t->free_low.count + t->free_high.count);
     pthread_rwlock_unlock(&t->lock);
     return rows;
 }
@@ -265,16 +280,6 @@ static void shoal_start_row(shoal_store *t, uint32_t row, int64_t id, float *scr
     }
     for (int k = 0; k < t->slots; k++)
         for (int64_t i = 0; i < t->slot_width; i++) *slots++ = t->slot_initial[k];
-}
-
-/* The entry of a hash that is absent, with its initial row; NULL bucket: no memory. */
-static shoal_entry shoal_insert(shoal_store *t, uint64_t hash, float *scratch) {
-    uint32_t row = shoal_take_row(t);
-    if (row == SHOAL_MAX_ROWS) return (shoal_entry){NULL, 0};
-    shoal_entry e = shoal_index_add(&t->index, hash, row, 0, 0, &t->arena);
-    if (!e.bucket) shoal_push_row(t, row);
-    else shoal_start_row(t, row, shoal_id_of(t, hash), scratch);
-    return e;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* Batches: lookup, update, insert and assign over many ids.
+/* Batches: lookup, update and insertion over many ids.
  *
  * A batch is walked in its own order, SHOAL_BLOCK ids per hold of the structure
  * lock, through a pipeline: each turn of the loop prefetches one id's home bucket,
@@ -17,29 +17,9 @@
 #ifndef SHOAL_TRAFFIC_H
 #define SHOAL_TRAFFIC_H
 
-#include "snapshot.h"
+#include "assign.h"
 
-enum {
-    SHOAL_GROUP = 8,     /* rows locked together */
-    SHOAL_BLOCK = 2048,  /* ids per hold of the shared lock */
-    SHOAL_INSERTS = 256  /* ids per hold of the exclusive lock */
-};
-
-enum { SHOAL_OK = 0, SHOAL_NO_MEMORY = 1 };
-
-/* What a batch does; members of other operations are NULL. */
-typedef struct {
-    int64_t n;
-    const int64_t *ids;
-    float *out;               /* lookup: [n, dim] */
-    int use_default;          /* lookup: missing rows read default_value */
-    const float *gradients;   /* update: [n, dim] */
-    const shoal_step *step;
-    uint32_t version;
-    const float *values;      /* assign: [n, dim] */
-    const float *slots[SHOAL_MAX_SLOTS]; /* assign: each [n, slot_width] or NULL */
-    const uint32_t *versions, *uses;     /* assign: [n] or NULL */
-} shoal_batch;
+enum { SHOAL_GROUP = 8 }; /* rows locked together */
 
 /* Where an id is in the pipeline, in turns before its row is worked on. Late: its row is
  * prefetched in the turn of SHOAL_RESOLVE, not as soon as its bucket is searched. Both what
@@ -180,6 +160,19 @@ static inline void shoal_update_group(shoal_store *t, const shoal_batch *b,
     }
 }
 
+/* The same where some of a group have no row: notes them. place: of the first in its block. */
+static __attribute__((noinline)) void shoal_update_present(
+    shoal_store *t, const shoal_batch *b, shoal_apply_fn apply, int plain, uint64_t *const *metas,
+    char *const *records, const uint64_t *hashes, const float *gradients, uint64_t count,
+    uint64_t place, float *scratch) {
+    for (uint64_t from = 0, to; from < count; from = to + 1) {
+        for (to = from; to < count && metas[to]; to++) {}
+        shoal_update_group(t, b, apply, plain, metas + from, records + from, hashes + from,
+                           gradients + from * (uint64_t)t->dim, to - from, scratch);
+        if (to < count) shoal_miss(b->missed, place + to);
+    }
+}
+
 /* ---- the pipeline, once per instruction set ---- */
 
 #if defined(__x86_64__) && !defined(SHOAL_NO_CLONES)
@@ -260,93 +253,67 @@ static int shoal_insert_some(shoal_store *t, const uint64_t *hashes, int64_t n, 
     pthread_rwlock_wrlock(&t->lock);
     for (int64_t j = 0; j < n; j++) shoal_prefetch(shoal_home_bucket(&t->index, hashes[j]));
     for (int64_t j = 0; j < n && result == SHOAL_OK; j++) {
-        if (shoal_find(&t->index, hashes[j]).bucket) continue;
-        shoal_entry e = shoal_insert(t, hashes[j], scratch);
-        if (!e.bucket) result = SHOAL_NO_MEMORY;
-        else if (t->snapshot)
-            shoal_snapshot_lacks(t->snapshot,
-                                 shoal_row_of(e.bucket->tag[e.lane], e.bucket->meta[e.lane]));
+        shoal_entry e = shoal_find_any(&t->index, hashes[j]);
+        if (e.bucket && shoal_live(e.bucket->tag[e.lane])) continue;
+        if (!shoal_make_row(t, hashes[j], e, scratch).bucket) result = SHOAL_NO_MEMORY;
     }
     pthread_rwlock_unlock(&t->lock);
     return result;
 }
 
-/* ---- assign ----
- *
- * Records are taken first, and written without any lock, as nobody can find them yet: copying
- * and the clearing of fresh pages, most of the work, is done by as many threads as there are. Only
- * the index is changed under the exclusive lock. An id that has a row already gives its
- * record back. */
+/* ---- admission, exclusively ---- */
 
-/* Item i of the batch as a record; fresh: also what the batch does not have. */
-SHOAL_INLINE void shoal_write_row(const shoal_store *t, const shoal_batch *b, int64_t i,
-                                  char *record, int fresh) {
-    float *slots = (float *)(record + t->slot_offset);
-    shoal_encode(b->values + i * t->dim, record, t->dim, t->format);
-    for (int k = 0; k < t->slots; k++, slots += t->slot_width) {
-        if (b->slots[k])
-            memcpy(slots, b->slots[k] + i * t->slot_width, (size_t)t->slot_width * 4);
-        else if (fresh)
-            for (int64_t c = 0; c < t->slot_width; c++) slots[c] = t->slot_initial[k];
-    }
-}
-
-/* Has item i found under its hash, with its written record `row`. Exclusive lock held. */
-SHOAL_INLINE int shoal_assign_row(shoal_store *t, const shoal_batch *b, uint64_t hash, int64_t i,
-                                  uint32_t row) {
-    shoal_entry e = shoal_find(&t->index, hash);
-    if (SHOAL_LIKELY(!e.bucket)) {
-        e = shoal_index_add(&t->index, hash, row, b->uses ? b->uses[i] : 0,
-                            b->versions ? b->versions[i] : 0, &t->arena);
-        if (t->snapshot) shoal_snapshot_lacks(t->snapshot, row);
-        if (e.bucket) return SHOAL_OK;
-        shoal_push_row(t, row);
-        return SHOAL_NO_MEMORY;
+/* One use of an id that had no row a moment ago: counts it, or makes its row and updates that.
+ * So nobody sees a row without the update that made it. */
+static int shoal_admit(shoal_store *t, const shoal_batch *b, uint64_t hash, const float *gradient,
+                       float *scratch) {
+    shoal_entry e = shoal_find_any(&t->index, hash);
+    if (!e.bucket || !shoal_live(e.bucket->tag[e.lane])) {
+        const uint64_t header = e.bucket ? e.bucket->meta[e.lane] : 0;
+        if (!shoal_is_admitted(t, header))
+            return shoal_set_count(t, hash, e, shoal_uses_of(header) + 1, b->version);
+        e = shoal_make_row(t, hash, e, scratch);
+        if (!e.bucket) return SHOAL_NO_MEMORY;
     }
     uint64_t *meta = &e.bucket->meta[e.lane];
-    const uint32_t old = shoal_row_of(e.bucket->tag[e.lane], *meta);
-    shoal_preserve(t, meta, hash, *meta);
-    shoal_write_row(t, b, i, shoal_record(t, old), 0);
-    *meta = shoal_meta(old, b->uses ? b->uses[i] : shoal_uses_of(*meta),
-                       b->versions ? b->versions[i] : shoal_version_of(*meta));
-    return shoal_push_row(t, row) ? SHOAL_OK : SHOAL_NO_MEMORY;
+    char *record = shoal_record(t, shoal_row_of(e.bucket->tag[e.lane], *meta));
+    const int plain = t->format == SHOAL_FLOAT32 && shoal_is_plain(b->step);
+    shoal_update_group(t, b, shoal_apply_of(b->step->rule), plain, &meta, &record, &hash, gradient,
+                       1, scratch);
+    return SHOAL_OK;
 }
 
-/* Items base to base + n; n <= SHOAL_BLOCK. */
-static int shoal_assign_block(shoal_store *t, const shoal_batch *b, const uint64_t *hashes,
-                              int64_t base, int64_t n) {
-    uint32_t rows[SHOAL_BLOCK];
-    char *records[SHOAL_BLOCK];
-    int64_t taken = 0, done = 0;
+/* The ids that an update of a block has missed and that were not just counted. gradients: the
+ * block's. */
+static int shoal_admit_missed(shoal_store *t, const shoal_batch *b, const uint64_t *hashes,
+                              const float *gradients, float *scratch) {
+    const shoal_missed *m = b->missed;
     int result = SHOAL_OK;
-    pthread_rwlock_wrlock(&t->lock);
-    for (; taken < n && (rows[taken] = shoal_take_row(t)) != SHOAL_MAX_ROWS; taken++)
-        records[taken] = shoal_record(t, rows[taken]);
-    pthread_rwlock_unlock(&t->lock);
-    for (int64_t j = 0; j < taken; j++) shoal_write_row(t, b, base + j, records[j], 1);
-    while (done < taken) {
-        const int64_t end = done + SHOAL_INSERTS < taken ? done + SHOAL_INSERTS : taken;
+    for (uint32_t base = 0; base < m->count && result == SHOAL_OK; base += SHOAL_INSERTS) {
+        const uint32_t end = base + SHOAL_INSERTS < m->count ? base + SHOAL_INSERTS : m->count;
         shoal_arena_prepare(&t->arena);
         pthread_rwlock_wrlock(&t->lock);
-        for (int64_t j = done; j < end; j++)
-            shoal_prefetch(shoal_home_bucket(&t->index, hashes[j]));
-        for (; done < end; done++) {
-            if (result == SHOAL_OK)
-                result = shoal_assign_row(t, b, hashes[done], base + done, rows[done]);
-            else
-                shoal_push_row(t, rows[done]);
-        }
+        for (uint32_t k = base; k < end; k++)
+            shoal_prefetch(shoal_home_bucket(&t->index, hashes[m->places[k]]));
+        for (uint32_t k = base; k < end && result == SHOAL_OK; k++)
+            result = shoal_admit(t, b, hashes[m->places[k]],
+                                 gradients + (int64_t)m->places[k] * t->dim, scratch);
         pthread_rwlock_unlock(&t->lock);
     }
-    return taken < n ? SHOAL_NO_MEMORY : result;
+    return result;
 }
 
 /* Runs a batch: a lookup if it has `out`, an update if it has gradients, else an
  * assignment (without values: an insertion). Returns SHOAL_OK or SHOAL_NO_MEMORY,
  * after which a part of the batch may have been done. */
-static int shoal_run(shoal_store *t, const shoal_batch *b) {
+static int shoal_run(shoal_store *t, const shoal_batch *given) {
     uint64_t hashes[SHOAL_BLOCK + SHOAL_FARTHEST];
+    shoal_missed missed;
+    shoal_batch batch = *given;
+    const shoal_batch *b = &batch;
     int result = SHOAL_OK;
+    missed.count = 0;
+    batch.missed = t->admit_after > 1 ? &missed : NULL;
     const shoal_lookup_fn lookup = shoal_lookup_block();
     const shoal_update_fn update = shoal_update_block();
     float *scratch = malloc((size_t)t->dim * 8); /* 2 * dim floats */
@@ -372,8 +339,13 @@ static int shoal_run(shoal_store *t, const shoal_batch *b) {
                                             b->gradients + (base + done) * t->dim,
                                             (uint64_t)(n - done), alone, scratch);
                     pthread_rwlock_unlock(&t->updaters);
+                    if (missed.count) shoal_count_missed(t, hashes, b->version, &missed);
                 }
                 pthread_rwlock_unlock(&t->lock);
+            }
+            if (missed.count) {
+                result = shoal_admit_missed(t, b, hashes, b->gradients + base * t->dim, scratch);
+                missed.count = 0;
             }
             if (done == n) break;
             int64_t some = n - done < SHOAL_INSERTS ? n - done : SHOAL_INSERTS;

@@ -1,4 +1,4 @@
-"""Values on the wire: float32 as it is, or rounded to 16 bits; the array's dtype says which.
+"""Values on the wire and in files: float32, or rounded to 16 bits; the array's dtype says which.
 
 float32; float16; and bfloat16 as its bits, uint16, since NumPy has no type for it. Rounding
 is to the nearest, ties to even. What float16 cannot hold becomes its largest number: an
@@ -19,6 +19,22 @@ LARGEST_FLOAT16 = np.float32(65504)
 
 Float32 = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "bfloat16": np.dtype(np.uint16),
+    "float16": np.dtype(np.float16),
+}
+"""The dtype of an array by the name of what its values are."""
+
+
+def encoded(values: Float32, name: str) -> Array:
+    """`values` as DTYPES has them under `name`: themselves, or a new array of their shape."""
+    if name == "float32":
+        return values
+    out: Array = np.empty(values.shape, DTYPES[name])
+    encode(values, out)
+    return out
 
 
 def encode(values: Float32, out: Array) -> None:

@@ -29,6 +29,9 @@ MAX_ELEMENTS = 2**40
 MAX_TEXT = 4_096
 """Characters of a name, an optimizer or an initializer."""
 
+MAX_ADMIT_AFTER = 2_047
+"""Of a table, as native/rowstore.pyx has it."""
+
 VALUE_DTYPES = ("", "float32", "bfloat16", "float16")
 
 
@@ -44,6 +47,7 @@ def check_model(model: pb.ModelSpec) -> None:
             raise ValueError(f"{field}.value_dtype: {table.value_dtype[:50]!r}")
         if table.vocabulary < 0:
             raise ValueError(f"{field}.vocabulary: {table.vocabulary} is negative")
+        _at_most(f"{field}.admit_after", table.admit_after, MAX_ADMIT_AFTER)
         for name in ("name", "optimizer", "initializer"):
             _at_most(f"{field}.{name}", len(getattr(table, name)), MAX_TEXT)
     _check_variables("trainable", model.trainable)

@@ -12,7 +12,7 @@ from importlib import metadata
 
 from shoal.proto import shoal_pb2 as pb
 
-PROTOCOL = 7
+PROTOCOL = 8
 
 
 @functools.cache

@@ -111,7 +111,7 @@ class ErrorDetail(_message.Message):
     def __init__(self, kind: _Optional[_Union[ErrorKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class TableSpec(_message.Message):
-    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype", "frozen", "vocabulary")
+    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype", "frozen", "vocabulary", "admit_after")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIM_FIELD_NUMBER: _ClassVar[int]
     INITIALIZER_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +120,7 @@ class TableSpec(_message.Message):
     VALUE_DTYPE_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
+    ADMIT_AFTER_FIELD_NUMBER: _ClassVar[int]
     name: str
     dim: int
     initializer: str
@@ -128,7 +129,8 @@ class TableSpec(_message.Message):
     value_dtype: str
     frozen: bool
     vocabulary: int
-    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ..., frozen: bool = ..., vocabulary: _Optional[int] = ...) -> None: ...
+    admit_after: int
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ..., frozen: bool = ..., vocabulary: _Optional[int] = ..., admit_after: _Optional[int] = ...) -> None: ...
 
 class VariableSpec(_message.Message):
     __slots__ = ("name", "shape", "offset")
@@ -495,16 +497,18 @@ class Distribution(_message.Message):
     def __init__(self, buckets: _Optional[_Iterable[int]] = ..., count: _Optional[int] = ..., sum: _Optional[float] = ..., maximum: _Optional[float] = ...) -> None: ...
 
 class TableStatus(_message.Message):
-    __slots__ = ("name", "rows", "memory_bytes", "row_norms")
+    __slots__ = ("name", "rows", "memory_bytes", "row_norms", "counting")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     ROW_NORMS_FIELD_NUMBER: _ClassVar[int]
+    COUNTING_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     memory_bytes: int
     row_norms: Distribution
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., row_norms: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
+    counting: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., row_norms: _Optional[_Union[Distribution, _Mapping]] = ..., counting: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
     __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds")

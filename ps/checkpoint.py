@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,7 +19,6 @@ import numpy.typing as npt
 from shoal.checkpoints import arrow, folders, manifests
 from shoal.checkpoints.folders import Attempt
 from shoal.checkpoints.manifests import FORMAT
-from shoal.native.rowstore import RowStore
 from shoal.proto.routing import SLOTS, Routing
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import AT_ONCE, FrozenDense, ServerModel, rows_of
@@ -35,19 +35,25 @@ make another number of servers read less of what is not theirs, and cost a page'
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
-Rows = tuple[Array, Float32, dict[str, Float32], Array, Array]
-"""Ids, values, optimizer slots, versions and use counts, as a row store gives them."""
+Piece = tuple[Array | dict[str, Float32], ...]
+"""Rows as a row store gives them: ids, values, optimizer slots, versions and use counts; or ids
+that are counted: ids, versions and use counts."""
+
+COUNTING_BYTES = 16
+"""Of a counted id in a piece."""
 
 
 @dataclass(frozen=True)
 class Cut:
     """A server at one moment; its rows are fixed until `ServerModel.thaw`.
 
-    applied: the last push of each worker.
+    applied: the last push of each worker. counting: of each table, ids that are counted and have
+    no row.
     """
 
     dense: FrozenDense
     applied: list[dict[str, int]]
+    counting: list[int]
 
 
 def cut(
@@ -59,7 +65,7 @@ def cut(
     are there.
     """
     with pushes.paused() as applied:
-        made = Cut(model.freeze(), applied)
+        made = Cut(model.freeze(), applied, [table.counting for table in model.tables])
         noted(made)
         return made
 
@@ -86,18 +92,31 @@ def write_shard(
     files: list[PagedFile] = []
     rows: list[int] = []
     prefix = schema.shard_prefix(server, attempt.nonce)
-    *names, dense, state = schema.shard_files(prefix, len(model.tables))
+    owned = np.flatnonzero(routing.owners == server)
+    parts = _parts_of(owned)
+    *names, dense, state = schema.shard_files(prefix, at.counting)
 
-    def pieces(table: Any) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
-        for piece, slots in _by_slots(table, np.flatnonzero(routing.owners == server)):
+    def pieces(
+        by_part: Iterator[tuple[int, Piece]], room: int, columns: Callable[..., dict[str, Any]]
+    ) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
+        rows.append(0)
+        for piece, slots in _by_slots(by_part, room, owned, parts):
             rows[-1] += len(piece[0])
-            yield arrow.row_columns(*piece), slots
+            yield columns(*piece), slots
             between_pieces()
 
     try:
-        for name, table in zip(names, model.tables, strict=True):
-            rows.append(0)
-            files.append(arrow.write(attempt.folder, name, pieces(table)))
+        for name, table in zip(names, model.tables, strict=False):
+            room = rows_of(table, PIECE_BYTES)
+            columns = partial(arrow.row_columns, value_dtype=table.value_dtype)
+            found = pieces(table.snapshot_by(parts, PARTS, room), room, columns)
+            files.append(arrow.write(attempt.folder, name, found))
+        room = PIECE_BYTES // COUNTING_BYTES + AT_ONCE
+        counted = [table for table, n in zip(model.tables, at.counting, strict=True) if n]
+        for name, table in zip(names[len(model.tables) :], counted, strict=True):
+            by_part = table.snapshot_counting_by(parts, PARTS, room)
+            found = pieces(by_part, room, arrow.counting_columns)
+            files.append(arrow.write(attempt.folder, name, found))
     finally:
         model.thaw()
     for name, vectors in ((dense, at.dense.trainable), (state, {"values": at.dense.state})):
@@ -113,7 +132,8 @@ def write_shard(
         "version": at.dense.version,
         "step": at.dense.step,
         "pushes": cast("list[AppliedPush]", at.applied),
-        "rows": rows,
+        "rows": rows[: len(model.tables)],
+        "counting": at.counting,
         "files": files,
         "journal": cast("JournalPosition | None", journal),
     }
@@ -122,19 +142,25 @@ def write_shard(
     return {"manifest": described, "bytes": size, "version": at.dense.version}
 
 
-def _by_slots(table: RowStore, owned: Array) -> Iterator[tuple[Rows, tuple[int, int]]]:
-    """The rows of a table's snapshot, in pieces of rows of neighbouring routing slots.
-
-    owned: the slots that the rows may have, rising. Gives the rows, and the first and the last
-    slot of them.
-    """
+def _parts_of(owned: Array) -> Array:
+    """The part of each routing slot, uint16 [16384]. owned: the slots of the shard, rising."""
     part_of = np.zeros(SLOTS, np.uint16)
     part_of[owned] = np.arange(owned.size) * PARTS // owned.size
-    room = rows_of(table, PIECE_BYTES)
-    gathered: list[Rows] = []
+    return part_of
+
+
+def _by_slots(
+    by_part: Iterator[tuple[int, Piece]], room: int, owned: Array, part_of: Array
+) -> Iterator[tuple[Piece, tuple[int, int]]]:
+    """What a table's snapshot gives, in pieces of neighbouring routing slots.
+
+    by_part: pieces of at most `room` rows, each of a part of `part_of`. Gives pieces, and the
+    first and the last slot that their rows may have.
+    """
+    gathered: list[Piece] = []
     parts: list[int] = []
 
-    def joined() -> tuple[Rows, tuple[int, int]]:
+    def joined() -> tuple[Piece, tuple[int, int]]:
         slots = owned[np.isin(part_of[owned], parts)]
         rows = gathered[0] if len(gathered) == 1 else _concatenated(gathered)
         gathered.clear()
@@ -142,7 +168,7 @@ def _by_slots(table: RowStore, owned: Array) -> Iterator[tuple[Rows, tuple[int, 
         return rows, (int(slots[0]), int(slots[-1]))
 
     # A piece that is full is a page; those that are left at the end make pages together.
-    for part, rows in table.snapshot_by(part_of, PARTS, room):
+    for part, rows in by_part:
         if sum(len(each[0]) for each in gathered) + len(rows[0]) > room - AT_ONCE and gathered:
             yield joined()
         gathered.append(rows)
@@ -154,13 +180,10 @@ def _by_slots(table: RowStore, owned: Array) -> Iterator[tuple[Rows, tuple[int, 
         yield joined()
 
 
-def _concatenated(pieces: list[Rows]) -> Rows:
-    ids, values, slots, versions, uses = zip(*pieces, strict=True)
-    by_name = {name: np.concatenate([each[name] for each in slots]) for name in slots[0]}
-    return (
-        np.concatenate(ids),
-        np.concatenate(values),
-        by_name,
-        np.concatenate(versions),
-        np.concatenate(uses),
-    )
+def _concatenated(pieces: list[Piece]) -> Piece:
+    def joined(each: Any) -> Any:
+        if isinstance(each[0], dict):
+            return {name: np.concatenate([slots[name] for slots in each]) for name in each[0]}
+        return np.concatenate(each)
+
+    return tuple(map(joined, zip(*pieces, strict=True)))

@@ -148,6 +148,12 @@ def _of_model(status: pb.ServerStatus) -> Iterator[Metric]:
     memory = {table.name: float(table.memory_bytes) for table in status.tables}
     yield gauges("shoal_table_rows", "Rows of a table on this server.", "table", rows)
     yield gauges(
+        "shoal_table_counting",
+        "Ids of a table that this server counts, and that have no row yet.",
+        "table",
+        {table.name: float(table.counting) for table in status.tables},
+    )
+    yield gauges(
         "shoal_table_memory_bytes",
         "Memory of a table on this server, with optimizer slots and index.",
         "table",

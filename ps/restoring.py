@@ -7,6 +7,7 @@ is checkpoint.py's, the files' form shoal.checkpoints'.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from shoal.checkpoints.contents import dense_slices, state_slice
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
+from shoal.native.rowstore import RowStore
 from shoal.proto import faults
 from shoal.proto.routing import Routing, flat_size, slice_of
 from shoal.ps.progress import Progress
@@ -74,9 +76,12 @@ def _pages(
     placed = []
     for shard in shards:
         for position in range(len(checkpoint.model.tables)):
-            pages = contents.table_pages(checkpoint, shard, position, owned)
-            for number, page in enumerate(pages):
-                placed.append(((number + 0.5) / len(pages), shard, position, page))
+            for pages in (
+                contents.table_pages(checkpoint, shard, position, owned),
+                contents.counting_pages(checkpoint, shard, position, owned),
+            ):
+                for number, page in enumerate(pages):
+                    placed.append(((number + 0.5) / len(pages), shard, position, page))
     for *_, page in sorted(placed, key=lambda each: each[:3]):
         yield page
 
@@ -97,22 +102,25 @@ def _read_rows(
                 ours = owned[native_ids.slot_of(columns["id"])]
                 if not ours.all():
                     columns = {name: column[ours] for name, column in columns.items()}
-            slots = {
-                name.removeprefix(arrow.SLOT): column
-                for name, column in columns.items()
-                if name.startswith(arrow.SLOT)
-            }
-            model.tables[page.position].assign(
-                columns["id"],
-                columns["values"],
-                versions=columns["version"],
-                use_counts=columns["uses"],
-                slots=slots,
-            )
+            _assign(model.tables[page.position], columns)
         progress.advance(page.bytes)
         faults.point("shard-restoring")
 
     for_each(take, pages)
+
+
+def _assign(table: RowStore, columns: dict[str, npt.NDArray[Any]]) -> None:
+    """Set what is in a page: rows, or counted ids."""
+    ids, versions, uses = columns["id"], columns["version"], columns["uses"]
+    if "values" not in columns:
+        table.assign_counting(ids, versions, uses)
+        return
+    slots = {
+        name.removeprefix(arrow.SLOT): column
+        for name, column in columns.items()
+        if name.startswith(arrow.SLOT)
+    }
+    table.assign(ids, columns["values"], versions=versions, use_counts=uses, slots=slots)
 
 
 def _dense_shards(

@@ -140,5 +140,13 @@ class SavedRows:
                 faults.point("rows-assigned")
             self._progress.advance(part.bytes)
 
+        def count(position: int) -> None:
+            table = model.spec.tables[position]
+            for ids, uses in saved.counted(table.name, table.dim, owned):
+                ours = owned[native_ids.slot_of(ids)]
+                versions = np.zeros(int(ours.sum()), np.uint32)  # this job has no step yet
+                model.tables[position].assign_counting(ids[ours], versions, uses[ours])
+
         for_each(find, range(len(model.spec.tables)))
         for_each(read, chain(*([(i, part) for part in parts[i]] for i in sorted(parts))))
+        for_each(count, range(len(model.spec.tables)))

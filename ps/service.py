@@ -275,7 +275,12 @@ class ParameterServer:
             for spec, store, memory in zip(
                 model.spec.tables, model.tables, model.memory, strict=True
             ):
-                status.tables.add(name=spec.name, rows=len(store), memory_bytes=memory.value())
+                status.tables.add(
+                    name=spec.name,
+                    rows=len(store),
+                    memory_bytes=memory.value(),
+                    counting=store.counting,
+                )
         return status
 
     def last_pushes(self) -> list[pb.LastPush]:

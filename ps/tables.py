@@ -21,6 +21,7 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
 from shoal.proto.errors import WireError
+from shoal.proto.missing_rows import missing_row
 from shoal.proto.model_bounds import check_model
 from shoal.ps.dense import DenseSlices
 from shoal.ps.gradients import Gradients, Ticket, Update
@@ -97,6 +98,7 @@ class ServerModel:
                     InitializerSpec.from_json(table.initializer),
                     table.seed,
                     value_dtype=table.value_dtype or "float32",
+                    admit_after=table.admit_after or 1,
                 )
                 for table in spec.tables
             ]
@@ -203,9 +205,8 @@ class ServerModel:
     def lookup(self, position: int, ids: Int64, out: Float32, *, training: bool) -> None:
         """Write the rows of `ids` to `out`, float32 [n, dim]; creates none."""
         table = self._table(position)
-        spec = self.spec.tables[position]
-        initial = spec.vocabulary or (training and not spec.frozen)
-        table.lookup(ids, out, missing="initial" if initial else "default")
+        missing = missing_row(self.spec.tables[position], training=training)
+        table.lookup(ids, out, missing=missing)
 
     def moment(self, worker: int, incarnation: int, dense_version: int) -> Moment:
         """Where the model is now, and the dense slices if they changed after `dense_version`.

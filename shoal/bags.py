@@ -1,7 +1,7 @@
 """Ids of any form as a flat list for a lookup, and its rows put back into that form.
 
 Owns the forms (dense, ragged, sparse, strings), the combiners and masks. Where rows come
-from is the lookup's affair (layers.py).
+from is the lookup's affair (layers/embedding.py).
 """
 
 from __future__ import annotations

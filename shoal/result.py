@@ -162,6 +162,8 @@ class JobResult:
     def table(self, name: str) -> pa.Table:
         """A trained embedding table: columns id (int64) and vector (lists of float32).
 
+        Vectors of an int8 export are already multiplied by their scales.
+
         Raises UserError if there is none of this name, or it was not exported.
         """
         import pyarrow as pa

@@ -25,9 +25,11 @@ import numpy as np
 from shoal.base.tracebacks import own_lines
 from shoal.base.words import counted
 from shoal.config.job import JobConfig
+from shoal.config.table_options import told_options
 from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
+from shoal.native.values import DTYPES
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.servers.local import LocalServers, store_of
 
@@ -43,7 +45,10 @@ def row_bytes(table: pb.TableSpec) -> int:
     large pieces.
     """
     store = store_of(table)
-    return 4 * (table.dim + store.slot_width * len(store.slot_names)) + INDEX_BYTES
+    values = table.dim * DTYPES[store.value_dtype].itemsize
+    if store.slot_names:
+        values += -values % 4  # slots are float32, and begin where one may
+    return values + 4 * store.slot_width * len(store.slot_names) + INDEX_BYTES
 
 
 @dataclass
@@ -130,6 +135,8 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     with report.noting():
         lacking = check(model, config)
         kinds = ", ".join(sorted(config.export_kinds)) or "tables and dense values only"
+        if config.export_dtype == "int8":
+            lacking.insert(0, "rows are int8 values with a float32 scale a row")
         report.lines += ["", f"Export: {kinds}", *(f"  {each}" for each in lacking)]
     if pipeline is not None:
         batch = _try_batch(model, module, pipeline, data.first_range("training"), report)
@@ -153,10 +160,12 @@ def _places(model: Any, config: JobConfig) -> list[str]:
             if table.vocabulary
             else f"{_bytes(size * 1_000_000)} per million ids"
         )
+        values = f"{table.dim} {table.value_dtype} values".replace("  ", " ")
         lines += [
-            f"  {table.name}: {type(layer).__name__} of {table.dim} values, {ids}, {kind} at first"
+            f"  {table.name}: {type(layer).__name__} of {values}, {ids}, {kind} at first"
             + (", not trained" if table.frozen else ""),
             f"    {size} bytes a row with the slots of {optimizer.kind} ({slots}), {total}",
+            *(f"    {each}" for each in told_options(table)),
         ]
     spec = OptimizerSpec.from_json(model.spec.dense_optimizer)
     dense_slots = store_of(
@@ -223,7 +232,9 @@ def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Rep
 
 
 def import_quietly(command: str) -> None:
-    """Import TensorFlow, which tells of CPU features whatever its log level is."""
+    """Import TensorFlow, which tells of CPU features whatever its log level is; it stays quiet."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    warnings.simplefilter("ignore")
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -247,8 +258,6 @@ def import_quietly(command: str) -> None:
 @click.option("--config", required=True, help="A job.json.")
 def main(config: str) -> None:
     """Print the report of `shoal check`; exit 2 where there is a fault."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    warnings.simplefilter("ignore")
     import_quietly("check")
     report = inspect(JobConfig.load(config))
     for line in report.lines:

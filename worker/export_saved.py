@@ -8,9 +8,7 @@ outputs/export.py's, so that it is the one that a job would make of the same val
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
 from typing import Any
 
 import click
@@ -66,8 +64,6 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
 @click.option("--number", required=True, type=int, help="Which of them.")
 def main(config: str, root: str, number: int) -> None:
     """Export a checkpoint; exit 2 if it cannot be, and 1 if a disk fails."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    warnings.simplefilter("ignore")
     from shoal.worker.check import import_quietly
 
     import_quietly("export")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+from keras.src.backend.common import global_state
 
 
 def is_keras_own(each: Any) -> bool:
@@ -27,10 +28,22 @@ def direct_layers(model: Any) -> list[Any]:
     return list(model._layers) if isinstance(model, keras.Sequential) else list(model.layers)
 
 
+def layers_under_way() -> list[Any]:
+    """The layers whose build or call runs now, from the outermost to the innermost."""
+    scopes = global_state.get_global_attribute("name_scope_stack") or []
+    return [each.caller for each in scopes if isinstance(each.caller, keras.layers.Layer)]
+
+
 def inputs_of_calls(layer: Any) -> Iterator[Any]:
     """The symbolic tensors that a layer was called with when models were made of it."""
     for node in layer._inbound_nodes:
         yield from node.input_tensors
+
+
+def arguments_of_calls(layer: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The arguments, and the named ones, of each call of a layer when models were made of it."""
+    for node in layer._inbound_nodes:
+        yield node.arguments.args, node.arguments.kwargs
 
 
 def inputs_structure(model: Any) -> Any:

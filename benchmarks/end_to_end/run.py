@@ -2,14 +2,15 @@
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D ...]
         [--processes N] [--servers N] [--warm-steps N]
-        [--systems shoal log-file log-peer insecure tls ceiling keras strategy]
+        [--systems shoal log-file log-peer insecure tls seen ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy).
 `shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=log and
 that --log-place, where they are asked for; `insecure` and `tls` are with --insecure and with
---tls=always (benchmarks/security.py compares these). --servers says how many servers shoal then
-has.
+--tls=always (benchmarks/security.py compares these); `seen` has all that watches a job: metrics
+with hot ids, the live page, TensorBoard and events. Compare it with a job that nothing watches:
+`--systems shoal seen --shoal=--metrics-seconds=0`. --servers says how many servers shoal then has.
 With several depths, each is a system; what is called "shoal" is of the first. The systems take
 turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
 
@@ -62,6 +63,11 @@ FLAGS = {
     "log-peer": ("--durability", "log", "--log-place", "peer"),
     "insecure": ("--durability", "checkpoint", "--insecure"),
     "tls": ("--durability", "checkpoint", "--tls", "always"),
+    "seen": (
+        *("--durability", "checkpoint", "--metrics-seconds", "10", "--serve-metrics"),
+        *("--metrics-hot-ids", "20", "--dashboard", "0"),
+        *("--tensorboard-dir", str(BENCH / "seen"), "--events", str(BENCH / "seen.jsonl")),
+    ),
 }
 """Of the systems that are shoal."""
 START_SECONDS = 120

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.scale.run import Measured, Results, Setting, run
 
-SMALL = Setting(workers=8, hosts=2, servers=1, steps=1000, heartbeat_seconds=30.0)
+SMALL = Setting(workers=8, hosts=2, servers=1, steps=8000, heartbeat_seconds=30.0)
 CALIBRATION = (
     SMALL,
     replace(SMALL, servers=4),

@@ -157,7 +157,8 @@ def _restored(arguments: dict[str, Any], result: JobResult) -> dict[str, Any]:
     if not any(arguments.get(name) for name in ("model_def", "model")):
         config = JobConfig.load(JobFolder(result.job_dir).config)
         found |= {n: getattr(config, n) for n in ("model_def", "model_zoo", "embedding_threshold")}
-        found["model_params"] = found.get("model_params") or config.model_params
+        for name in ("model_params", "table"):
+            found[name] = found.get(name) or getattr(config, name)
     return found
 
 

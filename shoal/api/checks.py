@@ -34,6 +34,8 @@ def check(
     seed: int = 0,
     num_ps: int = 1,
     embedding_threshold: int = 2_000_000,
+    table: str | Sequence[str] | Mapping[str, Any] = "",
+    export_dtype: str = "auto",
 ) -> CheckReport:
     """Look at a model and its data without a job: what would live where, what is unsupported.
 

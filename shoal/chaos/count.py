@@ -3,7 +3,7 @@
 The model is shoal/counting's: the row of an id is minus the number of times that it was
 trained. It is expected to be epochs x occurrences in the input, plus what the audit calls
 repeated, minus what it calls lost. Each range of those counts where its server holds the
-row. Plain functions; no TensorFlow.
+row. With admission the row begins with the k-th time. Plain functions; no TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from shoal.chaos.count_job import GROUPS, Int64, Source
+from shoal.chaos.count_job import GROUPS, RECORDS_TABLE, Int64, Source
 from shoal.chaos.faulty import PREFIX
 from shoal.native.ids import slot_of
 from shoal.proto.routing import Routing, slice_of
 
-RECORDS_TABLE, USERS_TABLE, DENSE = "records", "users", "groups"
+USERS_TABLE, DENSE = "users", "groups"
 
 SHOWN = 10
 """Differences of a table that are printed."""
@@ -110,6 +110,10 @@ class _Expected:
             times *= self.owners(each["servers"]) == each["server"]
         self.times += times if each["kind"] == "repeated" else -times
 
+    def admitted(self, admit_after: int) -> None:
+        """A row has its updates from that time on; before, there is none."""
+        self.times = np.maximum(0, self.times - (admit_after - 1))
+
     def compared(self, found: Mapping[int, float], servers: int) -> Count:
         """The rows that were found, id -> count, against the expected ones."""
         values = np.array([found.get(int(i), 0.0) for i in self.ids])
@@ -140,12 +144,13 @@ def compare(
     epochs: int,
     audit: Mapping[str, Any],
     servers: int,
+    admit_after: int = 1,
 ) -> Comparison:
     """Compare the export of a job with its data and its audit (`shoal audit --json`).
 
     output: the export. epochs: passes over the data that were to be made. servers: how many the
-    job had at its end, by which a row that differs is called. Raises OSError if the export cannot
-    be read.
+    job had at its end, by which a row that differs is called. admit_after: of the records'
+    table, of which each push has an id once. Raises OSError if the export cannot be read.
     """
     ranges = audit["ranges"]
     counts = []
@@ -153,6 +158,8 @@ def compare(
         expected = _Expected(table, sources, epochs)
         for each in ranges:
             expected.apply(each)
+        if table == RECORDS_TABLE:
+            expected.admitted(admit_after)
         counts.append(expected.compared(found_rows(output, table), servers))
     sizes = {
         kind: sum(each["end"] - each["start"] for each in ranges if each["kind"] == kind)

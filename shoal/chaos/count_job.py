@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 import shoal.counting
 from shoal.base.wholefile import replacing
+from shoal.config.table_options import table_options
 from shoal.errors import UserError
 
 RECORDS = 7680
@@ -35,6 +36,9 @@ FIXED = (
 
 COMPARED = ("undisturbed", "tolerance")
 """Flags of `shoal chaos` that are about metrics."""
+
+RECORDS_TABLE = "records"
+"""In which each record has a row of its own."""
 
 _FILES = ("part-0.parquet", "part-1.parquet")
 
@@ -97,3 +101,20 @@ def count_values(job_dir: Path) -> dict[str, Any]:
         "num_epochs": 2,
         "minibatch_size": 32,
     }
+
+
+def admit_after_of(text: str) -> int:
+    """That of the table of records. text: of --table.
+
+    Raises UserError for another option of a table: a user may come several times in a push, so
+    pushes of a user are no count of records.
+    """
+    options = table_options(text)
+    admit_after: int = options.get(RECORDS_TABLE, {}).pop("admit_after", 1)
+    for table, others in options.items():
+        for option in others:
+            raise UserError(
+                f"--table {table}.{option} cannot be given with --count, whose rows could not be "
+                f"compared; {RECORDS_TABLE}.admit_after can"
+            )
+    return admit_after

@@ -17,7 +17,7 @@ from typing import Any
 
 from shoal.base.job_folder import JobFolder
 from shoal.chaos.count import Comparison, compare
-from shoal.chaos.count_job import read_input
+from shoal.chaos.count_job import admit_after_of, read_input
 from shoal.chaos.damage import Damage, damaged
 from shoal.chaos.faults import STORAGE, Fault
 from shoal.chaos.faulty import behind_urls
@@ -223,6 +223,7 @@ def counted(config: JobConfig, outcome: Outcome) -> None:
         config.num_epochs,
         outcome.audit,
         outcome.servers,
+        admit_after_of(config.table),
     )
     if comparison.differs:
         outcome.problems.append("the model's rows are not as input and audit say")

@@ -6,6 +6,9 @@
     arrow.py      the files of rows and vectors
     contents.py   what is in them, compared with the manifests
     threads.py    reading by several threads
+    migration_terms.py, migration_plan.py, variable_plan.py, slot_plan.py
+                  what becomes of what in a checkpoint of another model
+    migration.py  writing that
 
 and of a job's results:
 

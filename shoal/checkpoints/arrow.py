@@ -1,7 +1,9 @@
-"""The Arrow files of a checkpoint: rows of a table, and flat vectors.
+"""The Arrow files of a checkpoint: rows of a table, counted ids, and flat vectors.
 
 Owns columns and their names. A table's file has `id`, `values`, a column for every
-optimizer slot, `version` and `uses`; a vector's file a column for the values and each slot.
+optimizer slot, `version` and `uses`; that of ids which are counted and have no row `id`, `version`
+and `uses`; a vector's file a column for the values and each slot. Values are of the dtype that the
+table's rows have.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from shoal.checkpoints import manifests
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage
 from shoal.native.optimizers import OptimizerSpec
+from shoal.native.values import encoded
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import PagedFile
@@ -27,21 +30,43 @@ MAGIC = b"ARROW1\0\0"
 SLOT = "slot:"
 """Before an optimizer slot's name in a column's."""
 
+VALUES = {
+    "float32": ("values", pa.float32()),
+    "float16": ("values", pa.float16()),
+    # Arrow has no such type: the bits, under a name that nobody takes for the numbers'.
+    "bfloat16": ("bfloat16:values", pa.uint16()),
+}
+"""The column of the rows' values, by their dtype: its name, and the type of a value."""
+
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
 
 
 def row_columns(
-    ids: Array, values: Float32, slots: dict[str, Float32], versions: Array, uses: Array
+    ids: Array,
+    values: Float32,
+    slots: dict[str, Float32],
+    versions: Array,
+    uses: Array,
+    value_dtype: str = "float32",
 ) -> dict[str, Any]:
-    """Rows as columns of a table's file."""
+    """Rows as columns of a table's file. value_dtype: of the rows, of which `values` are."""
 
-    def listed(array: Float32) -> Any:
+    def listed(array: Array) -> Any:
         return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array.shape[1])
 
-    columns = {"id": pa.array(ids), "values": listed(values)}
+    columns = {"id": pa.array(ids), VALUES[value_dtype][0]: listed(encoded(values, value_dtype))}
     columns |= {SLOT + name: listed(slot) for name, slot in slots.items()}
     return columns | {"version": pa.array(versions), "uses": pa.array(uses)}
+
+
+COUNTING_COLUMNS = {"id": pa.int64(), "version": pa.uint32(), "uses": pa.uint32()}
+"""Columns of a file of counted ids."""
+
+
+def counting_columns(ids: Array, versions: Array, uses: Array) -> dict[str, Any]:
+    """Counted ids as columns of their file."""
+    return {"id": pa.array(ids), "version": pa.array(versions), "uses": pa.array(uses)}
 
 
 def write(
@@ -117,13 +142,16 @@ def piece(
         raise CheckpointError(f"{path}: not a file of rows: {error}") from error
 
 
-def table_columns(dim: int, optimizer: OptimizerSpec) -> dict[str, pa.DataType]:
-    """Columns of a table's file."""
+def table_columns(
+    dim: int, optimizer: OptimizerSpec, value_dtype: str = "float32"
+) -> dict[str, pa.DataType]:
+    """Columns of a table's file. value_dtype: of the rows."""
     slots = dict.fromkeys(optimizer.slot_names, optimizer.slot_width(dim))
-    lists = {"values": dim} | {SLOT + name: width for name, width in slots.items()}
+    values, kind = VALUES[value_dtype]
     return {
         "id": pa.int64(),
-        **{name: pa.list_(pa.float32(), width) for name, width in lists.items()},
+        values: pa.list_(kind, dim),
+        **{SLOT + name: pa.list_(pa.float32(), width) for name, width in slots.items()},
         "version": pa.uint32(),
         "uses": pa.uint32(),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,11 @@ from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
 from shoal.native.optimizers import OptimizerSpec
+from shoal.native.values import decode
 from shoal.proto.routing import flat_size, slice_of
+
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import PagedFile
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
@@ -31,23 +35,23 @@ Flags = npt.NDArray[np.bool_]
 def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator[dict[str, Array]]:
     """A table's rows in the shard of `server`, in pieces, by column.
 
-    `id` int64 [n], `values` float32 [n, dim], each optimizer slot float32 [n, width] under
-    its name after arrow.SLOT, `version` and `uses` uint32 [n]. Raises CheckpointError naming
-    a file that is not as written; after the last piece, too.
+    `id` int64 [n], `values` float32 [n, dim] of whichever dtype the rows are, each optimizer slot
+    float32 [n, width] under its name after arrow.SLOT, `version` and `uses` uint32 [n]. Raises
+    CheckpointError naming a file that is not as written; after the last piece, too.
     """
     described = checkpoint.shards[server]["files"][position]
     pieces = arrow.read(checkpoint.folder, described, _columns(checkpoint, position))
     for piece, page in zip(pieces, table_pages(checkpoint, server, position), strict=False):
         _check_rows(checkpoint, page, piece["id"])
-        yield piece
+        yield _decoded(checkpoint, position, piece)
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a table's file in the shard of `server`.
+    """A page of a table's file in the shard of `server`, or of the file of its counted ids.
 
     number: of the page. start: its byte. rows: how many it has. slots: from which routing slot
-    to which they are; None for the file's end, which has no rows.
+    to which they are; None for the file's end, which has no rows. counting: it is of counted ids.
     """
 
     server: int
@@ -57,6 +61,7 @@ class Page:
     bytes: int
     rows: int
     slots: tuple[int, int] | None
+    counting: bool = False
 
 
 def table_pages(
@@ -68,14 +73,29 @@ def table_pages(
     which are all of the file. For who reads them in any order, by several threads (`page_rows`).
     Raises CheckpointError if the file has another size.
     """
-    described = checkpoint.shards[server]["files"][position]
+    return _pages(checkpoint, server, position, owned, counting=False)
+
+
+def counting_pages(
+    checkpoint: Checkpoint, server: int, position: int, owned: Flags | None = None
+) -> list[Page]:
+    """As `table_pages`, of the ids of the table that are counted and have no row."""
+    if not checkpoint.shards[server]["counting"][position]:
+        return []
+    return _pages(checkpoint, server, position, owned, counting=True)
+
+
+def _pages(
+    checkpoint: Checkpoint, server: int, position: int, owned: Flags | None, *, counting: bool
+) -> list[Page]:
+    described = _file(checkpoint, server, position, counting)
     manifests.check_size(checkpoint.folder, described)
     start = 0
     found = []
     for number, page in enumerate(described["pages"]):
         slots = (page["slots"][0], page["slots"][1]) if "slots" in page else None
         rows = page.get("rows", 0)
-        found.append(Page(server, position, number, start, page["bytes"], rows, slots))
+        found.append(Page(server, position, number, start, page["bytes"], rows, slots, counting))
         start += page["bytes"]
     if owned is None:
         return found
@@ -90,27 +110,48 @@ def table_pages(
 def page_rows(checkpoint: Checkpoint, page: Page) -> dict[str, Array] | None:
     """The rows of a page, as `table_pieces` gives them; None for the last, which has none.
 
-    Reads the page once, and compares it with its checksum before anything of it is used. Raises
+    Of counted ids: `id` int64 [n], `version` and `uses` uint32 [n]. Reads the page once, and
+    compares it with its checksum before anything of it is used. Raises
     CheckpointError as `table_pieces` does.
     """
-    described = checkpoint.shards[page.server]["files"][page.position]
+    described = _file(checkpoint, page.server, page.position, page.counting)
     data = manifests.page(checkpoint.folder, described, page.number, page.start)
     if page.slots is None:
         return None
     path = checkpoint.folder.path(described["name"])
-    rows = arrow.piece(path, data, page.number, _columns(checkpoint, page.position))
+    columns = arrow.COUNTING_COLUMNS if page.counting else _columns(checkpoint, page.position)
+    rows = arrow.piece(path, data, page.number, columns)
     _check_rows(checkpoint, page, rows["id"])
-    return rows
+    return _decoded(checkpoint, page.position, rows)
+
+
+def _file(checkpoint: Checkpoint, server: int, position: int, counting: bool) -> PagedFile:
+    shard = checkpoint.shards[server]
+    if counting:  # after those of all tables, of those tables that have any
+        position = len(shard["rows"]) + sum(map(bool, shard["counting"][:position]))
+    return shard["files"][position]
 
 
 def _columns(checkpoint: Checkpoint, position: int) -> dict[str, pa.DataType]:
     table = checkpoint.model.tables[position]
-    return arrow.table_columns(table.dim, OptimizerSpec.from_json(table.optimizer))
+    return arrow.table_columns(
+        table.dim, OptimizerSpec.from_json(table.optimizer), table.value_dtype or "float32"
+    )
+
+
+def _decoded(checkpoint: Checkpoint, position: int, rows: dict[str, Array]) -> dict[str, Array]:
+    """The columns of rows with their values as float32, which holds each of them exactly."""
+    name, _ = arrow.VALUES[checkpoint.model.tables[position].value_dtype or "float32"]
+    return {
+        "values" if column == name else column: decode(array) if column == name else array
+        for column, array in rows.items()
+    }
 
 
 def _check_rows(checkpoint: Checkpoint, page: Page, ids: Array) -> None:
     """Raises CheckpointError unless these rows are what the manifest says of the page."""
-    path = checkpoint.folder.path(checkpoint.shards[page.server]["files"][page.position]["name"])
+    described = _file(checkpoint, page.server, page.position, page.counting)
+    path = checkpoint.folder.path(described["name"])
     slots = native_ids.slot_of(ids)
     if ids.size != page.rows:
         raise CheckpointError(f"{path}: {ids.size} rows in page {page.number}, not {page.rows}")
@@ -159,6 +200,8 @@ def verify(checkpoint: Checkpoint) -> None:
     def table(server: int, position: int) -> None:
         for _ in table_pieces(checkpoint, server, position):
             pass
+        for page in counting_pages(checkpoint, server, position):
+            page_rows(checkpoint, page)
 
     files: list[Callable[[], object]] = []
     for server in range(len(checkpoint.shards)):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Content = TypeVar("Content")
 
-FORMAT = 6
+FORMAT = 7
 """Of a checkpoint's manifests."""
 
 MANIFEST = "manifest.json"

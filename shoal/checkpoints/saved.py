@@ -1,8 +1,8 @@
 """What `--restore-from` names, opened for reading: an export, or a checkpoint.
 
-Owns finding out which it is, and the form of both as plain arrays. Values only: optimizer
-slots begin anew. An export is written by worker/outputs/export.py; what is in a checkpoint is
-ps/checkpoint.py's.
+Owns finding out which it is, and the form of both as plain arrays. Values, and the uses of
+ids that have no row yet: optimizer slots begin anew. An export is written by
+worker/outputs/export.py; what is in a checkpoint is ps/checkpoint.py's.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from shoal.checkpoints import manifests
 from shoal.checkpoints.contents import (
     Flags,
     Page,
+    counting_pages,
     dense_slices,
     page_rows,
     state_slice,
@@ -31,6 +32,7 @@ from shoal.checkpoints.contents import (
 )
 from shoal.checkpoints.folders import Checkpoint, checkpoint_at
 from shoal.checkpoints.manifests import MANIFEST, CheckpointError
+from shoal.checkpoints.quantized import dequantize
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.errors import UserError
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
+Uint32 = npt.NDArray[np.uint32]
 
 ROWS_PER_PIECE = 65_536
 """In one piece of a table."""
@@ -49,6 +52,16 @@ DENSE_COLUMNS = {
     "values": pa.list_(pa.float32()),
 }
 """Of an export's file of dense variables."""
+
+TABLE_COLUMNS: dict[str, Callable[[int], dict[str, pa.DataType]]] = {
+    "float32": lambda dim: {"id": pa.int64(), "vector": pa.list_(pa.float32(), dim)},
+    "int8": lambda dim: {
+        "id": pa.int64(),
+        "vector": pa.list_(pa.int8(), dim),
+        "scale": pa.float32(),
+    },
+}
+"""Of an export's file of a table, by the dtype of its values and their number in a row."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,19 @@ class SavedCheckpoint:
                 for shard in range(len(self._checkpoint.shards))
                 for page in table_pages(self._checkpoint, shard, position, owned)
             ]
+
+    def counted(self, table: str, dim: int, owned: Flags) -> Iterator[tuple[Int64, Uint32]]:
+        """The ids of a table that have no row and are counted: ids int64 [n], uses uint32 [n].
+
+        Those of these routing slots, and others, too. Raises as `rows`.
+        """
+        position = self._position(table, dim)
+        with _told():
+            for shard in range(len(self._checkpoint.shards)):
+                for page in counting_pages(self._checkpoint, shard, position, owned):
+                    columns = page_rows(self._checkpoint, page)
+                    if columns is not None:
+                        yield columns["id"], columns["uses"]
 
     def _page(self, page: Page) -> Iterator[tuple[Int64, Float32]]:
         with _told():
@@ -267,8 +293,7 @@ class Export:
         found = self._table(table, dim)
         name, rows = found["file"], found["rows"]
         with self._parquet(name, told) as file:
-            columns = {"id": pa.int64(), "vector": pa.list_(pa.float32(), dim)}
-            self._require(file.schema_arrow, pa.schema(columns))
+            self._require(file.schema_arrow, pa.schema(TABLE_COLUMNS[found["dtype"]](dim)))
             metadata = file.metadata
             groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
             if sum(groups) != rows:
@@ -279,18 +304,26 @@ class Export:
             for group, count in enumerate(groups)
         ]
 
+    def counted(self, table: str, dim: int, owned: Flags) -> Iterator[tuple[Int64, Uint32]]:
+        """As SavedCheckpoint.counted: none, as an export has rows only."""
+        del table, dim, owned
+        return iter(())
+
     def _group(
         self, name: str, metadata: pq.FileMetaData, dim: int, group: int
     ) -> Iterator[tuple[Int64, Float32]]:
         count, wanted = 0, metadata.row_group(group).num_rows
         with self._reading(name, metadata) as file:
             for batch in file.iter_batches(ROWS_PER_PIECE, row_groups=[group], use_threads=False):
-                ids, vectors = batch.column("id"), batch.column("vector")
+                vectors = batch.column("vector")
                 flat = vectors.flatten()
-                if ids.null_count or vectors.null_count or flat.null_count:
+                if flat.null_count or any(column.null_count for column in batch.columns):
                     raise ValueError("a value is missing")
-                count += len(ids)
-                yield ids.to_numpy(), flat.to_numpy().reshape(len(ids), dim)
+                count += len(batch)
+                rows = flat.to_numpy().reshape(len(batch), dim)
+                if "scale" in batch.schema.names:
+                    rows = dequantize(rows, batch.column("scale").to_numpy())
+                yield batch.column("id").to_numpy(), rows
             if count != wanted:
                 raise ValueError(f"{count} rows in row group {group}, not {wanted}")
 

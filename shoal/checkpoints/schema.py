@@ -12,9 +12,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Annotated, Any, NotRequired, TypeVar, cast
+from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -27,7 +28,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.model_bounds import MAX_DIM, check_model
 from shoal.proto.routing import SLOTS, Routing
 
-EXPORT_FORMAT = "shoal-export-2"
+EXPORT_FORMAT = "shoal-export-3"
 
 
 def _relative(name: str) -> str:
@@ -104,7 +105,9 @@ class Shard(TypedDict):
     """One server's shard of a checkpoint.
 
     routing, model: messages, base64. version: pushes applied. step: the last one taken. rows:
-    of each table. files: of each table, then of the trainable and the non-trainable slice.
+    of each table. counting: of each table, how many ids without a row are counted. files: of each
+    table; of each table's counted ids, if there are any; of the trainable and the non-trainable
+    slice.
     """
 
     format: int
@@ -118,6 +121,7 @@ class Shard(TypedDict):
     step: Count
     pushes: list[AppliedPush]
     rows: list[Count]
+    counting: list[Count]
     files: list[PagedFile]
     journal: NotRequired[JournalPosition | None]
 
@@ -158,13 +162,17 @@ class Begun(TypedDict):
 
 @_exact
 class ExportTable(TypedDict):
-    """A table of an export. default: the row of ids that were never trained."""
+    """A table of an export. default: the row of ids that were never trained.
+
+    dtype: of the values in its file; int8 ones have a column of scales.
+    """
 
     name: Text
     file: FileName
     dim: Annotated[int, Field(gt=0, le=MAX_DIM)]
     rows: Count
     default: list[float]
+    dtype: Literal["float32", "int8"]
     in_models: bool
     signature: NotRequired[dict[str, str]]
 
@@ -237,17 +245,18 @@ def checked_shard(content: object) -> tuple[Shard, pb.ModelSpec, Routing]:
     if shard["server"] >= shard["servers"]:
         raise SchemaError(f"server: {shard['server']} of {shard['servers']}")
     tables = len(model.tables)
-    if len(shard["rows"]) != tables:
-        raise SchemaError(f"rows: of {len(shard['rows'])} tables, the model has {tables}")
-    if len(shard["files"]) != tables + 2:
-        raise SchemaError(f"files: {len(shard['files'])} of a model with {tables} tables")
+    for field in ("rows", "counting"):
+        if len(shard[field]) != tables:
+            count = len(shard[field])
+            raise SchemaError(f"{field}: of {count} tables, the model has {tables}")
     prefix = shard_prefix(shard["server"], shard["nonce"])
-    for position, (file, name) in enumerate(
-        zip(shard["files"], shard_files(prefix, tables), strict=True)
-    ):
+    names = shard_files(prefix, shard["counting"])
+    counts = [*shard["rows"], *filter(None, shard["counting"]), None, None]
+    if len(shard["files"]) != len(names):
+        raise SchemaError(f"files: {len(shard['files'])}, and {len(names)} are its shard's")
+    for position, (file, name, rows) in enumerate(zip(shard["files"], names, counts, strict=True)):
         if file["name"] != name:
             raise SchemaError(f"files[{position}].name: {file['name']!r}, not {name}")
-        rows = shard["rows"][position] if position < tables else None
         _check_pages(f"files[{position}].pages", file, rows)
     _all_different("pushes", "worker", [push["worker"] for push in shard["pushes"]])
     return shard, model, routing
@@ -277,10 +286,11 @@ def shard_prefix(server: int, nonce: str) -> str:
     return f"server-{server:04d}.{nonce}"
 
 
-def shard_files(prefix: str, tables: int) -> list[str]:
-    """The names of a shard's files, in the order of its manifest."""
-    parts = [*(f"table-{position:04d}" for position in range(tables)), "dense", "state"]
-    return [f"{prefix}.{part}.arrow" for part in parts]
+def shard_files(prefix: str, counting: Sequence[int]) -> list[str]:
+    """The names of a shard's files, in the order of its manifest. counting: as Shard's."""
+    parts = [f"table-{position:04d}" for position in range(len(counting))]
+    parts += [f"counting-{position:04d}" for position, count in enumerate(counting) if count]
+    return [f"{prefix}.{part}.arrow" for part in (*parts, "dense", "state")]
 
 
 def checked_manifest(content: object) -> Manifest:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from shoal.cli.data_flags import GroupedCommand, field_option
+from shoal.cli.data_flags import GroupedCommand, field_options
 from shoal.client.plain import echo
 from shoal.config.data_format import FormatOptions
 from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
-
-
-def format_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the flags that say how data are written."""
-    for field in reversed(dataclasses.fields(FormatOptions)):
-        function = field_option(field)(function)
-    return function
 
 
 @click.command(cls=GroupedCommand)
@@ -29,7 +22,7 @@ def format_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--output", required=True, metavar="FILE", help="JSON file to write the statistics to."
 )
-@format_options
+@field_options(dataclasses.fields(FormatOptions))
 @click.option(
     "--columns", default="", metavar="NAMES", help="Only these columns, with commas between them."
 )

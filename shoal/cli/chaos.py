@@ -166,12 +166,13 @@ def counting(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     values: of all flags of a job. given: names of the flags on the command line. Raises UserError
     for one with which no row could be a count.
     """
-    from shoal.chaos.count_job import COMPARED, FIXED, count_values
+    from shoal.chaos.count_job import COMPARED, FIXED, admit_after_of, count_values
 
     for name in (*FIXED, *COMPARED):
         if name in given:
             what = "it has its own" if name in FIXED else "rows are compared, not metrics"
             raise UserError(f"{flag(name)} cannot be given with --count: {what}")
+    admit_after_of(values["table"])
     job_dir = values["job_dir"] or os.path.join("shoal-jobs", values["job_name"] or "counts")
     changes = count_values(Path(os.path.abspath(job_dir)))
     return values | {name: value for name, value in changes.items() if name not in given}

@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
+import click.core
 
 from shoal.client.checks import DATA_FIELDS
 from shoal.config.flags import default_of, flag, kind_of, value_of
@@ -54,6 +55,8 @@ def field_option(
     needed = field.default is dataclasses.MISSING
     # Click takes None for a value.
     default = {} if needed else {"default": default_of(field)}
+    if field.metadata["repeated"]:
+        default = {"multiple": True, "callback": lambda _context, _option, given: ",".join(given)}
     return click.option(
         flag(field.name),
         field.name,
@@ -67,6 +70,25 @@ def field_option(
         show_default=not needed and field.default != "" and kind is not bool,
         help=field.metadata["help"],
     )
+
+
+def field_options(
+    fields: Sequence[dataclasses.Field[Any]], *, required: bool = True
+) -> Callable[[Command], Command]:
+    """Adds the flags of fields of JobConfig, in their order; required: as of `field_option`."""
+
+    def decorate(function: Command) -> Command:
+        for field in reversed(fields):
+            function = field_option(field, required=required)(function)
+        return function
+
+    return decorate
+
+
+def given_flags(context: click.Context, names: Iterable[str]) -> list[str]:
+    """Those of the parameters `names` that the command line has."""
+    command_line = click.core.ParameterSource.COMMANDLINE
+    return [name for name in names if context.get_parameter_source(name) == command_line]
 
 
 class GroupedCommand(click.Command):

@@ -10,8 +10,6 @@ import dataclasses
 import os
 import secrets
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from shoal.base.words import near
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint
 from shoal.client.checks import check_model
+from shoal.client.model_process import model_process
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 
@@ -42,18 +41,14 @@ def run_export(source: str, number: int | None, given: dict[str, Any]) -> int:
     check_model(config)
     check_output(config)
     try_output(config)
-    with tempfile.TemporaryDirectory(prefix="shoal-export-") as work:
-        path = Path(work, "job.json")
-        # Indexes of the data go there too: an export leaves nothing else behind.
-        path.write_text(dataclasses.replace(config, job_dir=work).to_json())
-        command = [sys.executable, "-m", "shoal.worker.export_saved", "--config", str(path)]
+    with model_process("export_saved", config) as (command, _):
         command += ["--root", root.location, "--number", str(found.number)]
         return subprocess.run(command, check=False).returncode
 
 
 def _config(source: str, given: dict[str, Any]) -> JobConfig:
     """The configuration of the job whose checkpoint it is, as far as an export takes it."""
-    job = _job_of(source)
+    job = job_of(source)
     if job is None:
         if not given.get("model_def"):
             raise UserError(
@@ -69,7 +64,7 @@ def _config(source: str, given: dict[str, Any]) -> JobConfig:
     return dataclasses.replace(config, token=secrets.token_hex(8)).resolved()
 
 
-def _job_of(source: str) -> JobFolder | None:
+def job_of(source: str) -> JobFolder | None:
     """The folder of the job whose checkpoints `source` names, if it is on this machine."""
     if "://" in source:
         return None

@@ -26,9 +26,12 @@ from shoal.cli.data_flags import (
     DataCommand,
     GroupedCommand,
     GroupedOption,
-    field_option,
+    field_options,
+    given_flags,
 )
 from shoal.cli.following import DASHBOARD, EVENTS, Watching, follow
+from shoal.cli.migrate import migrate
+from shoal.cli.plan import plan
 from shoal.client.plain import echo
 from shoal.config.flags import flag
 from shoal.config.job import (
@@ -88,9 +91,7 @@ def _options(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in _CLIENT_OPTIONS if client else ():
             function = option(function)
-        for field in reversed(fields_of(command)):
-            function = field_option(field)(function)
-        return function
+        return field_options(fields_of(command))(function)
 
     return decorate
 
@@ -189,9 +190,8 @@ def train(context: click.Context, /, resume: str, **values: Any) -> None:
     """Train a model, evaluate it and export it."""
     if resume:
         watching = Watching(values.pop("events"), values.pop("dashboard"))
-        command_line = click.core.ParameterSource.COMMANDLINE
-        given = {n for n in values if context.get_parameter_source(n) == command_line}
-        _resume(resume, {name: values[name] for name in given}, watching)
+        given = {name: values[name] for name in given_flags(context, values)}
+        _resume(resume, given, watching)
     else:
         _run("train", values)
 
@@ -246,8 +246,7 @@ def chaos(context: click.Context, /, **values: Any) -> None:
     need.
     """
     of_job = {field.name for field in option_fields()}
-    command_line = click.core.ParameterSource.COMMANDLINE
-    given = {n for n in values if context.get_parameter_source(n) == command_line}
+    given = set(given_flags(context, values))
     try:
         fields = {name: values.pop(name) for name in list(values) if name in of_job}
         if values["count"]:
@@ -264,10 +263,8 @@ def chaos(context: click.Context, /, **values: Any) -> None:
 def _export_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the flags of `shoal export`."""
     fields = {field.name: field for field in option_fields()}
-    for name in reversed(EXPORT_FLAGS):
-        # --model-def is that of the job, where there is one.
-        function = field_option(fields[name], required=False)(function)
-    return function
+    # --model-def is that of the job, where there is one.
+    return field_options([fields[name] for name in EXPORT_FLAGS], required=False)(function)
 
 
 @main.command(cls=GroupedCommand)
@@ -288,8 +285,7 @@ def export(context: click.Context, /, source: str, number: int | None, **values:
     outside of a job's folder need --model-def, and --model-zoo and --embedding-threshold as in
     the job; also --training-data, unless the model is a functional one.
     """
-    command_line = click.core.ParameterSource.COMMANDLINE
-    given = {n: v for n, v in values.items() if context.get_parameter_source(n) == command_line}
+    given = {name: values[name] for name in given_flags(context, values)}
     try:
         if "output" not in given:
             raise UserError("--output is required by shoal export")
@@ -326,4 +322,6 @@ def check(**values: Any) -> None:
 
 jobs.register(main)
 main.add_command(analyze)
+checkpoint.add_command(migrate)
 main.add_command(checkpoint)
+main.add_command(plan)

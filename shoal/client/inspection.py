@@ -6,14 +6,12 @@ Owns starting that process. What it looks at is worker/check.py's.
 from __future__ import annotations
 
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from shoal.client.checks import check_inputs
+from shoal.client.model_process import model_process
 from shoal.client.plain import echo
 from shoal.config.job import JobConfig
 
@@ -57,8 +55,5 @@ def _checking(config: JobConfig) -> Iterator[tuple[list[str], list[str]]]:
     """What is likely a mistake, and the command that looks at the rest."""
     config = config.resolved()
     doubts = check_inputs(config)
-    with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
-        path = Path(folder, "job.json")
-        # Indexes of the data go there too: a check leaves nothing behind.
-        path.write_text(replace(config, job_dir=folder).to_json())
-        yield doubts, [sys.executable, "-m", "shoal.worker.check", "--config", str(path)]
+    with model_process("check", config) as (command, _):
+        yield doubts, command

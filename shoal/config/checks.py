@@ -11,6 +11,7 @@ import dataclasses
 from shoal.config.flags import COMMANDS, check_values, flag
 from shoal.config.model_params import params_of
 from shoal.config.options import JobOptions
+from shoal.config.table_options import table_options
 from shoal.errors import UserError, holds_secret
 
 MOST_HOT_IDS = 100
@@ -35,6 +36,7 @@ def check(options: JobOptions) -> None:
     _check_secrets(options)
     _check_names(options)
     params_of(options.model_params)
+    table_options(options.table)
     _ = options.format_of_data
     if options.num_minibatches_per_task % options.accumulate:
         raise UserError(

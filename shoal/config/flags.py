@@ -28,12 +28,14 @@ def option(
     choices: tuple[str, ...] = (),
     least: float | None = None,
     above: float | None = None,
+    repeated: bool = False,
 ) -> Any:
     """A field with a flag.
 
     commands: those that have the flag; all if empty. value: the kind of value in help, such as
     FOLDER. choices: the values that it may have; "" among them is the absence of the flag.
-    least, above: what it must not be below, and must be above.
+    least, above: what it must not be below, and must be above. repeated: the flag may be given
+    several times; the field has the values with commas between them.
     """
     metadata = {
         "help": help_text,
@@ -42,6 +44,7 @@ def option(
         "choices": choices,
         "least": least,
         "above": above,
+        "repeated": repeated,
     }
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)

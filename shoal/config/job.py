@@ -27,7 +27,7 @@ from shoal.config.options import GROUPS, JobOptions
 from shoal.errors import UserError
 
 EXPORT_FLAGS = (
-    *("output", "overwrite", "export", "export_max_table_mb"),
+    *("output", "overwrite", "export", "export_max_table_mb", "export_dtype"),
     *("model_def", "model_zoo", "model_params", "training_data", "embedding_threshold"),
     *data_format.FIELDS,
 )
@@ -41,10 +41,19 @@ CHECK_FLAGS = (
     "minibatch_size",
     "num_ps",
     "embedding_threshold",
+    "table",
+    "export_dtype",
     "seed",
     *data_format.FIELDS,
 )
 """The fields that are flags of `shoal check`, which starts no job."""
+
+PLAN_FLAGS = (
+    *(name for name in CHECK_FLAGS if name != "num_ps"),
+    *("num_epochs", "accumulate", "num_minibatches_per_task"),
+    *("durability", "log_place", "log_mb"),
+)
+"""The fields that are flags of `shoal plan`, which starts no job and tells --num-ps."""
 
 RESUMABLE = (
     "num_workers",
@@ -154,7 +163,11 @@ def option_fields() -> list[dataclasses.Field[Any]]:
 
 
 def fields_of(command: str) -> list[dataclasses.Field[Any]]:
-    """The fields that are flags of a command, group by group: train, evaluate, predict, check."""
-    if command == "check":
-        return [field for field in option_fields() if field.name in CHECK_FLAGS]
+    """The fields that are flags of a command, group by group.
+
+    command: train, evaluate, predict, check or plan.
+    """
+    chosen = {"check": CHECK_FLAGS, "plan": PLAN_FLAGS}
+    if command in chosen:
+        return [field for field in option_fields() if field.name in chosen[command]]
     return [field for field in option_fields() if command in field.metadata["commands"]]

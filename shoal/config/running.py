@@ -22,9 +22,17 @@ class ServerOptions:
         least=0,
         value="BYTES",
     )
+    table: str = option(
+        "An option of one table, in place of its layer's argument. May be given several times. "
+        "admit_after=N: an id gets a row when the N-th push contains it. Before, it is counted, "
+        "and reads the table's default row.",
+        "",
+        value="NAME.OPTION=VALUE",
+        repeated=True,
+    )
     wire_dtype: str = option(
         "Data type of rows and gradients between workers and servers. bfloat16 and float16 halve "
-        "the bytes and round each value; servers always hold float32.",
+        "the bytes and round each value; the servers hold rows as their table's dtype has them.",
         "float32",
         choices=("float32", "bfloat16", "float16"),
     )
@@ -140,6 +148,13 @@ class OutputOptions:
         512,
         commands="train",
         least=0,
+    )
+    export_dtype: str = option(
+        "Data type of the rows in the export. auto: as the servers have them. int8: 8 bits a value "
+        "and a float32 scale a row; the exported models multiply them in the lookup.",
+        "auto",
+        commands="train",
+        choices=("auto", "int8"),
     )
     in_order: bool = option(
         "Write the predictions to one Parquet file in the order of the input, instead of one "

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast, get_overloads
 
 from shoal.base.words import near
+from shoal.config import table_options
 from shoal.config.flags import kind_of
 from shoal.config.job import fields_of, option_fields
 from shoal.config.model_params import text_of
@@ -74,6 +75,10 @@ def checked(name: str, value: Any, kind: type) -> Any:
         value = ",".join(map(str, value))
     if name == "model_params" and isinstance(value, Mapping):
         value = text_of(value)
+    if name == "table" and isinstance(value, Mapping):
+        value = table_options.text_of(value)
+    if name == "table" and isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is kind:

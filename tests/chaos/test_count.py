@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.chaos.count import compare
-from shoal.chaos.count_job import GROUPS, read_input, write_input
+from shoal.chaos.count_job import GROUPS, admit_after_of, read_input, write_input
 from shoal.counting import counts
 from shoal.errors import UserError
 from shoal.native.ids import slot_of
@@ -121,6 +121,30 @@ def test_ranges_make_every_row_exact_and_any_other_row_differs(data, sources, tm
     assert [each.id for each in found.pop(table)] == [key]
     assert not any(found.values())
     assert f"DIFFERENCE: {table}: {key} of ps-" in "\n".join(comparison.lines())
+
+
+@pytest.mark.parametrize("admit_after", [EPOCHS, EPOCHS + 1])
+def test_with_admission_a_record_has_the_times_from_the_admitting_one_on(
+    sources, tmp_path, admit_after
+):
+    repeated = a_range(sources[0], 0, 2, kind="repeated", server=None, servers=2)
+    rows = rows_of(sources, [repeated])
+    rows["records"] = {
+        i: n - admit_after + 1 for i, n in rows["records"].items() if n >= admit_after
+    }
+    write_export(tmp_path, rows)
+    audit = {"ranges": [repeated]}
+    comparison = compare(tmp_path, sources, EPOCHS, audit, 2, admit_after)
+    assert not comparison.differs, comparison.lines()
+    assert compare(tmp_path, sources, EPOCHS, audit, 2, admit_after + 1).differs
+    assert compare(tmp_path, sources, EPOCHS, audit, 2, admit_after - 1).differs
+
+
+def test_an_option_of_a_table_that_is_no_count_is_refused():
+    assert admit_after_of("") == 1
+    assert admit_after_of("records.admit_after=3") == 3
+    with pytest.raises(UserError, match=r"users.admit_after cannot be given.*records.admit_after"):
+        admit_after_of("records.admit_after=3,users.admit_after=2")
 
 
 def test_an_id_that_is_not_in_the_input_differs(sources, tmp_path):

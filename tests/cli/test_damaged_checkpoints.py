@@ -83,6 +83,7 @@ def doors(root, expected, values, damage, tmp_path):
     assert shown("list", root)[0] == 0
     wanted = int(IDS[45])
     out = tmp_path / "out.parquet"
+    out.unlink(missing_ok=True)
     code, text = shown("export", root, "items", out, "--number", 2)
     if whole:
         # What is called good is restored, and as it was.
@@ -114,7 +115,6 @@ def doors(root, expected, values, damage, tmp_path):
     code, text = shown("show", root, "items", "--id", wanted, "--number", 2)
     assert code in (0, 2)
     assert len(text.splitlines()) == 1 or code == 0
-    out.unlink(missing_ok=True)
     return why
 
 

@@ -180,7 +180,7 @@ def test_an_export_behind_a_url_is_restored_from(project):
     config = JobConfig(**given, restore_from=f"file://{project}/out")
     with pytest.raises(UserError, match="is not the output of a training job"):
         with_checkpoint(config)
-    (project / "out" / "manifest.json").write_text('{"format": "shoal-export-2"}')
+    (project / "out" / "manifest.json").write_text('{"format": "shoal-export-3"}')
     assert with_checkpoint(config) == config
 
 

@@ -46,8 +46,8 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 ONLY_CHECKED = ("tower.TwoTowers", "moved.custom_model")
 """Models that `shoal check` tries on the command's data, to save the time of a whole job."""
 
-SERVING = ("serve.py", "vectors.py", "find.py", "plain.py")
-"""Files that need TensorFlow only, as the pages say."""
+SERVING = ("serve.py", "vectors.py", "find.py", "plain.py", "tables.py")
+"""Files that need no shoal, as the pages say."""
 
 NOT_RUN = {
     "pip install": "the tests have what it installs",
@@ -238,7 +238,9 @@ def test_the_page_of_models(here):
     Path("views.csv").write_text("\n".join(["user,item", *lines, ""]))
     printed = run("docs/guide/models.md", here)
     assert "the export has the SavedModel, and no model.keras" in one(printed, "tower.TwoTowers")
+    assert "admit_after=3: an id gets a row at its push number 3" in one(printed, "--table")
     assert len(one(printed, "vectors.py").strip("[] \n").split()) == 2
+    assert one(printed, "tables.py").splitlines() == ["items (2000, 8)", "users (2000, 8)"]
     with sqlite3.connect("predictions.sqlite") as database:
         places = database.execute("SELECT position FROM clicks ORDER BY position").fetchall()
     assert places == [(place,) for place in range(2000)]
@@ -312,6 +314,9 @@ def test_the_page_of_running(here):
     assert "succeeded" in one(printed, "shoal status")
     assert one(printed, "shoal checkpoint verify") == "checkpoint 1: good\n"
     assert (here / "model" / "saved_model").is_dir()
+    assert "padded, dim 8 -> 16" in one(printed, "--dry-run")
+    (difference,) = re.findall(r"difference is (\S+) ", one(printed, "--verify 1000"))
+    assert float(difference) <= 1e-6
 
 
 def test_commands_that_do_not_run_are_still_in_the_pages():

@@ -46,6 +46,8 @@ from shoal.ps.update_log.batches import packed, unpacked
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.records import BASE, ENTRY, read_records, record
 from shoal.ps.update_log.sinks import LogDamagedError, LogLostError
+from tests.native import pull_reader as native_pulls
+from tests.native.pull_reader import PullReader
 
 CORPUS = Path(__file__).with_name("corpus")
 """A folder for each target: inputs that once were defects, and rare ones."""
@@ -107,6 +109,11 @@ def pull_frames() -> list[bytes]:
 def parse_pull(data: bytes) -> None:
     request, arrays = frames.decode(data, pb.PullRequest)
     ids_of_tables(arrays, request)
+
+
+@functools.cache
+def pull_reader() -> PullReader:
+    return PullReader()
 
 
 # ---------------------------------------------------------------- the data plane
@@ -391,6 +398,7 @@ def parse_page(number: int, data: bytes) -> None:
 TARGETS = {
     "push": Target(unpack, push_frames, (WireError,)),
     "pull": Target(parse_pull, pull_frames, (WireError,)),
+    "pull-native": Target(lambda data: pull_reader().check(data), native_pulls.seeds, (WireError,)),
     "caller": Target(parse_caller, callers, (WireError, BrokenError)),
     "log-batch": Target(lambda data: list(unpacked(data)), batches, (LogDamagedError,)),
     "log-file": Target(parse_log_file, log_files, ()),

@@ -45,8 +45,12 @@ def test_the_command_of_the_guide_counts_every_row_exactly(tmp_path):
 
 
 def test_a_job_killed_whole_goes_on_with_other_numbers_of_servers_and_a_full_disk(tmp_path):
-    """Two servers, then one, then three; the log in files is whole, so nothing is lost."""
+    """Two servers, then one, then three; the log in files is whole, so nothing is lost.
+
+    Records are admitted by their second push, some before the servers change and some after.
+    """
     fields = {
+        "table": "records.admit_after=2",
         "count": True,
         "job_dir": tmp_path / "job",
         "num_ps": 2,

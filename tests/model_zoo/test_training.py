@@ -126,5 +126,6 @@ def test_the_list_has_every_model_of_the_zoo():
     assert {data for data, _ in found} == set(PREPARED)
     assert ("digits", "cnn.Cnn") in found
     assert ("movielens", "two_tower.custom_model") in found
-    assert len(found) == 14
+    assert ("criteo", "dlrm_dcn_v2.custom_model") in found
+    assert len(found) == 15
     assert all(each.about.endswith(".") for each in examples())

@@ -1,17 +1,23 @@
 """Pulls answered without Python, on a socket of their own: consistent beside whatever changes."""
 
+import contextlib
 import socket
 import threading
 import time
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shoal.native.answering import FLAGS, Answerer, Moments
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 from shoal.proto.plane.link import Link
 from shoal.proto.plane.message import ANSWER, prefix
+from tests.fuzz.mutations import mutated
+from tests.native.pull_reader import PullReader, seeds
 from tests.native.strategies import store
 from tests.native.test_concurrency import ones, together
 
@@ -22,13 +28,13 @@ BEGIN, SIZE = 48, 48 + 16 + (32 << 10)
 class Served:
     """An answerer with one table, and dense values."""
 
-    def __init__(self, size=3, state=5):
-        self.table = store(DIM, "sgd", "zeros")
+    def __init__(self, size=3, state=5, table=None, vocabulary=False):
+        self.table = table or store(DIM, "sgd", "zeros")
         self.moments = Moments()
         self.values, self.state = np.zeros(size, np.float32), np.zeros(state, np.float32)
         self.moments.begin(self.values, self.state)
         self.answerer = Answerer(KIND, [1e-5, 1.0])
-        self.answerer.serve_model([(self.table, False, False)], self.moments)
+        self.answerer.serve_model([(self.table, vocabulary, False)], self.moments)
         self.answerer.route(1, None)
         self.answerer.open()
 
@@ -133,6 +139,23 @@ def test_rows_and_dense_values_are_those_of_one_moment_beside_updates(served):
     assert sum(served.answerer.durations[0]) == 600
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("vocabulary", [True, False])
+def test_with_admission_an_id_without_a_row_reads_the_same_everywhere(vocabulary, training):
+    """The default row, counted or never seen, as training must read what serving reads."""
+    table = store(DIM, "sgd", "uniform", admit_after=2)
+    for step, ids in ((1, [1, 2]), (2, [2])):
+        table.update(np.array(ids), ones(len(ids)), learning_rate=-1.0, step=step)
+    made = Served(table=table, vocabulary=vocabulary).connected()
+    try:
+        _, (rows, *_) = made.pull([0, 1, 2], training=training)
+    finally:
+        made.close()
+    assert (rows[:2] == 0).all()
+    np.testing.assert_array_equal(rows[2], table.lookup(np.array([2]))[0])
+    assert (rows[2] != 0).all()
+
+
 def test_growth_of_what_is_known_of_workers_beside_pulls(served):
     """Thousands of workers push and register while others are answered."""
     served.answerer.forget_workers(True)
@@ -164,7 +187,19 @@ def test_growth_of_what_is_known_of_workers_beside_pulls(served):
     made.close()
 
 
+def of_header(header):
+    """A frame without arrays."""
+    return frames.MAGIC + len(header).to_bytes(4, "little") + header
+
+
+def long_number(value, size):
+    """A varint of more bytes than it needs."""
+    return bytes([value | 0x80]) + b"\x80" * (size - 2) + b"\0"
+
+
 OTHERS = {
+    "a tag of six bytes": of_header(long_number(2 << 3, 6) + b"\1"),
+    "a length of six bytes": of_header(b"\x10\1\x1a" + long_number(0, 6)),
     "another epoch": request([1], routing_epoch=2),
     "no such table": request([1], tables=[1]),
     "no such array": request([1], ids_of=[1]),
@@ -186,6 +221,38 @@ def test_what_is_no_plain_pull_is_returned_as_it_came(connection, frame):
     assert for_python
     assert connection.flags[0] == 1
     assert bytes(connection.buffer[start:end]) == prefix(KIND, len(frame)) + frame
+
+
+@pytest.fixture(scope="module")
+def reader():
+    return PullReader()
+
+
+@pytest.mark.parametrize("frame", seeds())
+def test_the_whole_pulls_that_mutations_begin_with_are_answered(reader, frame):
+    assert reader.check(frame)
+
+
+@settings(deadline=None)
+@given(chance=st.randoms(use_true_random=False))
+def test_what_is_answered_of_mutated_pulls_python_reads_alike(reader, chance):
+    """The rest comes back as it came, which the reader checks."""
+    with contextlib.suppress(WireError):
+        reader.check(mutated(seeds(), chance))
+
+
+@pytest.mark.parametrize("size", range(2, 11))
+def test_numbers_of_more_bytes_than_they_need_are_read_as_python_reads_them(reader, size):
+    one = b"\x10\1"
+    headers = (
+        long_number(2 << 3, size) + b"\1",
+        b"\x10" + long_number(1, size),
+        one + b"\x1a" + long_number(0, size),
+        one + b"\x0a" + bytes([size + 1]) + b"\x08" + long_number(3, size),
+    )
+    for header in headers:
+        with contextlib.suppress(WireError):
+            reader.check(of_header(header))
 
 
 def test_only_own_ids_of_known_workers_are_answered_and_only_while_it_is_open(served):

@@ -139,3 +139,58 @@ def test_opposite_orders_do_not_deadlock():
 
     together(lambda: work(ids), lambda: work(ids[::-1].copy()), lambda: work(ids))
     assert {row[3] for row in exported(table).values()} == {3 * 399}
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("admit_after", [2, 40])
+def test_admission_counts_every_use_of_every_thread(threads, admit_after):
+    """Rows are the ids used often enough, and have all their updates from the admitting one on.
+
+    Meanwhile others read them whole, never without that update, and a snapshot is read in which
+    each id is once, as it was.
+    """
+    table = store(DIM, "sgd", "zeros", admit_after=admit_after)
+    rows, batches, size = 3000, 60, 400
+    counts = np.zeros((threads + 1, rows), np.int64)
+
+    def update(number, batches=batches):
+        random = np.random.default_rng(number)
+        for step in range(1, batches + 1):
+            ids = random.integers(0, rows, size) ** 2 // rows  # some far more often than others
+            counts[number] += np.bincount(ids, minlength=rows)
+            table.update(ids, ones(size), learning_rate=-1.0, step=step)
+
+    def check(used, counting, pieces):
+        """used: of each id, int64 [rows]. What is counted and what has a row are these."""
+        there = {}
+        for ids, values, _, _, uses in pieces:
+            assert (values == values[:, :1]).all()
+            assert (values[:, 0] == used[ids] - admit_after + 1).all()
+            there |= dict(zip(ids.tolist(), uses.tolist(), strict=True))
+        expected = {key: int(n) for key, n in enumerate(used) if n}
+        assert there == {key: n for key, n in expected.items() if n >= admit_after}
+        assert counting == {key: n for key, n in expected.items() if n < admit_after}
+
+    def read():
+        random = np.random.default_rng(99)
+        for _ in range(100):
+            found = table.lookup(random.integers(0, rows, 200))
+            assert (found == found[:, :1]).all()
+
+    def snapshot():
+        counting, pieces = [], []
+        for _, piece in table.snapshot_counting_by(None, 1, 2048):
+            counting += zip(piece[0].tolist(), piece[2].tolist(), strict=True)
+        pieces += table.snapshot(2048)
+        assert len(dict(counting)) == len(counting)
+        check(counts_then, dict(counting), pieces)
+
+    update(threads, batches=20)
+    counts_then = counts.sum(axis=0)
+    table.begin_snapshot()
+    together(*(lambda n=n: update(n) for n in range(threads)), read, snapshot)
+    table.end_snapshot()
+    counting = {}
+    for ids, _, uses in table.export_counting():
+        counting |= dict(zip(ids.tolist(), uses.tolist(), strict=True))
+    check(counts.sum(axis=0), counting, table.export())

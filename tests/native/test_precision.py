@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.native.gradients import from_bfloat16, from_float16, to_bfloat16, to_float16
 from shoal.native.initializers import InitializerSpec
-from tests.native.strategies import store
+from tests.native.strategies import exported, store
 
 FORMATS = {"bfloat16": (to_bfloat16, from_bfloat16), "float16": (to_float16, from_float16)}
 
@@ -88,3 +90,70 @@ def test_half_the_memory_of_values(value_dtype):
     for table in (half, full):
         table.insert(np.arange(200_000))
     assert half.memory_bytes() < 0.65 * full.memory_bytes()
+
+
+def neighbours(values, value_dtype):
+    """The largest number of the format that is not above each value, and the least not below."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    numbers = FORMATS[value_dtype][1](bits)
+    numbers = np.unique(numbers[np.isfinite(numbers)])
+    above = np.minimum(np.searchsorted(numbers, values, "left"), len(numbers) - 1)
+    below = np.maximum(np.searchsorted(numbers, values, "right") - 1, 0)
+    return numbers[below], numbers[above]
+
+
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(st.sampled_from([*FORMATS]), st.lists(finite, min_size=1, max_size=40), st.integers(0, 99))
+def test_an_update_rounds_to_a_neighbour_and_an_assignment_to_the_nearer(value_dtype, values, seed):
+    values = np.array(values, np.float32)
+    below, above = neighbours(values, value_dtype)
+    table = store(values.size, "sgd", "zeros", seed=seed, value_dtype=value_dtype)
+    table.update(np.array([seed]), -values[None], learning_rate=1.0, step=1 + seed)
+    updated = table.lookup(np.array([seed]))[0]
+    assert ((updated == below) | (updated == above)).all()
+    table.assign(np.array([-1]), values[None])
+    wide = values.astype(np.float64)
+    distance = np.abs(table.lookup(np.array([-1]))[0] - wide)
+    assert (distance == np.minimum(np.abs(below - wide), np.abs(above - wide))).all()
+
+
+updates = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 5), min_size=1, max_size=8),
+        st.integers(-3, 3).map(lambda n: n / 7),
+    ),
+    max_size=12,
+)
+
+
+@given(st.sampled_from([*FORMATS]), st.sampled_from(["sgd", "adagrad", "adam"]), updates, updates)
+def test_rows_that_were_saved_go_on_as_the_others(value_dtype, optimizer, before, after):
+    """The noise is of seed, id, step and uses: what a checkpoint and a log have is all of it."""
+
+    def train(table, course, step):
+        for number, (ids, size) in enumerate(course, step):
+            gradients = np.full((len(ids), 3), size, np.float32)
+            table.update(np.array(ids), gradients, learning_rate=0.1, step=number)
+
+    went_on = store(3, optimizer, "normal", value_dtype=value_dtype)
+    train(went_on, before, 1)
+    restored = store(3, optimizer, "normal", value_dtype=value_dtype)
+    for ids, values, slots, versions, uses in went_on.export():
+        restored.assign(ids, values, slots, versions, uses)
+    for table in (went_on, restored):
+        train(table, after, 1 + len(before))
+    ours, theirs = exported(went_on), exported(restored)
+    assert ours.keys() == theirs.keys()
+    for key, row in ours.items():
+        np.testing.assert_equal(theirs[key], row)
+
+
+@pytest.mark.parametrize("value_dtype", FORMATS)
+def test_a_row_that_is_not_there_reads_as_it_would_be_stored(value_dtype):
+    table = store(2, "sgd", InitializerSpec("constant", {"value": 0.1}), value_dtype=value_dtype)
+    missing = [table.lookup(np.array([5]), missing=kind) for kind in ("initial", "default")]
+    table.insert(np.array([5]))
+    np.testing.assert_array_equal(missing, [table.lookup(np.array([5]))] * 2)
+    assert missing[0][0, 0] != np.float32(0.1)

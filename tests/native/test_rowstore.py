@@ -244,7 +244,9 @@ def test_removal_gives_memory_back():
     kept = table.lookup(ids[::10].copy())
     full = table.memory_bytes()
     assert table.remove(np.delete(ids, np.s_[::10])) == 360_000
+    assert table.free_rows == 360_000
     table.compact()
+    assert table.free_rows < 10_000
     assert table.memory_bytes() < 0.3 * full
     assert (table.lookup(ids[::10].copy()) == kept).all()
     assert sorted(exported(table)) == ids[::10].tolist()

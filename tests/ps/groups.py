@@ -26,12 +26,19 @@ IDS = np.arange(-3000, 3000, dtype=np.int64) * 9973
 SIZE, STATE = 11, 3
 
 
-def spec():
+def spec(admit_after=1):
     adam = OptimizerSpec("adam").to_json()
     uniform = InitializerSpec("uniform").to_json()
     return pb.ModelSpec(
         tables=[
-            pb.TableSpec(name="items", dim=3, initializer=uniform, optimizer=adam, seed=1),
+            pb.TableSpec(
+                name="items",
+                dim=3,
+                initializer=uniform,
+                optimizer=adam,
+                seed=1,
+                admit_after=admit_after,
+            ),
             pb.TableSpec(name="unused", dim=2, initializer=uniform, optimizer=adam, seed=2),
         ],
         trainable=[pb.VariableSpec(name="w", shape=[SIZE])],
@@ -43,9 +50,10 @@ def spec():
 class Group:
     """The servers of a job, without processes."""
 
-    def __init__(self, servers):
+    def __init__(self, servers, admit_after=1):
         self.routing = Routing.even(servers)
-        self.models = [ServerModel(spec(), i, servers) for i in range(servers)]
+        model = spec(admit_after)
+        self.models = [ServerModel(model, i, servers) for i in range(servers)]
         self.pushes = [PushRegister() for _ in range(servers)]
         for model in self.models:
             model.dense.initialize(
@@ -91,6 +99,15 @@ class Group:
         ]
         state = np.concatenate([m.dense.state for m in self.models])
         return rows, np.concatenate(trainable, axis=1).tolist(), state.tolist()
+
+
+def counted(models, table=0):
+    """The uses of the ids that are counted and have no row, by id."""
+    found = {}
+    for model in models:
+        for ids, _, uses in model.tables[table].export_counting():
+            found.update(zip(ids.tolist(), uses.tolist(), strict=True))
+    return found
 
 
 def restored(root, number, servers):

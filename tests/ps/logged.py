@@ -68,10 +68,11 @@ def end():
 class World:
     """The servers of a job, and what its master and its workers do with them.
 
-    twin: servers that never die, without logs, and get each push once.
+    twin: servers that never die, without logs, and get each push once. spec: of the model.
     """
 
-    def __init__(self, count, folder, faults, *, bound=1 << 30):
+    def __init__(self, count, folder, faults, *, bound=1 << 30, spec=SPEC):
+        self.spec = spec
         self.routing = Routing.even(count)
         self.folder = folder
         self.root = LocalStorage(folder / "checkpoints")
@@ -212,7 +213,7 @@ class World:
 
     def register(self, call, worker=None, index=0):
         # As if the version was not known: or else it would rise, so that the worker takes notice.
-        request = pb.RegisterRequest(model=SPEC, known_version=-1)
+        request = pb.RegisterRequest(model=self.spec, known_version=-1)
         if worker is not None:
             request.caller.worker = worker
             request.caller.sequence = self.sequences.get((worker, index), 0)
@@ -291,8 +292,12 @@ def lost(server):
 
 
 def content(model):
-    """Rows with slots and headers by id, then the dense vectors, version and step."""
+    """Rows with slots and headers and counted ids, by id, the dense vectors, version and step."""
     rows = {}
+    for columns in model.tables[0].export_counting():
+        rows.update(
+            (each[0], each[1:]) for each in zip(*map(np.ndarray.tolist, columns), strict=True)
+        )
     for ids, values, slots, versions, uses in model.tables[0].export():
         parts = [values, *slots.values(), versions[:, None], uses[:, None]]
         joined = np.concatenate(parts, axis=1)

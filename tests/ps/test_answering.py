@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.metrics.calls import Calls
 from shoal.native import ids as native_ids
+from shoal.native.initializers import InitializerSpec
 from shoal.proto import faults, frames, methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -20,6 +21,7 @@ from shoal.proto.plane.link import BrokenError
 from shoal.proto.plane.message import REFUSAL, prefix
 from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
+from tests.fuzz.mutations import mutated
 from tests.native.strategies import any_id
 from tests.ps.caller import SGD, Caller, model_spec
 from tests.waiting import until
@@ -28,13 +30,16 @@ PATIENCE = 60.0
 
 
 def tables():
-    """Of 16 and 32 bits, of several widths, with a vocabulary and frozen."""
-    spec = model_spec(tables=("a", "b", "c", "d"), optimizer=SGD)
-    for table, dim in zip(spec.tables, (3, 16, 5, 300), strict=True):
+    """Of 16 and 32 bits, of several widths, with a vocabulary, frozen, and with admission."""
+    spec = model_spec(tables=("a", "b", "c", "d", "e", "f"), optimizer=SGD)
+    for table, dim in zip(spec.tables, (3, 16, 5, 300, 2, 2), strict=True):
         table.dim = dim
+        table.initializer = InitializerSpec("uniform").to_json()
     spec.tables[1].value_dtype = "bfloat16"
     spec.tables[2].vocabulary = 1 << 20
     spec.tables[3].frozen = True
+    spec.tables[4].admit_after = spec.tables[5].admit_after = 2
+    spec.tables[5].vocabulary = 1 << 20
     return spec
 
 
@@ -165,6 +170,24 @@ def test_so_are_those_of_damaged_requests(both, data):
         else:
             del frame[place : place + data.draw(st.integers(1, 9))]
     assert_alike(both, bytes(frame))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(data=st.data(), chance=st.randoms(use_true_random=False))
+def test_so_are_those_of_cut_repeated_and_spliced_requests(both, data, chance):
+    seeds = [data.draw(pulls(both)) for _ in range(2)]
+    assert_alike(both, mutated(seeds, chance))
+
+
+@pytest.mark.parametrize("size", range(2, 11))
+def test_a_header_with_numbers_of_more_bytes_than_they_need(both, size):
+    """Protobuf takes a tag or a length of up to five."""
+    rest = bytes([0x80] * (size - 2) + [0])
+    epoch, dense = b"\x10\1", b"\x28" + b"\xfe" + b"\xff" * 8 + b"\1"
+    for header in (b"\x90" + rest + b"\1" + dense, epoch + dense + b"\x9a" + rest + b"\0"):
+        assert_alike(both, frames.MAGIC + len(header).to_bytes(4, "little") + header)
+    header = epoch + dense + b"\x1a\x80" + rest[:-1] + b"\0"
+    assert_alike(both, frames.MAGIC + len(header).to_bytes(4, "little") + header)
 
 
 def pull_of(ids, **header):

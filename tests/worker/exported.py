@@ -52,7 +52,10 @@ for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):
         for table in large:
             file = pq.read_table(folder / table["file"])
             assert file.num_rows == table["rows"]
-            rows = dict(zip(file["id"].to_pylist(), file["vector"].to_pylist()))
+            vectors = np.array(file["vector"].to_pylist(), np.float32)
+            if table["dtype"] == "int8":
+                vectors *= file["scale"].to_numpy()[:, None]
+            rows = dict(zip(file["id"].to_pylist(), vectors))
             names, default = table["signature"], table["default"]
             vectors = [rows.get(i, default) for i in wanted[names["ids"]].numpy().tolist()]
             features[names["vectors"]] = tf.constant(np.array(vectors, np.float32))

@@ -219,11 +219,15 @@ def test_the_report_says_what_lives_where(inspect):
     assert "metrics of the batch: loss 0.69" in text
 
 
-@pytest.mark.parametrize(("kind", "dim"), [("SGD", 8), ("Adam", 4)])
-def test_what_a_row_takes_is_that_of_a_large_table(kind, dim):
+@pytest.mark.parametrize(
+    ("kind", "dim", "value_dtype"),
+    [("SGD", 8, ""), ("Adam", 4, ""), ("SGD", 15, "bfloat16"), ("Adagrad", 15, "float16")],
+)
+def test_what_a_row_takes_is_that_of_a_large_table(kind, dim, value_dtype):
     """A store of millions of rows, as a server has it, takes so much for each."""
     table = pb.TableSpec(
         dim=dim,
+        value_dtype=value_dtype,
         optimizer=OptimizerSpec.from_keras(kind, {}).to_json(),
         initializer=InitializerSpec("zeros").to_json(),
     )
@@ -241,6 +245,18 @@ def test_the_export_is_tried_and_what_it_lacks_is_said(inspect):
     text = "\n".join(inspect(bags).lines)
     assert "no model.keras: embedding 'users' combines bags of ids (combiner='sum')" in text
     assert "tried: saved_model predicts this batch as the model does" in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_int8_export_is_tried_with_the_rows_that_it_stands_for(inspect, dtype):
+    """Compared with the exact rows, it would not predict the same."""
+    halves = GOOD.replace('name="users")', f'dtype="{dtype}", name="users")')
+    report = inspect(halves, export_dtype="int8")
+    assert report.faults == []
+    text = "\n".join(report.lines)
+    assert "  rows are int8 values with a float32 scale a row\n" in text
+    assert "tried: model.keras and saved_model predict this batch as the model does" in text
+    assert ("users: Embedding of 8 bfloat16 values" in text) == (dtype == "bfloat16")
 
 
 BAG = 'Embedding(8, combiner="sum", name="users")(ids["user"][:, None])'

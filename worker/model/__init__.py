@@ -8,6 +8,7 @@
     integers.py          integers that a model's inputs cannot keep
     dependencies.py      what an operation of a traced graph is computed from
     initial_rows.py      the first values of rows
+    row_dtypes.py        the dtypes of rows
     supported.py         the models that shoal cannot serve
     flat.py              dense variables as one flat vector, and back
     optimizer.py         Keras optimizers as the servers' specifications

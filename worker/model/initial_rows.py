@@ -97,7 +97,9 @@ def table_seed(layer: Any, job_seed: int) -> int:
 
 def gives_rows(layer: Any) -> bool:
     """Whether the user's code gives the rows of a plain Embedding, instead of a law."""
-    return is_served(layer) and (layer.served["rows"] is not None or _drawn(layer) is None)
+    if not is_served(layer) or not vocabulary(layer):
+        return False
+    return layer.served["rows"] is not None or _drawn(layer) is None
 
 
 def given_rows(layer: Any) -> npt.NDArray[np.float32]:

@@ -19,9 +19,11 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from shoal.bags import look_up
+from shoal.bags import integers, look_up
 from shoal.errors import UserError
 from shoal.layers import rows
+from shoal.worker.model.keras_rs_tables import Table, sparse_rows, table_in_build
+from shoal.worker.model.row_dtypes import holds_rows
 
 if TYPE_CHECKING:
     from shoal.worker.servers.group import ServerGroup
@@ -38,7 +40,8 @@ ROWS_PER_CALL = 65_536
 def tables_above(threshold: float) -> Iterator[None]:
     """Let keras.layers.Embedding layers built in the body become tables.
 
-    threshold: bytes of float32 values above which a layer does.
+    threshold: bytes of float32 values above which a layer does. The tables of a
+    DistributedEmbedding of keras-rs do at any size.
     """
     token = _threshold.set(threshold)
     try:
@@ -54,7 +57,9 @@ def is_served(layer: Any) -> bool:
 
 def vocabulary(layer: Any) -> int:
     """How many ids the table of an embedding layer has, from 0 on; 0 for any int64 id."""
-    return int(layer.input_dim) if is_served(layer) else 0
+    if not is_served(layer) or (layer.of_keras_rs is not None and layer.of_keras_rs.any_id):
+        return 0
+    return int(layer.input_dim)
 
 
 def plain_copy(layer: Any, values: npt.NDArray[np.float32]) -> Any:
@@ -87,22 +92,23 @@ def out_of_range(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:
     if not count or not ids.size or (ids.min() >= 0 and ids.max() < count):
         return None
     wrong = ids[(ids < 0) | (ids >= count)][0]
+    what, size, other = "embedding", "input_dim", "shoal.layers.Embedding"
+    if layer.of_keras_rs is not None:
+        what, size = "table", "vocabulary_size"
+        other = "shoal.layers.DistributedEmbedding with vocabulary_size=None"
     return (
-        f"embedding {layer.name!r} was given the id {wrong}: its ids go from 0 to {count - 1} "
-        f"(input_dim={count}); map the ids in feed, or use shoal.layers.Embedding, which takes "
-        "any int64"
+        f"{what} {layer.name!r} was given the id {wrong}: its ids go from 0 to {count - 1} "
+        f"({size}={count}); map the ids in feed, or use {other}, which takes any int64"
     )
 
 
-def _becomes_table(layer: Any) -> bool:
+def _becomes_table(layer: Any, of_keras_rs: Table | None) -> bool:
     # A quantized or LoRA layer keeps its weights in a form of its own.
-    own_form = layer.quantization_mode is not None or layer.lora_rank
-    values = layer.input_dim * layer.output_dim
-    return (
-        values * BYTES_PER_VALUE > _threshold.get()
-        and not own_form
-        and layer.variable_dtype == "float32"
-    )
+    if layer.quantization_mode is not None or layer.lora_rank or not holds_rows(layer):
+        return False
+    if of_keras_rs is not None:
+        return True
+    return bool(layer.input_dim * layer.output_dim * BYTES_PER_VALUE > _threshold.get())
 
 
 def _check(layer: Any) -> None:
@@ -138,7 +144,9 @@ def _install() -> None:
 
     @functools.wraps(build)
     def _build(self: Any, input_shape: Any = None) -> None:
-        if self.built or not _becomes_table(self):
+        in_job = _threshold.get() < math.inf
+        of_keras_rs = table_in_build(self) if in_job and not self.built else None
+        if self.built or not _becomes_table(self, of_keras_rs):
             build(self, input_shape)
             return
         _check(self)
@@ -146,15 +154,24 @@ def _install() -> None:
         object.__setattr__(self, "served", {"rows": None})
         object.__setattr__(self, "table", self.name)
         object.__setattr__(self, "shares_table", False)
+        object.__setattr__(self, "of_keras_rs", of_keras_rs)
+        if of_keras_rs is not None:
+            object.__setattr__(self, "optimizer", of_keras_rs.config.optimizer)
         self.built = True
 
     @functools.wraps(call)
     def _call(self: Any, inputs: Any) -> Any:
         if not is_served(self):
             return call(self, inputs)
-        if inputs.dtype not in ("int32", "int64"):
+        if inputs.dtype not in ("int32", "int64") and vocabulary(self):
             inputs = keras.ops.cast(inputs, "int32")  # as the layer itself does
-        return look_up(lambda ids: rows(self, ids), inputs, None, None, mask_zero=False)
+
+        def rows_of(ids: Any) -> Any:
+            return rows(self, integers(ids))
+
+        if (found := sparse_rows(self, inputs, rows_of)) is not None:
+            return found
+        return look_up(rows_of, inputs, None, None, mask_zero=False)
 
     @functools.wraps(set_weights)
     def _set_weights(self: Any, weights: Any) -> None:
@@ -171,6 +188,12 @@ def _install() -> None:
 
     def _embeddings(self: Any) -> Any:
         if is_served(self):
+            if self.of_keras_rs is not None:
+                raise UserError(
+                    f"the servers hold table {self.name!r} of a DistributedEmbedding, so neither "
+                    "get_embedding_tables() nor its weight is to be had in a job: call it on the "
+                    "exported model.keras"
+                )
             raise UserError(
                 f"embedding {self.name!r} is above --embedding-threshold, so the servers hold it, "
                 "but the model uses its weight itself (layer.embeddings): give "

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from shoal.config.table_options import OPTIONS
 from shoal.errors import UserError
 
 
@@ -46,25 +47,38 @@ class Refusals:
         return tf.cast(ids, tf.int64)
 
 
+# AutoGraph would write it to a file, and warn on a full disk.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def sharing_refused(first: Any, second: Any) -> str | None:
     """Why two embedding layers of one table cannot share it; None if they can."""
     if first is second:
         return None
     name = first.table
     if not (first.shares_table and second.shares_table):
+        if any(getattr(each, "of_keras_rs", None) is not None for each in (first, second)):
+            return (
+                f"two tables are named {name!r}: each TableConfig of keras_rs is one; "
+                "give them different names, or one TableConfig to all features of one layer that "
+                "share the table"
+            )
         return (
             f"two embedding layers are named {name!r}: a name is a table; give them different "
             f"names, call one layer twice, or let them share it with table={name!r} in both"
         )
-    for what in ("output_dim", "embeddings_initializer", "optimizer"):
+    for what in ("output_dim", "embeddings_initializer", "optimizer", "dtype"):
         ours, theirs = (_setting(each, what) for each in (first, second))
         if ours != theirs:
+            return f"two embedding layers share table {name!r}, but differ in {what}"
+    for what in OPTIONS:
+        if getattr(first, what, None) != getattr(second, what, None):
             return f"two embedding layers share table {name!r}, but differ in {what}"
     return None
 
 
 def _setting(layer: Any, what: str) -> Any:
-    """An argument of a layer, as its configuration has it."""
+    """An argument of a layer, as its configuration has it; its dtype is that of its variables."""
+    if what == "dtype":
+        return layer.variable_dtype
     with tf.init_scope():  # in a graph, an optimizer cannot tell its rate
         value = layer.get_config()[what]
     if what == "optimizer" and value is not None:

@@ -33,9 +33,11 @@ from shoal.worker.model.flat import FlatVariables
 from shoal.worker.model.id_trace import IdTrace
 from shoal.worker.model.initial_rows import assign_given_rows, initializer_spec, table_seed
 from shoal.worker.model.keras_embeddings import tables_above, vocabulary
+from shoal.worker.model.keras_rs_tables import check_tables, explaining_configs
 from shoal.worker.model.lookups import RecordLookup, Refusals
 from shoal.worker.model.losses import Losses
 from shoal.worker.model.optimizers import ServedOptimizers
+from shoal.worker.model.row_dtypes import value_dtype
 from shoal.worker.model.steps import CompiledSteps, StepInputs
 from shoal.worker.model.supported import (
     check_features,
@@ -44,6 +46,7 @@ from shoal.worker.model.supported import (
     spec_of_inputs,
     with_named_input,
 )
+from shoal.worker.model.table_options import chosen_options
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
@@ -102,7 +105,11 @@ class ServedModel:
         self._refusals = Refusals()
         keras.utils.set_random_seed(config.seed)
         # A functional model runs layers of the user's own to learn the shape of their outputs.
-        with tables_above(config.embedding_threshold), lookup_with(RecordLookup(self._refusals)):
+        with (
+            tables_above(config.embedding_threshold),
+            lookup_with(RecordLookup(self._refusals)),
+            explaining_configs(self.file),
+        ):
             self.model = module.build_model()
         check_model(self.model, self.file)
         if features_spec is None:
@@ -119,9 +126,11 @@ class ServedModel:
         self._ids = IdTrace(self.model, features_spec, self._refusals, self.file)
         with (
             tables_above(config.embedding_threshold),
+            explaining_configs(self.file),
             self._calling(f"calling the model of {module.path.name}"),
         ):
             self._ids.trace()
+        check_tables(self.model, self.file)
         self.tables = self._ids.tables
         check_variables(self.model, self.file)
         self._ids.check()
@@ -195,6 +204,7 @@ class ServedModel:
         tf.random.set_seed(int(stream))
 
     def _model_spec(self, config: JobConfig) -> pb.ModelSpec:
+        options = chosen_options(self.tables, config.table)
         return pb.ModelSpec(
             tables=[
                 pb.TableSpec(
@@ -205,6 +215,8 @@ class ServedModel:
                     seed=table_seed(layer, config.seed),
                     frozen=name in self._ids.frozen,
                     vocabulary=vocabulary(layer),
+                    value_dtype=value_dtype(layer),
+                    **options[name],
                 )
                 for position, (name, layer) in enumerate(self.tables.items())
             ],

@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import keras
+
 from shoal.base.words import near
 from shoal.errors import UserError
 from shoal.worker.model.optimizer import ServedOptimizer
+from shoal.worker.module import user_code
 
 DEFAULT = "default"
 """The key of optimizer()'s dict for dense variables, and for tables without an optimizer."""
@@ -86,11 +89,18 @@ class ServedOptimizers:
         own = getattr(layer, "optimizer", None)
         if own is not None:
             if name in self._by_pattern:
+                by, instead = "layer", "Remove one"
+                if getattr(layer, "of_keras_rs", None) is not None:
+                    by = 'TableConfig, which has "adam" if none is given'
+                    instead = "Remove it there"
                 raise UserError(
-                    f"the optimizer of table {name!r} is given twice: by its layer, and by "
-                    f"{self._what}. Remove one"
+                    f"the optimizer of table {name!r} is given twice: by its {by}, and by "
+                    f"{self._what}. {instead}"
                 )
-            return self._served(own, f"optimizer of embedding {layer.name!r}")
+            what = f"optimizer of embedding {layer.name!r}"
+            with user_code(what):
+                own = keras.optimizers.get(own)
+            return self._served(own, what)
         if name in self._by_pattern:
             return self._by_pattern[name]
         fitting = (each for pattern, each in self._by_pattern.items() if fnmatchcase(name, pattern))

@@ -46,7 +46,7 @@ def check_model(model: Any, file: str) -> None:
             raise UserError(
                 f"layer {layer.name!r} of the model in {file} computes in float16 "
                 "(mixed_float16), which needs loss scaling. shoal does not scale "
-                "losses: use mixed_bfloat16, which works without"
+                "losses: use mixed_bfloat16, which works without, or bfloat16 for a table's rows"
             )
 
 

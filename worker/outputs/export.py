@@ -2,7 +2,7 @@
 
     model.keras        an ordinary Keras model (functional and sequential models)
     saved_model/       a SavedModel, for TensorFlow Serving and any tf.saved_model.load
-    tables/NAME.parquet  id and vector of every row
+    tables/NAME.parquet  id and vector of every row; of int8 ones also a scale
     dense.parquet      name, shape and values of every dense variable
     manifest.json      what is here, with size and checksum of every file, written last
 
@@ -49,6 +49,7 @@ from shoal.worker.outputs.export_tables import (
 )
 from shoal.worker.outputs.keras_model import obstacle, plain_model
 from shoal.worker.outputs.patience import written
+from shoal.worker.outputs.row_forms import form_of, formed
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.storage_patience import StoragePatience
 
@@ -102,7 +103,8 @@ def _write(
     model.pull_dense()
     max_bytes = config.export_max_table_mb * 1_000_000
     storage = LocalStorage(folder)
-    tables = write_tables(storage, source, model.tables, max_bytes)
+    specs = model.spec.tables
+    tables = write_tables(storage, source, model.tables, max_bytes, specs, config.export_dtype)
     described = [table.file for table in tables.values() if table.file]
     described.append(write_parquet(storage, "dense.parquet", [_dense(model)]))
     failed: Exception | None = None
@@ -134,6 +136,7 @@ def _write(
                 "dim": layer.output_dim,
                 "rows": tables[name].count,
                 "default": tables[name].default.tolist(),
+                "dtype": "float32" if tables[name].scales is None else "int8",
                 "in_models": not tables[name].external,
                 **({"signature": signature[name]} if name in signature else {}),
             }
@@ -172,14 +175,13 @@ def check(model: ServedModel, config: JobConfig) -> list[str]:
     """
     if config.command == "train" and not config.output:
         return []
-    tables = {
-        name: ExportedTable(
-            np.zeros(0, np.int64),
-            np.zeros((0, layer.output_dim), np.float32),
-            np.zeros(layer.output_dim, np.float32),
+    tables = {}
+    for table in model.spec.tables:
+        rows, scales = formed(
+            np.zeros((0, table.dim), np.float32), form_of(table, config.export_dtype)
         )
-        for name, layer in model.tables.items()
-    }
+        default = np.zeros(table.dim, np.float32)
+        tables[table.name] = ExportedTable(np.zeros(0, np.int64), rows, default, scales=scales)
     lacking = []
     # What became a table does so in the copy too, which then needs no memory.
     with (

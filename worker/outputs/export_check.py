@@ -23,6 +23,7 @@ from shoal.worker.model.model import ServedModel
 from shoal.worker.module import user_code
 from shoal.worker.outputs.export import write_models
 from shoal.worker.outputs.export_tables import ExportedTable
+from shoal.worker.outputs.row_forms import default_row, form_of, formed_table
 
 if TYPE_CHECKING:
     from shoal.worker.servers.local import LocalServers
@@ -45,7 +46,7 @@ def try_export(
     for name, layer in model.tables.items():
         if vocabulary(layer) * layer.output_dim * 4 > LARGEST_TABLE:
             return [f"  not tried with rows: table {name} is large"]
-    tables = _rows_of(model, servers, features)
+    tables = _rows_of(model, servers, features, config.export_dtype)
     expected = model.predict_batch(features)
     if not _same(model.predict_batch(features), expected):
         return ["  not compared: the model predicts otherwise at each call"]
@@ -72,21 +73,28 @@ def try_export(
     return [f"  tried: {' and '.join(loaded)} {verb} this batch as the model does"]
 
 
-def _rows_of(model: ServedModel, servers: LocalServers, features: Any) -> dict[str, ExportedTable]:
+def _rows_of(
+    model: ServedModel, servers: LocalServers, features: Any, export_dtype: str
+) -> dict[str, ExportedTable]:
     """The rows that a batch would have in training, as tables, and held by the servers."""
     pulled = model.pull(features, training=True)
     tables = {}
     for position, (name, layer) in enumerate(model.tables.items()):
         ids, rows = pulled.ids[position].unique, pulled.rows[position]
+        spec = model.spec.tables[position]
         default = np.zeros(layer.output_dim, np.float32)
         if vocabulary(layer):
             ids = np.arange(vocabulary(layer))
-            rows = servers.initial_rows(position, ids)
+            rows = servers.rows(position, ids)
         else:
-            default += np.float32(initializer_spec(layer).default_value)
-        servers.assign_rows(position, ids, rows)
+            default = default_row(initializer_spec(layer).default_value, spec.dim, spec)
         order = np.argsort(ids)
-        tables[name] = ExportedTable(ids[order], rows[order], default)
+        formed_rows, scales = formed_table(
+            ids[order], rows[order], form_of(spec, export_dtype), name
+        )
+        table = ExportedTable(ids[order], formed_rows, default, scales=scales)
+        servers.hold(position, table.ids, table.values())
+        tables[name] = table
     return tables
 
 

@@ -13,14 +13,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.checkpoints import manifests
 from shoal.checkpoints.storage import Storage
+from shoal.proto import shoal_pb2 as pb
 from shoal.worker.model.initial_rows import initializer_spec
-from shoal.worker.model.keras_embeddings import BYTES_PER_VALUE, matrix_pieces, vocabulary
+from shoal.worker.model.keras_embeddings import matrix_pieces, vocabulary
+from shoal.worker.outputs.row_forms import (
+    Array,
+    Float32,
+    Int64,
+    Scales,
+    as_float32,
+    columns,
+    default_row,
+    form_of,
+    formed,
+    formed_table,
+    row_bytes,
+)
 from shoal.worker.servers.group import ServerGroup
 
 if TYPE_CHECKING:
@@ -31,24 +44,23 @@ ROWS_PER_PIECE = 65_536
 THREADS = 4
 """Tables that are read and written at once, where their sizes are known before."""
 
-Int64 = npt.NDArray[np.int64]
-Float32 = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class ExportedTable:
-    """A table: ids int64 [n] ascending, rows float32 [n, dim], default [dim].
+    """A table: ids int64 [n] ascending, rows [n, dim] in their form (row_forms.py), default [dim].
 
     count: rows of the table. One that is too large for the models has ids and rows of
         length 0 here, and all of it in its file, in no order.
     file: what the export's manifest says of its file; None before it is written.
+    scales: of int8 rows.
     """
 
     ids: Int64
-    rows: Float32
+    rows: Array
     default: Float32
     count: int = -1
     file: File | None = None
+    scales: Scales = None
 
     def __post_init__(self) -> None:
         if self.count < 0:
@@ -59,15 +71,31 @@ class ExportedTable:
         """Whether the table's rows are in its file only."""
         return self.count > self.ids.size
 
-    def indexed(self) -> tuple[Int64, Float32]:
-        """Ids, and rows with the default first: the row of ids[i] is rows[i + 1].
+    @property
+    def form(self) -> str:
+        """Of the rows."""
+        return str(self.rows.dtype)
+
+    def values(self) -> Float32:
+        """The rows as the numbers that they are, float32 [n, dim]."""
+        return as_float32(self.rows, self.scales)
+
+    @property
+    def indexed_ids(self) -> Int64:
+        """The ids that `indexed` gives."""
+        return self.ids if self.ids.size else np.zeros(1, np.int64)
+
+    def indexed(self) -> tuple[Int64, Array, Scales]:
+        """Ids, rows with the default first, and their scales: that of ids[i] is rows[i + 1].
 
         An empty table gets one id, with the default row, which changes no lookup:
         TensorFlow's lookups cannot be empty.
         """
-        if self.ids.size:
-            return self.ids, np.concatenate([self.default[None, :], self.rows])
-        return np.zeros(1, np.int64), np.stack([self.default, self.default])
+        default, scale = formed(self.default[None, :], self.form)
+        rows, scales = (self.rows, self.scales) if self.ids.size else (default, scale)
+        if scales is not None and scale is not None:
+            scales = np.concatenate([scale, scales])
+        return self.indexed_ids, np.concatenate([default, rows]), scales
 
 
 def file_names(tables: Iterable[str]) -> list[str]:
@@ -109,13 +137,19 @@ class ServedTables:
 
 
 def write_tables(
-    folder: Storage, source: TableSource, layers: Mapping[str, Any], max_bytes: float
+    folder: Storage,
+    source: TableSource,
+    layers: Mapping[str, Any],
+    max_bytes: float,
+    specs: Sequence[pb.TableSpec],
+    export_dtype: str,
 ) -> dict[str, ExportedTable]:
     """Write every table to its file; those for the models are returned whole.
 
     These are the first in their order that take at most `max_bytes` of ids and rows together.
 
-    folder: of the export. layers: of each table by name, in the order of the source.
+    folder: of the export. layers: of each table by name, in the order of the source. specs: of
+    the tables, in their order. Raises UserError for rows that cannot be int8.
     """
     folder.child("tables").make()
     files = dict(zip(layers, file_names(layers), strict=True))
@@ -124,21 +158,36 @@ def write_tables(
     if counts is None:
         tables = {}
         for position, (name, layer) in enumerate(layers.items()):
-            table = _write(source.pieces(position), layer, folder, files[name], left)
+            pieces, spec = source.pieces(position), specs[position]
+            table = _write(pieces, layer, folder, files[name], left, spec, export_dtype)
             tables[name] = table
-            left -= 0 if table.external else table.ids.nbytes + table.rows.nbytes
+            left -= 0 if table.external else table.count * _size(spec, export_dtype)
         return tables
     limits = []
-    for count, layer in zip(counts, layers.values(), strict=True):
-        size = count * (np.dtype(np.int64).itemsize + layer.output_dim * BYTES_PER_VALUE)
+    for count, spec in zip(counts, specs, strict=True):
+        size = count * _size(spec, export_dtype)
         limits.append(math.inf if size <= left else 0)
         left -= size if size <= left else 0
     with ThreadPoolExecutor(THREADS, "export") as pool:
         writes = [
-            pool.submit(_write, source.pieces(i), layers[name], folder, file, limits[i])
+            pool.submit(
+                _write,
+                source.pieces(i),
+                layers[name],
+                folder,
+                file,
+                limits[i],
+                specs[i],
+                export_dtype,
+            )
             for i, (name, file) in enumerate(files.items())
         ]
         return {name: each.result() for name, each in zip(files, writes, strict=True)}
+
+
+def _size(table: pb.TableSpec, export_dtype: str) -> int:
+    """Bytes of a row with its id."""
+    return np.dtype(np.int64).itemsize + row_bytes(form_of(table, export_dtype), table.dim)
 
 
 def write_parquet(folder: Storage, name: str, pieces: Iterable[pa.Table]) -> File:
@@ -163,25 +212,61 @@ def _write(
     folder: Storage,
     name: str,
     max_bytes: float,
+    spec: pb.TableSpec,
+    export_dtype: str,
 ) -> ExportedTable:
-    default = np.zeros(layer.output_dim, np.float32)
-    if not vocabulary(layer):
-        default += np.float32(initializer_spec(layer).default_value)
-    held_ids, held_rows = [np.zeros(0, np.int64)], [np.zeros((0, layer.output_dim), np.float32)]
+    initial = 0.0 if vocabulary(layer) else initializer_spec(layer).default_value
+    default = default_row(initial, spec.dim, spec)
+    form = form_of(spec, export_dtype)
+    held = [_Piece.of(np.zeros(0, np.int64), np.zeros((0, spec.dim), np.float32), form, spec.name)]
     size = 0
-    for ids, rows in pieces:
-        held_ids.append(ids)
-        held_rows.append(rows)
-        size += ids.nbytes + rows.nbytes
+    coming = (_Piece.of(ids, rows, form, spec.name) for ids, rows in pieces)
+    for piece in coming:
+        held.append(piece)
+        size += piece.nbytes
         if size > max_bytes:
-            counted = _Counted(_remaining(held_ids, held_rows, pieces))
+            empty = held.pop(0)
+            counted = _Counted(_remaining(held, coming))
             file = write_parquet(folder, name, counted)
-            return ExportedTable(held_ids[0], held_rows[0], default, counted.rows, file)
-    ids, rows = np.concatenate(held_ids), np.concatenate(held_rows)
-    order = np.argsort(ids)
-    ids, rows = ids[order], rows[order]
-    file = write_parquet(folder, name, [_parquet(ids, rows)])
-    return ExportedTable(ids, rows, default, file=file)
+            return ExportedTable(
+                empty.ids, empty.rows, default, counted.rows, file, scales=empty.scales
+            )
+    whole = _Piece.joined(held)
+    file = write_parquet(folder, name, whole.parts())
+    return ExportedTable(whole.ids, whole.rows, default, file=file, scales=whole.scales)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Rows of a table, in their form."""
+
+    ids: Int64
+    rows: Array
+    scales: Scales
+
+    @classmethod
+    def of(cls, ids: Int64, rows: Float32, form: str, table: str) -> _Piece:
+        return cls(ids, *formed_table(ids, rows, form, table))
+
+    @classmethod
+    def joined(cls, pieces: Sequence[_Piece]) -> _Piece:
+        """All of them, by their ids."""
+        ids = np.concatenate([each.ids for each in pieces])
+        order = np.argsort(ids)
+        rows = np.concatenate([each.rows for each in pieces])[order]
+        scales = [each.scales for each in pieces if each.scales is not None]
+        return cls(ids[order], rows, np.concatenate(scales)[order] if scales else None)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in (self.ids, self.rows, self.scales) if each is not None)
+
+    def parts(self) -> Iterator[pa.Table]:
+        """The columns of row groups: rows of 16 bits become float32 a group at a time."""
+        for start in range(0, max(self.ids.size, 1), ROWS_PER_PIECE):
+            part = slice(start, start + ROWS_PER_PIECE)
+            scales = None if self.scales is None else self.scales[part]
+            yield columns(self.ids[part], self.rows[part], scales)
 
 
 class _Counted:
@@ -197,19 +282,9 @@ class _Counted:
             yield piece
 
 
-def _remaining(
-    held_ids: list[Int64],
-    held_rows: list[Float32],
-    pieces: Iterator[tuple[Int64, Float32]],
-) -> Iterator[pa.Table]:
+def _remaining(held: list[_Piece], coming: Iterator[_Piece]) -> Iterator[pa.Table]:
     """What is held, which is let go, and then piece by piece."""
-    # The empty ones at the beginning stay, for the caller.
-    while len(held_ids) > 1:
-        yield _parquet(held_ids.pop(1), held_rows.pop(1))
-    for ids, rows in pieces:
-        yield _parquet(ids, rows)
-
-
-def _parquet(ids: Int64, rows: Float32) -> pa.Table:
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
-    return pa.table({"id": ids, "vector": vectors})
+    while held:
+        yield from held.pop(0).parts()
+    for piece in coming:
+        yield from piece.parts()

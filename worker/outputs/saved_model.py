@@ -27,21 +27,24 @@ class _StaticLookup:
     """Embedding lookups in variables of the graph.
 
     ids: of each table, ascending. rows: that of ids[i] is rows[i + 1], and rows[0] the
-        default; of a table without ids, the row of id i is rows[i].
+        default; of a table without ids, the row of id i is rows[i]. scales: of int8 rows, by
+        which each is multiplied.
     """
 
     def __init__(self, tables: Mapping[str, ExportedTable], matrices: Container[str]) -> None:
         """matrices: names of the tables that have a row for each of their ids."""
         self.ids: dict[str, tf.Variable] = {}
         self.rows: dict[str, tf.Variable] = {}
+        self.scales: dict[str, tf.Variable] = {}
         for name, table in tables.items():
-            if name in matrices:
-                self.rows[name] = tf.Variable(table.rows, trainable=False)
-                continue
-            ids, rows = table.indexed()
-            # Variables, not a hash table made of constants: a graph holds at most 2 GB.
-            self.ids[name] = tf.Variable(ids, trainable=False)
+            rows, scales = table.rows, table.scales
+            if name not in matrices:
+                ids, rows, scales = table.indexed()
+                # Variables, not a hash table made of constants: a graph holds at most 2 GB.
+                self.ids[name] = tf.Variable(ids, trainable=False)
             self.rows[name] = tf.Variable(rows, trainable=False)
+            if scales is not None:
+                self.scales[name] = tf.Variable(scales, trainable=False)
 
     def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
         positions = Refusals().integer_ids(layer, ids)
@@ -52,7 +55,11 @@ class _StaticLookup:
             found = tf.minimum(found, tf.shape(known, tf.int64)[0] - 1)
             row = tf.where(tf.gather(known, found) == flat, found + 1, 0)
             positions = tf.reshape(row, tf.shape(positions))
-        return tf.cast(tf.gather(self.rows[layer.table], positions), layer.compute_dtype)
+        found = tf.gather(self.rows[layer.table], positions)
+        if layer.table in self.scales:
+            scales = tf.gather(self.scales[layer.table], positions)
+            found = tf.cast(found, tf.float32) * scales[..., None]
+        return tf.cast(found, layer.compute_dtype)
 
 
 class _GivenLookup:
@@ -91,7 +98,7 @@ def save(
     # What the graph uses must hang on the module to be saved with it: the variables, not
     # the Keras model, which would trace each layer by itself, outside `lookup`.
     module.dense = [variable.value for variable in model.model.variables]
-    module.ids, module.rows = lookup.ids, lookup.rows
+    module.ids, module.rows, module.scales = lookup.ids, lookup.rows, lookup.scales
     resource = tf.saved_model.experimental.TrackableResource
     of_layers = [each for layer in all_layers(model.model) for each in vars(layer).values()]
     module.vocabularies = [each for each in of_layers if isinstance(each, resource)]

@@ -15,6 +15,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.missing_rows import missing_row
 from shoal.proto.routing import Routing
 
 Int64 = npt.NDArray[np.int64]
@@ -30,6 +31,8 @@ def store_of(table: pb.TableSpec) -> RowStore:
         OptimizerSpec.from_json(table.optimizer),
         InitializerSpec.from_json(table.initializer),
         table.seed,
+        value_dtype=table.value_dtype or "float32",
+        admit_after=table.admit_after or 1,
     )
 
 
@@ -39,12 +42,16 @@ class LocalServers:
     def __init__(self) -> None:
         self.version = 0
         self._routing = Routing.even(1)
+        self._held: list[pb.TableSpec] = []
         self._tables: list[RowStore] = []
+        self._of_tables: list[pb.TableSpec] = []
         self._dense = (np.zeros(0, np.float32), np.zeros(0, np.float32))
 
     def register(self, spec: pb.ModelSpec, trainable: Float32, state: Float32) -> None:
         """Hold the model's first values."""
+        self._held = list(spec.tables)
         self._tables = [store_of(table) for table in spec.tables]
+        self._of_tables = list(spec.tables)
         self._dense = (trainable, state)
 
     def pull(self, calls: Sequence[Sequence[Int64]], *, training: bool) -> Any:
@@ -53,17 +60,25 @@ class LocalServers:
         from shoal.worker.servers.pulling import Pulled
 
         ids = [group_ids(each, self._routing) for each in calls]
-        missing = "initial" if training else "default"
         rows = [
-            table.lookup(each.unique, missing=missing)
-            for table, each in zip(self._tables, ids, strict=True)
+            table.lookup(each.unique, missing=missing_row(spec, training=training))
+            for table, spec, each in zip(self._tables, self._of_tables, ids, strict=True)
         ]
         return Pulled(ids, rows, *self._dense, [0], [0.0], [0], [0])
 
-    def initial_rows(self, table: int, ids: Int64) -> Float32:
-        """The rows of a table, float32 [n, dim]; where there is none, the initial one."""
-        rows: Float32 = self._tables[table].lookup(ids, missing="initial")
+    def rows(self, table: int, ids: Int64) -> Float32:
+        """The rows of a table, float32 [n, dim]; where there is none, what evaluation reads."""
+        missing = missing_row(self._of_tables[table], training=False)
+        rows: Float32 = self._tables[table].lookup(ids, missing=missing)
         return rows
+
+    def hold(self, table: int, ids: Int64, rows: Float32) -> None:
+        """As `assign_rows`, of float32 rows whatever dtype the table has: what an export holds."""
+        spec = pb.TableSpec()
+        spec.CopyFrom(self._held[table])
+        spec.value_dtype = ""
+        self._tables[table] = store_of(spec)
+        self.assign_rows(table, ids, rows)
 
     def assign_rows(self, table: int, ids: Int64, rows: Float32) -> None:
         """Set rows of a table: ids int64 [n] without repeats, rows float32 [n, dim]."""
@@ -130,7 +145,7 @@ class CheckpointServers(LocalServers):
         missing = np.flatnonzero(untrained)
         for start in range(0, missing.size, ROWS_PER_PIECE):
             ids = missing[start : start + ROWS_PER_PIECE]
-            yield ids, self.initial_rows(position, ids)
+            yield ids, self.rows(position, ids)
 
 
 def _listed(names: Any) -> str:

@@ -13,12 +13,12 @@ def feed(dataset, mode, metadata):
     return dataset.map(prepare)
 
 
-def custom_model(width=8):
+def custom_model(width=8, dtype=None):
     user = keras.Input([], dtype="int64", name="user")
     item = keras.Input([], dtype="int64", name="item")
     vectors = [
-        Embedding(width, embeddings_initializer="random_normal", name="users")(user),
-        Embedding(8, embeddings_initializer="random_uniform", name="items")(item),
+        Embedding(width, "random_normal", name="users", dtype=dtype)(user),
+        Embedding(8, "random_uniform", name="items", dtype=dtype)(item),
     ]
     hidden = keras.layers.Dense(7, activation="relu")(keras.ops.concatenate(vectors, axis=1))
     hidden = keras.layers.BatchNormalization()(hidden)

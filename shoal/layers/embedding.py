@@ -1,6 +1,6 @@
-"""Keras layers whose weights live on the parameter servers.
+"""`Embedding`, a Keras layer whose rows live on the parameter servers.
 
-`Embedding` looks rows up through the `Lookup` in force: the worker puts one in
+It looks rows up through the `Lookup` in force: the worker puts one in
 place around each trace of the model (worker/model/lookups.py). The layer itself holds no
 weights and knows no servers. How ids become bags is bags.py's.
 """
@@ -16,6 +16,7 @@ import keras
 
 from shoal.bags import COMBINERS, integers, look_up
 from shoal.base.words import near
+from shoal.config.table_options import OPTIONS, checked
 from shoal.errors import UserError
 
 
@@ -42,15 +43,20 @@ def lookup_with(lookup: Lookup) -> Iterator[None]:
         _lookup.reset(token)
 
 
-def rows(layer: Any, ids: Any) -> Any:
-    """The rows of `ids` by the lookup in force. Raises RuntimeError outside a shoal job."""
+def lookup_for(layer: Any) -> Lookup:
+    """The lookup in force. Raises RuntimeError outside a shoal job, which names the layer."""
     lookup = _lookup.get()
     if lookup is None:
         raise RuntimeError(
             f"the rows of embedding {layer.name!r} are on parameter servers: "
             "run the model with shoal train, evaluate or predict, or load its export"
         )
-    return lookup(layer, ids)
+    return lookup
+
+
+def rows(layer: Any, ids: Any) -> Any:
+    """The rows of `ids` by the lookup in force. Raises RuntimeError outside a shoal job."""
+    return lookup_for(layer)(layer, ids)
 
 
 _INSTEAD = {
@@ -66,6 +72,9 @@ _INSTEAD = {
 }
 """Arguments that layers of other libraries have -> what there is in their place."""
 
+ROW_DTYPES = ("float32", "bfloat16", "float16")
+"""Of rows on the servers."""
+
 _OF_LAYER = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
 """Arguments that every layer of Keras takes."""
 
@@ -74,6 +83,7 @@ def _refuse_unsupported(arguments: Mapping[str, Any]) -> None:
     """Raises UserError for an argument that `Embedding` does not have and that is set."""
     own = (
         *("output_dim", "embeddings_initializer", "combiner", "mask_zero", "table", "optimizer"),
+        *OPTIONS,
         *_OF_LAYER,
     )
     layer = f"shoal.layers.Embedding {arguments['name']!r}" if arguments.get("name") else ""
@@ -83,6 +93,21 @@ def _refuse_unsupported(arguments: Mapping[str, Any]) -> None:
         hint = near(name, own, most=1)
         instead = _INSTEAD.get(name) or f"it takes {', '.join(own)}{hint}"
         raise UserError(f"{layer or 'shoal.layers.Embedding'} takes no {name}: {instead}")
+
+
+def _check_dtype(arguments: Mapping[str, Any]) -> None:
+    """Raises UserError for a dtype that rows cannot have: Keras's own error names no layer."""
+    dtype = arguments.get("dtype")
+    try:
+        variables = keras.dtype_policies.get(dtype).variable_dtype
+    except (ValueError, TypeError):
+        variables = dtype
+    if variables not in ROW_DTYPES:
+        layer = f" {arguments['name']!r}" if arguments.get("name") else ""
+        raise UserError(
+            f"shoal.layers.Embedding{layer} has the dtype {variables}: the servers keep rows as "
+            f"{', '.join(ROW_DTYPES[:-1])} or {ROW_DTYPES[-1]}"
+        )
 
 
 @keras.saving.register_keras_serializable(package="shoal")
@@ -107,12 +132,18 @@ class Embedding(keras.layers.Layer):
         its rows.
     optimizer: a Keras optimizer, or its name, for the rows of the table, with a learning rate
         of its own; that of optimizer() if not given.
+    dtype: as of every Keras layer, a dtype or a policy. The servers keep the rows in the dtype of
+        its variables, float32 or bfloat16, and the layer gives its compute dtype. Updates of
+        bfloat16 rows are rounded stochastically: up or down at random, and right on average.
+    admit_after: an id gets a row when so many pushes have contained it, 1 to 2,047; the last of
+        them is the row's first update. Before, it reads the table's default row, in training too.
 
     Raises UserError for an argument of another library's layer, ValueError for a value that
     is none.
 
     Input: ids, dense or ragged, of any shape, or sparse of [batch, ids] with a combiner;
-    with a combiner also weights, one number per id, of the same form. Output: float32, the
+    with a combiner also weights, one number per id, of the same form. Output: float32, or the
+    compute dtype of the layer's policy, the
     shape of the ids with output_dim appended, or with a combiner in place of the last axis.
     """
 
@@ -124,6 +155,7 @@ class Embedding(keras.layers.Layer):
         mask_zero: bool = False,
         table: str | None = None,
         optimizer: Any = None,
+        admit_after: int = 1,
         **kwargs: Any,
     ) -> None:
         _refuse_unsupported(kwargs)
@@ -139,10 +171,12 @@ class Embedding(keras.layers.Layer):
             raise ValueError(
                 f"combiner must be None or one of {', '.join(COMBINERS)}, not {combiner!r}"
             )
+        _check_dtype(kwargs)
         super().__init__(**{name: kwargs[name] for name in _OF_LAYER if name in kwargs})
         self.output_dim = output_dim
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.optimizer = None if optimizer is None else keras.optimizers.get(optimizer)
+        self.admit_after = checked("admit_after", admit_after, f"embedding {self.name!r}")
         self.combiner = combiner
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
@@ -191,4 +225,5 @@ class Embedding(keras.layers.Layer):
             "mask_zero": self.mask_zero,
             "table": self.table if self.shares_table else None,
             "optimizer": self.optimizer and keras.optimizers.serialize(self.optimizer),
+            "admit_after": self.admit_after,
         }

@@ -1,0 +1,28 @@
+"""The processes that load a user's module for a command, and so have TensorFlow.
+
+Owns their command and the folder in which they work. What they do is worker/'s.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.config.job import JobConfig
+
+
+@contextmanager
+def model_process(module: str, config: JobConfig) -> Iterator[tuple[list[str], Path]]:
+    """The command of `shoal.worker.MODULE` for a job, and its folder, which is gone afterwards.
+
+    Indexes of the data go into that folder too, so nothing else is left behind.
+    """
+    with tempfile.TemporaryDirectory(prefix="shoal-") as work:
+        folder = Path(work)
+        path = folder / "job.json"
+        path.write_text(replace(config, job_dir=work).to_json())
+        yield [sys.executable, "-m", f"shoal.worker.{module}", "--config", str(path)], folder
