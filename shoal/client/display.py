@@ -112,6 +112,42 @@ class Display(ABC):
         """Show the status."""
 
 
+class WrappedDisplay(Display):
+    """Gives all that it is told to another display; subclasses do something beside that."""
+
+    def __init__(self, inner: Display) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def __enter__(self) -> Display:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._inner.__exit__(kind, error, trace)
+
+    def started(self, config: JobConfig, folder: JobFolder) -> None:
+        """See Display."""
+        self._inner.started(config, folder)
+
+    def update(self, status: pb.JobStatus) -> None:
+        """See Display."""
+        self._inner.update(status)
+
+    def event(self, text: str) -> None:
+        """See Display."""
+        self._inner.event(text)
+
+    def draw(self, status: pb.JobStatus) -> None:
+        """See Display."""
+        self._inner.draw(status)
+
+
 class LineDisplay(Display):
     """A log line every few seconds, at each change of state, and per event."""
 

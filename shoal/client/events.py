@@ -13,11 +13,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, TextIO
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.display import Display, new_messages
+from shoal.client.display import Display, WrappedDisplay, new_messages
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
@@ -46,12 +45,12 @@ def opened(target: str) -> Iterator[TextIO]:
         yield file
 
 
-class EventLines(Display):
+class EventLines(WrappedDisplay):
     """Writes events to a stream; all else is another display's."""
 
     def __init__(self, inner: Display, stream: TextIO) -> None:
-        super().__init__()
-        self._inner, self._stream = inner, stream
+        super().__init__(inner)
+        self._stream = stream
         self._job = ""
         self._seconds = 0.0
         self._state = self._waits_for = ""
@@ -61,18 +60,6 @@ class EventLines(Display):
         self._checkpoint: float | None = None
         self._first = True
         self._broken = False
-
-    def __enter__(self) -> Display:
-        self._inner.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._inner.__exit__(kind, error, trace)
 
     def started(self, config: JobConfig, folder: JobFolder) -> None:
         """See Display."""
@@ -90,10 +77,6 @@ class EventLines(Display):
         """See Display."""
         self._write("message", text=text)
         self._inner.event(text)
-
-    def draw(self, status: pb.JobStatus) -> None:
-        """See Display."""
-        self._inner.draw(status)
 
     def update(self, status: pb.JobStatus) -> None:
         """See Display."""

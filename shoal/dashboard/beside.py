@@ -16,14 +16,13 @@ from types import TracebackType
 from typing import Any
 
 from shoal.base.job_folder import JobFolder, shown_path
-from shoal.client.display import Display
+from shoal.client.display import Display, WrappedDisplay
 from shoal.client.local_jobs import JOBS
 from shoal.config.job import JobConfig
 from shoal.dashboard.run import check_installed, listening, server_of, url_of
 from shoal.dashboard.source import ClusterSource, LocalSource, Source
 from shoal.dashboard.watch import Watch
 from shoal.errors import UserError
-from shoal.proto import shoal_pb2 as pb
 
 LATELY_SECONDS = 5.0
 """Who has asked within so long may have the page open."""
@@ -74,18 +73,14 @@ class SeenWatch(Watch):
                 self.end_seen.set()
 
 
-class PageDisplay(Display):
+class PageDisplay(WrappedDisplay):
     """Another display, and the page from the start of the job to its end."""
 
     def __init__(self, inner: Display, listener: socket.socket) -> None:
         """listener: bound, and left to its owner to close."""
-        super().__init__()
-        self._inner, self._listener = inner, listener
+        super().__init__(inner)
+        self._listener = listener
         self._page = contextlib.ExitStack()
-
-    def __enter__(self) -> Display:
-        self._inner.__enter__()
-        return self
 
     def __exit__(
         self,
@@ -94,11 +89,11 @@ class PageDisplay(Display):
         trace: TracebackType | None,
     ) -> None:
         self._page.__exit__(kind, error, trace)
-        self._inner.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
 
     def started(self, config: JobConfig, folder: JobFolder) -> None:
         """See Display."""
-        self._inner.started(config, folder)
+        super().started(config, folder)
         try:
             source = _source_of(config, folder)
         except UserError as error:
@@ -128,18 +123,6 @@ class PageDisplay(Display):
 
         self._page.push(end)
         self._inner.event(f"the page of job {config.job_name}: {url_of(token, port)}")
-
-    def update(self, status: pb.JobStatus) -> None:
-        """See Display."""
-        self._inner.update(status)
-
-    def event(self, text: str) -> None:
-        """See Display."""
-        self._inner.event(text)
-
-    def draw(self, status: pb.JobStatus) -> None:
-        """See Display."""
-        self._inner.draw(status)
 
 
 def _source_of(config: JobConfig, folder: JobFolder) -> Source:
