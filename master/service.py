@@ -357,7 +357,7 @@ def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:
             return Failure.from_message(request.failure)
         case "data":
             found = (request.data.training, request.data.validation, request.data.prediction)
-            sources = [tuple(Source(each.name, each.records) for each in kind) for kind in found]
+            sources = [tuple(map(Source.from_message, kind)) for kind in found]
             notes = tuple(request.data.notes)
             return outcomes.DataDescribed(
                 sources[0], sources[1], sources[2], request.data.rules, notes

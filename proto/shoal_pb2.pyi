@@ -1060,12 +1060,14 @@ class HeartbeatReply(_message.Message):
     def __init__(self, stop: bool = ..., abandon_task: bool = ..., step_limit_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks_wanted: _Optional[int] = ..., profile_wanted: _Optional[int] = ..., profile_seconds: _Optional[float] = ...) -> None: ...
 
 class Source(_message.Message):
-    __slots__ = ("name", "records")
+    __slots__ = ("name", "records", "units")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     records: int
-    def __init__(self, name: _Optional[str] = ..., records: _Optional[int] = ...) -> None: ...
+    units: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., records: _Optional[int] = ..., units: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class EarlyStoppingRule(_message.Message):
     __slots__ = ("monitor", "maximize", "min_delta", "patience", "baseline", "start_from_epoch")

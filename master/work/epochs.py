@@ -1,16 +1,14 @@
 """Which ranges each epoch of training has, and in which order they are given out.
 
 A pure function of the sources, the seed and the epoch, so that it is the same in every run
-and after every restart. Owns cutting, shuffling and --max-steps; which of it is still to be
-trained is tasks.py's. Ranges are numbered through all sources, and made when they are asked
-for: an epoch of millions of them is an array of their numbers.
+and after every restart. Owns shuffling and --max-steps; how sources are cut is cutting.py's, which of it is still to be
+trained tasks.py's. Ranges are made when they are asked for: an epoch of millions of them is an
+array of the numbers of their blocks. Blocks are shuffled; the ranges of one stay in their order.
 """
 
 from __future__ import annotations
 
-import bisect
 import hashlib
-import itertools
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -19,16 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.master.work.cutting import Numbers, Ranges
 from shoal.master.work.units import Source, Span
-
-Numbers = npt.NDArray[np.int64]
 
 
 class Order:
-    """The spans of an epoch, in the order in which they are given out.
-
-    last_end: of the last of them, which --max-steps may have cut; -1 if it has not.
-    """
+    """The spans of an epoch, in the order in which they are given out."""
 
     def __init__(self, epochs: Epochs, epoch: int) -> None:
         self._epochs = epochs
@@ -38,40 +32,96 @@ class Order:
         return {"_epochs": self._epochs, "_epoch": self._epoch}  # the rest follows
 
     @cached_property
-    def _cut(self) -> tuple[npt.NDArray[np.uint32], int]:
-        return self._epochs.numbers(self._epoch)
+    def _blocks(self) -> Blocks:
+        return self._epochs.order(self._epoch)
 
     def __len__(self) -> int:
         return int(self._epochs.size(self._epoch)[0])
 
     def __getitem__(self, place: int) -> tuple[Span, int]:
         """A span, and how much of its head was trained before: nothing."""
-        numbers, last_end = self._cut
-        span = self._epochs.span(int(numbers[place]))
-        if place == len(numbers) - 1 and last_end >= 0:
-            span = Span(span.source, span.start, last_end)
+        span = self._epochs.ranges.span(self._blocks.number(place))
+        if place == len(self) - 1 and self._blocks.last_end >= 0:
+            span = Span(span.source, span.start, self._blocks.last_end)
         return span, 0
+
+    def block_end(self, place: int) -> int:
+        """The place behind the block that the span at a place is of."""
+        return min(self._blocks.block_end(place), len(self))
 
     def find(self, source: str, record: int) -> int | None:
         """The place of the span with a record; None if none of them has it."""
-        number = self._epochs.number_of(source, record)
-        places = np.flatnonzero(self._cut[0] == number) if number is not None else ()
-        return next((int(p) for p in places if self[int(p)][0].end > record), None)
+        number = self._epochs.ranges.number_of(source, record)
+        place = None if number is None else self._blocks.place(number)
+        if place is None or place >= len(self) or self[place][0].end <= record:
+            return None
+        return place
 
-    def records(self, begin: int) -> int:
-        """Records of the spans from a place on."""
-        left = len(self) - begin
-        if left <= 0:
+    def records(self, begin: int, end: int | None = None) -> int:
+        """Records of the spans from a place on, up to another."""
+        last = len(self) if end is None else end
+        if begin >= last:
             return 0
-        whole = int(self._epochs.lengths(self._cut[0][begin:-1]).sum())
-        return whole + len(self[len(self) - 1][0])
+        numbers = self._blocks.numbers(begin, last)
+        records = int(self._epochs.ranges.lengths(numbers[:-1]).sum())
+        return records + len(self[last - 1][0])
+
+
+class Blocks:
+    """Blocks in an order, and so their ranges.
+
+    ranges: that have them. order: the blocks' numbers. last_end: the record behind the last range,
+    which --max-steps may have cut; -1 if it has not.
+    """
+
+    def __init__(
+        self, ranges: Ranges, order: npt.NDArray[np.uint32], last_end: int = -1
+    ) -> None:
+        self._ranges = ranges
+        self._order = order
+        self.last_end = last_end
+        # The number of each block's first range, its place, and the place behind its last.
+        self._firsts = self._begins = self._ends = np.zeros(0, np.int64)
+        if not ranges.single:
+            self._firsts, behind = ranges.of_blocks(order)
+            self._ends = np.cumsum(behind - self._firsts)
+            self._begins = self._ends - (behind - self._firsts)
+
+    def number(self, place: int) -> int:
+        """The number of the range at a place."""
+        return int(self.numbers(place, place + 1)[0])
+
+    def numbers(self, begin: int, end: int) -> Numbers:
+        """The numbers of the ranges at these places."""
+        if self._ranges.single:
+            return self._order[begin:end].astype(np.int64)
+        places = np.arange(begin, end)
+        at = np.searchsorted(self._ends, places, "right")
+        return np.asarray(self._firsts[at] + places - self._begins[at], np.int64)
+
+    def block_end(self, place: int) -> int:
+        """The place behind the block of the range at a place."""
+        if self._ranges.single:
+            return place + 1
+        return int(self._ends[np.searchsorted(self._ends, place, "right")])
+
+    def place(self, number: int) -> int | None:
+        """The place of a range; None if its block is not among these."""
+        at = np.flatnonzero(self._order == self._ranges.block_of(number))
+        if not len(at):
+            return None
+        if self._ranges.single:
+            return int(at[0])
+        return int(self._begins[at[0]] + number - self._firsts[at[0]])
 
 
 class Spans:
     """Spans as a job that was resumed has left them, in the order in which they are given out."""
 
     def __init__(self, names: Sequence[str], columns: Numbers) -> None:
-        """columns: [4, spans]: source, by its place in `names`, start, end, trained before."""
+        """columns: [5, spans]: source, by its place in `names`, start, end, trained before, and a
+        number that neighbours share whose block is the same.
+        """
         self._names = tuple(names)
         self._columns = columns
 
@@ -80,25 +130,33 @@ class Spans:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._names = state["names"]
-        self._columns = np.frombuffer(state["columns"], np.int64).reshape(4, -1)
+        self._columns = np.frombuffer(state["columns"], np.int64).reshape(5, -1)
 
     def __len__(self) -> int:
         return int(self._columns.shape[1])
 
     def __getitem__(self, place: int) -> tuple[Span, int]:
         """A span, and how much of its head was trained before."""
-        source, start, end, before = map(int, self._columns[:, place])
+        source, start, end, before, _ = map(int, self._columns[:, place])
         return Span(self._names[source], start, end), before
+
+    def block_end(self, place: int) -> int:
+        """The place behind the block that the span at a place is of."""
+        blocks = self._columns[4]
+        end = place + 1
+        while end < len(blocks) and blocks[end] == blocks[place]:
+            end += 1
+        return end
 
     def find(self, source: str, record: int) -> int | None:
         """The place of the span with a record; None if none of them has it."""
-        sources, starts, ends, _ = self._columns
+        sources, starts, ends, _, _ = self._columns
         there = (starts <= record) & (record < ends) & (sources == self._names.index(source))
         return next(map(int, np.flatnonzero(there)), None)
 
-    def records(self, begin: int) -> int:
-        """Records of the spans from a place on."""
-        _, starts, ends, _ = self._columns[:, begin:]
+    def records(self, begin: int, end: int | None = None) -> int:
+        """Records of the spans from a place on, up to another."""
+        _, starts, ends, _, _ = self._columns[:, begin:end]
         return int((ends - starts).sum())
 
 
@@ -108,7 +166,7 @@ class Epochs:
     sources: what to train on, in any order that is the same in every run.
     records_per_task: length of a whole span.
     count: passes over the sources; fewer if max_steps ends in an earlier one.
-    seed: with the epoch it decides the order of spans; nothing else does.
+    seed: with the epoch it decides the order of blocks; nothing else does.
     max_steps: train no more than this many minibatches of `minibatch_size` records, the first
         of the order that they have anyway; 0 for all.
     """
@@ -123,65 +181,48 @@ class Epochs:
         max_steps: int,
         minibatch_size: int,
     ) -> None:
-        self.names = tuple(source.name for source in sources)
-        self._records = tuple(source.records for source in sources)
-        self._length = records_per_task
+        self._given: dict[str, Any] = {
+            "sources": tuple(sources),
+            "records_per_task": records_per_task,
+            "count": count,
+            "seed": seed,
+            "max_steps": max_steps,
+            "minibatch_size": minibatch_size,
+        }
+        self.ranges = ranges = Ranges(sources, records_per_task, minibatch_size)
+        self.names = ranges.names
         self._seed = seed
         self._max_steps = max_steps
         self._minibatch_size = minibatch_size
-        tasks = [math.ceil(records / records_per_task) for records in self._records]
-        # The number of the first span of each source, and that of all spans.
-        self._first = tuple(itertools.accumulate(tasks, initial=0))
-        self.records_in_each = sum(self._records)
+        self.records_in_each = ranges.records
         self.count = count
-        if max_steps and (steps := self._steps_per_epoch()):
+        if max_steps and (steps := self._steps_per_epoch):
             self.count = min(count, math.ceil(max_steps / steps))
-        self._last = self._first[-1], self.records_in_each
+        self._last = ranges.count, ranges.records
         if max_steps:
-            numbers, last_end = self.numbers(self.count - 1)
-            records = int(self.lengths(numbers).sum())
-            if last_end >= 0:
-                records -= self.span(int(numbers[-1])).end - last_end
-            self._last = len(numbers), records
+            self._last = self._cut(self.count - 1)[1:3]
         self.records = self.records_in_each * (self.count - 1) + self._last[1]
-        self.tasks = self._first[-1] * (self.count - 1) + self._last[0]
+        self.tasks = ranges.count * (self.count - 1) + self._last[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self._given  # the rest follows
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _steps(self, numbers: Numbers) -> Numbers:
+        """Minibatches of the ranges of these numbers."""
+        return np.asarray(-(-self.ranges.lengths(numbers) // self._minibatch_size), np.int64)
+
+    @cached_property
     def _steps_per_epoch(self) -> int:
-        whole = math.ceil(self._length / self._minibatch_size)
-        return sum(
-            records // self._length * whole
-            + math.ceil(records % self._length / self._minibatch_size)
-            for records in self._records
-        )
+        return int(self._steps(np.arange(self.ranges.count)).sum())
 
     def size(self, epoch: int) -> tuple[int, int]:
         """How many spans an epoch has, and how many records."""
         if epoch == self.count - 1:
             return self._last
-        return self._first[-1], self.records_in_each
-
-    def span(self, number: int) -> Span:
-        """The span of a number."""
-        source = bisect.bisect_right(self._first, number) - 1
-        start = (number - self._first[source]) * self._length
-        return Span(self.names[source], start, min(start + self._length, self._records[source]))
-
-    def number_of(self, source: str, record: int) -> int | None:
-        """The number of the span that has a record; None if there is none."""
-        if source not in self.names:
-            return None
-        place = self.names.index(source)
-        if not 0 <= record < self._records[place]:
-            return None
-        return self._first[place] + record // self._length
-
-    def lengths(self, numbers: npt.NDArray[Any]) -> Numbers:
-        """Records of the spans of these numbers."""
-        lengths = np.full(len(numbers), self._length, np.int64)
-        for first, end, records in zip(self._first, self._first[1:], self._records, strict=False):
-            if records % self._length:
-                lengths[numbers == end - 1] = records - (end - 1 - first) * self._length
-        return lengths
+        return self.ranges.count, self.records_in_each
 
     def shuffled(self, count: int, what: str) -> npt.NDArray[Any]:
         """The numbers below `count` in an order that depends on the seed and on `what` alone."""
@@ -190,17 +231,26 @@ class Epochs:
         digest = hashlib.sha512(f"{self._seed}/{what}".encode()).digest()
         return np.random.RandomState(np.frombuffer(digest, "<u4")).permutation(count)
 
-    def numbers(self, epoch: int) -> tuple[npt.NDArray[np.uint32], int]:
-        """The numbers of an epoch's spans in order, and where the last ends; -1: where it does."""
-        order = self.shuffled(self._first[-1], str(epoch)).astype(np.uint32)
-        if not self._max_steps:
-            return order, -1
-        left = self._max_steps - epoch * self._steps_per_epoch()
-        steps = -(-self.lengths(order) // self._minibatch_size)
+    def order(self, epoch: int) -> Blocks:
+        """An epoch's blocks in order. Its last ranges are not given out with --max-steps."""
+        order = self.shuffled(self.ranges.blocks, str(epoch)).astype(np.uint32)
+        last_end = self._cut(epoch)[0] if self._max_steps else -1
+        return Blocks(self.ranges, order, last_end)
+
+    def _cut(self, epoch: int) -> tuple[int, int, int]:
+        """Where --max-steps ends an epoch: the record behind its last range, -1 where it is whole;
+        how many ranges it has, and how many records.
+        """
+        order = self.shuffled(self.ranges.blocks, str(epoch)).astype(np.uint32)
+        numbers = Blocks(self.ranges, order).numbers(0, self.ranges.count)
+        left = self._max_steps - epoch * self._steps_per_epoch
+        steps = self._steps(numbers)
         before = np.cumsum(steps) - steps
-        kept = order[before < left]
+        kept = numbers[before < left]
         if not len(kept):
-            return kept, -1
-        last = self.span(int(kept[-1]))
+            return -1, 0, 0
+        last = self.ranges.span(int(kept[-1]))
         allowed = (left - int(before[len(kept) - 1])) * self._minibatch_size
-        return kept, min(last.end, last.start + allowed)
+        end = min(last.end, last.start + allowed)
+        records = int(self.ranges.lengths(kept).sum()) - (last.end - end)
+        return end, len(kept), records

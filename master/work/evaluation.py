@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from shoal.errors import Error
 from shoal.master.work import poison
-from shoal.master.work.units import ANYBODY, Requester, Source, Task, TaskIds, TaskQueue, cut
+from shoal.master.work.cutting import cut
+from shoal.master.work.units import ANYBODY, Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
 
 Floats = npt.NDArray[np.float64]
@@ -143,8 +144,9 @@ class Evaluations:
         records_per_task: int,
         every_versions: int,
         next_id: TaskIds,
+        minibatch_size: int = 1,
     ) -> None:
-        self._spans = cut(sources, records_per_task)
+        self._spans = cut(sources, records_per_task, minibatch_size)
         self._bad: dict[str, set[int]] = {}
         self._every = every_versions
         self._next_id = next_id

@@ -22,7 +22,7 @@ from shoal.master.work import poison
 from shoal.master.work.epochs import Epochs, Order, Spans
 from shoal.master.work.lease_copies import Piece
 from shoal.master.work.spans import Coverage, Interval
-from shoal.master.work.training_queue import TrainingQueue, aligned
+from shoal.master.work.training_queue import TrainingQueue
 from shoal.master.work.units import ANYBODY, Requester, Source, Span, Task, TaskIds, pick
 from shoal.proto import shoal_pb2 as pb
 
@@ -144,7 +144,7 @@ class TaskBoard:
         self._trained_once = self._repeated = self._failed = 0
         for kept in (self._bad, self._repeats, self._not_done, self.given_up, self.taken_back):
             kept.clear()
-        missing: dict[int, list[tuple[int, int, int, int]]] = {
+        missing: dict[int, list[tuple[int, int, int, int, int]]] = {
             epoch: [] for epoch in range(self.epoch + 1)
         }
         places = {name: place for place, name in enumerate(self._epochs.names)}
@@ -157,12 +157,14 @@ class TaskBoard:
                     self._repeats.append(Interval("touched", fate.epoch, fate.span))
             elif fate.counts["planned"]:
                 missing[fate.epoch] += [
-                    (places[fate.span.source], start, end, end - start if touched else 0)
-                    for start, end in aligned(fate.span, self._records_per_task)
+                    (places[span.source], span.start, span.end, len(span) if touched else 0, block)
+                    for span, block in self._epochs.ranges.pieces(fate.span)
                 ]
         for epoch, rows in missing.items():
-            columns = np.array(rows, np.int64).reshape(-1, 4)
-            order = self._epochs.shuffled(len(rows), f"{epoch}/{times}")
+            columns = np.array(rows, np.int64).reshape(-1, 5)
+            blocks, of_row = np.unique(columns[:, 4], return_inverse=True)
+            turns = self._epochs.shuffled(len(blocks), f"{epoch}/{times}")
+            order = np.argsort(turns[of_row], kind="stable")  # rows of a block are in theirs
             spans = Spans(self._epochs.names, np.ascontiguousarray(columns[order].T))
             self._queue.extend(epoch, self._next_id.reserve(len(spans)), spans)
         unopened = sum(self._epochs.size(e)[0] for e in range(self.epoch + 1, self._epochs.count))
@@ -256,7 +258,7 @@ class TaskBoard:
     def _next(self, requester: Requester) -> Task | None:
         if not self._requeued and not self._queue and self.epoch + 1 < self._epochs.count:
             self._open_epoch(self.epoch + 1)
-        return pick(self._requeued, requester) or self._queue.take()
+        return pick(self._requeued, requester) or self._queue.take(requester)
 
     def _credit(self, lease: _Lease, done: int) -> None:
         done = min(done, lease.task.records)

@@ -33,10 +33,23 @@ class TaskIds:
 
 @dataclass(frozen=True)
 class Source:
-    """One source of records and how many it has."""
+    """One source of records and how many it has.
+
+    units: pieces that are decoded as a whole, from its first record on, as pairs: records of one,
+        and how many such follow one another. None where any range costs its own records only.
+    """
 
     name: str
     records: int
+    units: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_message(cls, message: pb.Source) -> Source:
+        """What the wire says of it; without units that do not hold its records."""
+        units = tuple(zip(message.units[::2], message.units[1::2], strict=False))
+        if sum(each * times for each, times in units) != message.records:
+            units = ()
+        return cls(message.name, message.records, units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +78,6 @@ class Span:
     def to_message(self) -> pb.Range:
         """The same for the wire."""
         return pb.Range(source=self.source, start=self.start, end=self.end)
-
-
-def cut(sources: Iterable[Source], records_per_task: int) -> list[Span]:
-    """The sources as spans of at most `records_per_task` records, in order."""
-    return [
-        span
-        for source in sources
-        for span in Span(source.name, 0, source.records).pieces(records_per_task)
-    ]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from shoal.config.job import JobConfig
 from shoal.errors import without_secrets
 from shoal.master.work import outcomes
 from shoal.master.work.copies import Copies
+from shoal.master.work.cutting import cut
 from shoal.master.work.evaluation import EvaluationResult, Evaluations
 from shoal.master.work.failures import Failure
 from shoal.master.work.followups import FollowUps
@@ -25,7 +26,7 @@ from shoal.master.work.record import JobRecord
 from shoal.master.work.rules import Rules
 from shoal.master.work.spans import Interval
 from shoal.master.work.tasks import Ledger, TaskBoard
-from shoal.master.work.units import Requester, Source, Task, TaskIds, TaskQueue, cut
+from shoal.master.work.units import Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
 
 _NEEDED_DATA: dict[str, tuple[str, ...]] = {
@@ -81,6 +82,7 @@ class Workload:
             records_per_task=self._config.records_per_task,
             every_versions=self._config.evaluation_steps if sources else 0,
             next_id=self._next_id,
+            minibatch_size=self._config.minibatch_size,
         )
 
     # ------------------------------------------------------------ reading
@@ -184,7 +186,9 @@ class Workload:
         if phase == Phase.EVALUATING:
             self.evaluations.request(version, self.epoch)
         elif phase == Phase.PREDICTING:
-            spans = cut(self._prediction, self._config.records_per_task)
+            spans = cut(
+                self._prediction, self._config.records_per_task, self._config.minibatch_size
+            )
             before = itertools.accumulate(map(len, spans), initial=0)
             tasks = [
                 Task(self._next_id(), pb.PREDICT, span, position=position)

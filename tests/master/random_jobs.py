@@ -31,7 +31,7 @@ from tests.master.strategies import confirm, exited
 HEARD_AGAIN = {
     *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
     *("staleness", "age", "started", "answered", "_instructions"),
-    *("_joined", "_decided", "wants_checkpoint", "_cut", "_asked"),
+    *("_joined", "_decided", "wants_checkpoint", "_blocks", "_steps_per_epoch", "_asked"),
     "_sought",
     *("_note", "_inside", "_replaying", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
@@ -200,7 +200,7 @@ class RandomJob:
             if self.draw.random() < 0.7:
                 rules.export.CopyFrom(best)
                 rules.checkpoint.CopyFrom(best)
-            outcome = outcomes.DataDescribed(*[(Source("s", 25), Source("t", 8))] * 3, rules)
+            outcome = outcomes.DataDescribed(*[(Source("s", 25, ((12, 2), (1, 1))), Source("t", 8))] * 3, rules)
         elif task is not None and task.kind == pb.EVALUATE:
             variable = pb.DoubleArray(shape=[2], values=[1.0, 2.0])
             metric = pb.MetricState(name="m", variables=[variable])

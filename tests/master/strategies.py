@@ -16,8 +16,18 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.tasks import TaskBoard
 from shoal.master.work.units import Source, Task, TaskIds
 
-sources = st.lists(st.integers(0, 40), min_size=1, max_size=4).map(
-    lambda lengths: [Source(f"part-{i}", n) for i, n in enumerate(lengths)]
+units = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 3)), max_size=3).map(tuple)
+"""Of a source: pieces that are decoded as a whole."""
+
+sources = st.lists(
+    st.one_of(st.tuples(st.integers(0, 40), st.just(())), st.tuples(st.just(0), units)),
+    min_size=1,
+    max_size=4,
+).map(
+    lambda shapes: [
+        Source(f"part-{i}", n or sum(each * times for each, times in of), of)
+        for i, (n, of) in enumerate(shapes)
+    ]
 )
 
 
@@ -35,7 +45,7 @@ def config(**changes: Any) -> JobConfig:
 
 
 def board(
-    *lengths: int,
+    *lengths: int | Source,
     records_per_task: int = 10,
     epochs: int = 1,
     seed: int = 0,
@@ -43,7 +53,7 @@ def board(
     minibatch_size: int = 1,
 ) -> TaskBoard:
     return TaskBoard(
-        [Source(f"part-{i}", n) for i, n in enumerate(lengths)],
+        [n if isinstance(n, Source) else Source(f"part-{i}", n) for i, n in enumerate(lengths)],
         records_per_task=records_per_task,
         epochs=epochs,
         seed=seed,

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal.master.work.applied import AppliedPush, applied_heads
 from shoal.master.work.tasks import Ledger
-from shoal.master.work.units import Span, Task, cut
+from shoal.master.work.cutting import cut
+from shoal.master.work.units import Requester, Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples
 from tests.master import strategies
@@ -38,7 +39,7 @@ class TaskBoardMachine(RuleBasedStateMachine):
         self.epochs = epochs
         self.sources = sources
         self.board = board(
-            *(source.records for source in sources),
+            *sources,
             records_per_task=records_per_task,
             epochs=epochs,
             seed=seed,
@@ -49,9 +50,9 @@ class TaskBoardMachine(RuleBasedStateMachine):
             self.settled[task.epoch, task.span.source, record] += 1
 
     @precondition(lambda self: len(self.leases) < 4)
-    @rule()
-    def take(self):
-        task = self.board.take()
+    @rule(worker=st.integers(0, 3))
+    def take(self, worker):
+        task = self.board.take(Requester(worker))
         if task is None:
             assert self.board.ledger().pending == sum(
                 lease.records - self.acknowledged[lease.id] for lease in self.leases.values()
@@ -141,9 +142,7 @@ def drain(tasks):
 
 
 def test_cut_covers_each_source_and_crosses_none():
-    spans = cut(
-        [strategies.Source("a", 25), strategies.Source("b", 0), strategies.Source("c", 10)], 10
-    )
+    spans = cut([Source("a", 25), Source("b", 0), Source("c", 10)], 10, 5)
     assert spans == [Span("a", 0, 10), Span("a", 10, 20), Span("a", 20, 25), Span("c", 0, 10)]
 
 
