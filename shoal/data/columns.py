@@ -202,27 +202,43 @@ def _flat(column: pa.Array, place: _Place) -> npt.NDArray[Any]:
         return _flat(column.dictionary_decode(), place)
     if types.is_floating(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False))
+    if types.is_decimal(kind):
+        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
     _refuse_nulls(column, place)
     if types.is_null(kind):
         # Only empty lists in this chunk of a custom reader: no value tells the type.
         return np.empty(0, np.int64)
     if types.is_string(kind) or types.is_large_string(kind):
         column = column.cast(pa.large_binary())
-    elif types.is_timestamp(kind) or types.is_duration(kind) or types.is_date64(kind):
+    elif (
+        types.is_timestamp(kind)
+        or types.is_duration(kind)
+        or types.is_date64(kind)
+        or types.is_time64(kind)
+    ):
         column = column.cast(pa.int64())  # in the column's own unit
-    elif types.is_date32(kind):
-        column = column.cast(pa.int32())  # days
+    elif types.is_date32(kind) or types.is_time32(kind):
+        column = column.cast(pa.int32())  # days, or the column's own unit
     elif not (
         types.is_integer(kind)
         or types.is_boolean(kind)
         or types.is_binary(kind)
         or types.is_large_binary(kind)
     ):
-        raise UserError(
-            f"{place}the type {kind} has no counterpart in TensorFlow; write "
-            f"the column as a number, a string, or a list of these"
-        )
+        raise _refused(kind, place)
     return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def no_counterpart(kind: pa.DataType, source: str, name: str) -> UserError:
+    """The error of a column whose type TensorFlow has not."""
+    return _refused(kind, _Place(source, name))
+
+
+def _refused(kind: pa.DataType, place: _Place) -> UserError:
+    return UserError(
+        f"{place}the type {kind} has no counterpart in TensorFlow; write the column as a number, a "
+        "string, or a list of these"
+    )
 
 
 def _refuse_nulls(column: pa.Array, place: _Place) -> None:

@@ -31,11 +31,27 @@ class FileReader(IndexedReader):
         self._storage = storage or Storage(pattern, self._flag, kind)
         self._paths = self._storage.names
 
+    def names(self) -> list[str]:
+        """See DataReader: the files."""
+        return list(self._paths)
+
     def sources(self) -> list[Source]:
         """A source per file."""
-        found = [Source(path, self._count(path)) for path in self._paths]
+        found = [self.describe(path) for path in self._paths]
         check_not_empty(found, self._pattern, self._flag)
         return found
+
+    def describe(self, name: str) -> Source:
+        """See DataReader."""
+        return Source(name, self._count(name))
+
+    def first(self) -> Source:
+        """See DataReader."""
+        for path in self._paths:
+            if (source := self.describe(path)).records:
+                return source
+        check_not_empty((), self._pattern, self._flag)
+        raise AssertionError("unreachable")
 
     def reopen(self) -> None:
         """See DataReader."""

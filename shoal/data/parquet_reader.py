@@ -1,14 +1,15 @@
 """Reading ranges of Parquet files, by row groups.
 
-A range decodes only the row groups it touches. A task in the middle of a large row
-group pays for decoding what stands before it, so files whose row groups are about
-as long as a task (minibatch size times minibatches per task) read fastest.
+Only the columns that are used are read. The row group that was read last stays open, at the record
+behind the last one that was taken: a range that begins there goes on, and one behind it skips what
+is between. So a row group is read once by a worker that does its tasks in their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,62 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.data.file_reader import FileReader
-from shoal.data.reader import CHUNK_ROWS, Source, check_range
+from shoal.data.reader import CHUNK_ROWS, Source, check_range, units_of
+from shoal.data.recent import Recent
 from shoal.data.remote import RemoteError
 from shoal.errors import NOT_THERE, UnreadableError, UserError
+
+FOOTER_BYTES = 4 << 20
+"""Of footers, as they are in the files, that are kept; decoded they take some eight times as much."""
+
+WHOLE_BYTES = 32 << 20
+"""Bytes of the columns of a row group up to which these are read at once, and not piece by piece."""
+
+PIECE_BYTES = 1 << 20
+"""Of a column, that are read at a time of larger row groups."""
+
+
+@dataclass
+class _File:
+    """A file and its row groups. ends: the position behind each row group's last record."""
+
+    footer: pq.FileMetaData
+    ends: npt.NDArray[np.int64]
+
+    def group_of(self, record: int) -> int:
+        return int(np.searchsorted(self.ends, record, "right"))
+
+
+class _Reading:
+    """The records of some row groups of a file, from the first on.
+
+    position: of the next record.
+    """
+
+    def __init__(
+        self, key: tuple[Any, ...], position: int, batches: Iterator[pa.RecordBatch]
+    ) -> None:
+        self.key = key
+        self.position = position
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def skip(self, records: int) -> None:
+        """Go on by so many records."""
+        while records and (piece := self.take(records)) is not None:
+            records -= piece.num_rows
+
+    def take(self, most: int) -> pa.RecordBatch | None:
+        """The next records, so many at most; None at the end."""
+        rest = self._rest
+        while rest is None or not rest.num_rows:
+            rest = next(self._batches, None)
+            if rest is None:
+                return None
+        piece = rest.slice(0, most)
+        self._rest = rest.slice(piece.num_rows)
+        self.position += piece.num_rows
+        return piece
 
 
 class ParquetReader(FileReader):
@@ -27,95 +81,117 @@ class ParquetReader(FileReader):
 
     def __init__(self, pattern: str, **options: Any) -> None:
         super().__init__(pattern, **options)
-        self._footers: dict[str, pq.FileMetaData] = {}
-        self._opened: tuple[str, pq.ParquetFile, npt.NDArray[np.int64]] | None = None
+        self._files: Recent[str, _File] = Recent(
+            FOOTER_BYTES, lambda file: file.footer.serialized_size
+        )
+        self._opened: tuple[str, pq.ParquetFile] | None = None
+        self._reading: _Reading | None = None
+        self._types: pa.Schema | None = None
 
     def _count(self, path: str) -> int:
-        return int(self._footer(path).num_rows)
+        return int(self._file(path).footer.num_rows)
+
+    def describe(self, name: str) -> Source:
+        """See DataReader; with the row groups."""
+        file = self._file(name)
+        lengths = np.diff(file.ends, prepend=0).tolist()
+        return Source(name, int(file.footer.num_rows), units_of(lengths))
 
     def _full_schema(self) -> pa.Schema:
-        first = self._arrow_schema(self._paths[0])
-        for path in self._paths[1:]:
-            _check_same(first, self._arrow_schema(path), self._paths[0], path, self._flag)
-        return first
+        # The first file's; each other one is compared with it as its footer is read.
+        if self._types is None:
+            self._file(self._paths[0])
+            assert self._types is not None
+        return self._types
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches of at most CHUNK_ROWS records."""
         if self._columns is not None:
             self.schema()  # so that a missing column is an error, not a missing key
-        check_range(Source(source, self._footer(source).num_rows), start, end)
-        left = end - start
-        if left == 0:
+        file = self._file(source)
+        check_range(Source(source, file.footer.num_rows), start, end)
+        if start == end:
             return
-        with _reporting(source):
-            file, ends = self._open(source)
-        first, last = np.searchsorted(ends, [start, end - 1], "right")
-        position = int(ends[first - 1]) if first else 0
-        skip = start - position
+        position = start
 
         def place() -> str:
-            return f"rows {position + 1} to {min(position + CHUNK_ROWS, int(ends[last]))}: "
+            # Records before the range may be decoded with it.
+            first = position if self._reading is None else self._reading.position
+            last = int(file.ends[file.group_of(end - 1)])
+            self._reading = None  # nothing of it can be relied on
+            return f"rows {first + 1} to {min(first + CHUNK_ROWS, last)}: "
 
-        with _reporting(source, place):
-            batches = file.iter_batches(
+        while position < end:
+            with _reporting(source, place):
+                reading = self._at(source, file, position, end)
+                reading.skip(position - reading.position)
+                piece = reading.take(end - position)
+            if piece is None:  # the row groups that are open have ended
+                self._reading = None
+                continue
+            position += piece.num_rows
+            yield piece
+
+    def _at(self, path: str, file: _File, record: int, end: int) -> _Reading:
+        """What is being read, at a record or before it."""
+        key = path, None if self._columns is None else tuple(self._columns)
+        group = file.group_of(record)
+        begin = int(file.ends[group - 1]) if group else 0
+        reading = self._reading
+        # Of an earlier row group, what is left of it would be decoded in vain.
+        if reading is None or reading.key != key or not begin <= reading.position <= record:
+            groups = range(group, file.group_of(end - 1) + 1)
+            batches = self._open(path, file, groups).iter_batches(
                 batch_size=CHUNK_ROWS,
-                row_groups=range(first, last + 1),
+                row_groups=groups,
                 columns=self._columns,
                 use_threads=False,
             )
-            for batch in batches:
-                position += batch.num_rows
-                if skip >= batch.num_rows:
-                    skip -= batch.num_rows
-                    continue
-                piece = batch.slice(skip, min(left, batch.num_rows - skip))
-                skip = 0
-                left -= piece.num_rows
-                yield piece
-                if left == 0:
-                    return
+            reading = self._reading = _Reading(key, begin, batches)
+        return reading
 
     def reopen(self) -> None:
         """See DataReader."""
         super().reopen()
-        self._opened = None
+        self._opened = self._reading = None
 
     def place(self, source: str, record: int) -> str:
         """See DataReader; with the row group."""
-        _, ends = self._open(source)
-        group = int(np.searchsorted(ends, record, "right"))
-        return f"record {record} (row {record + 1}, row group {group})"
+        return f"record {record} (row {record + 1}, row group {self._file(source).group_of(record)})"
 
-    def _open(self, path: str) -> tuple[pq.ParquetFile, npt.NDArray[np.int64]]:
-        """A file, and the position behind each row group's last record.
-
-        The last one stays open: opening costs as much as decoding a small row group.
-        """
+    def _open(self, path: str, file: _File, groups: range) -> pq.ParquetFile:
+        """A file. The last one stays open: opening costs as much as decoding a small row group."""
         if self._opened is None or self._opened[0] != path:
-            footer = self._footer(path)
             local = self._storage.local
-            file = pq.ParquetFile(
+            large = max(map(file.footer.row_group, groups), key=lambda each: each.total_byte_size)
+            opened = pq.ParquetFile(
                 path if local else self._storage.open(path),
-                metadata=footer,
+                metadata=file.footer,
                 # Never mapped: an error of the disk would end the process, not raise.
                 memory_map=False,
+                buffer_size=PIECE_BYTES if large.total_byte_size > WHOLE_BYTES else 0,
                 pre_buffer=not local,
             )
-            rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-            self._opened = (path, file, np.cumsum(rows, dtype=np.int64))
-        return self._opened[1:]
+            self._opened = path, opened
+        return self._opened[1]
 
-    def _footer(self, path: str) -> pq.FileMetaData:
-        footer = self._footers.get(path)
-        if footer is None:
-            with _reporting(path):
-                where = path if self._storage.local else self._storage.open(path)
-                footer = self._footers[path] = pq.read_metadata(where)
-        return footer
+    def _file(self, path: str) -> _File:
+        return self._files.get(path, lambda: self._look(path))
 
-    def _arrow_schema(self, path: str) -> pa.Schema:
+    def _look(self, path: str) -> _File:
         with _reporting(path):
-            return self._footer(path).schema.to_arrow_schema().remove_metadata()
+            where = path if self._storage.local else self._storage.open(path)
+            footer = pq.read_metadata(where)
+            found = footer.schema.to_arrow_schema().remove_metadata()
+        if self._types is None:
+            if path != self._paths[0]:
+                self._full_schema()
+            else:
+                self._types = found
+        if self._types is not None:
+            _check_same(self._types, found, self._paths[0], path, self._flag)
+        rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+        return _File(footer, np.cumsum(rows, dtype=np.int64))
 
 
 @contextmanager
@@ -127,15 +203,17 @@ def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        place()
         raise UnreadableError(f"{path}: the file is gone", may_be_mistake=True) from error
     except (pa.ArrowException, OSError) as error:
+        where = place()
         # What Arrow cannot decode is an OSError too, but none of the system's.
         if isinstance(error, RemoteError) or getattr(error, "errno", None) is not None:
             mistake = isinstance(error, NOT_THERE)
             message = f"{path}: cannot be read: {error}"
             raise UnreadableError(message, may_be_mistake=mistake) from error
         raise UserError(
-            f"{path}: {place()}cannot be read as Parquet ({error}); "
+            f"{path}: {where}cannot be read as Parquet ({error}); "
             f"the file is damaged or not a Parquet file"
         ) from error
 
@@ -147,6 +225,8 @@ def _check_same(
 
     The order of the columns may differ: they are read by name.
     """
+    if other.equals(first):
+        return
     for name in dict.fromkeys((*first.names, *other.names)):
         kinds = [
             str(schema.field(name).type) if name in schema.names else "missing"

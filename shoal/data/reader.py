@@ -6,6 +6,7 @@ csv_reader.py and parquet_reader.py, finding files in files.py.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,13 @@ class Source:
 
     name: what `DataReader.read` takes and what error messages show.
     records: how many records it holds.
+    units: pieces that are decoded as a whole, from its first record on, as pairs: records of one,
+        and how many such follow one another. None where any range costs its own records only.
     """
 
     name: str
     records: int
+    units: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,11 +63,27 @@ class DataReader(ABC):
         Raises UserError if one cannot be read or all of them are empty.
         """
 
+    def names(self) -> list[str]:
+        """The names of all sources, sorted. Reads none of them where their names tell them."""
+        return [source.name for source in self.sources()]
+
+    def describe(self, name: str) -> Source:
+        """One source. Raises UserError if it cannot be read or its columns are others."""
+        return next(source for source in self.sources() if source.name == name)
+
+    def first(self) -> Source:
+        """The first source that holds a record. Raises UserError if none does."""
+        for name in self.names():
+            if (source := self.describe(name)).records:
+                return source
+        raise UserError("there is no record in the data")
+
     @abstractmethod
     def schema(self) -> pa.Schema:
         """The columns, the same for every source.
 
-        Raises UserError if a source cannot be read or two sources differ.
+        Raises UserError if the sources that it looks at cannot be read, or differ. Others are held
+        against it when they are described or read.
         """
 
     @abstractmethod
@@ -127,6 +147,11 @@ def check_columns(schema: pa.Schema, names: Sequence[str], flag: str, source: st
         + (f" in {source}" if source else "")
         + f"; the columns are {', '.join(schema.names)}"
     )
+
+
+def units_of(lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """`Source.units` of pieces of these lengths."""
+    return tuple((each, len(list(group))) for each, group in itertools.groupby(lengths))
 
 
 def selected(schema: pa.Schema, columns: Sequence[str] | None, flag: str) -> pa.Schema:

@@ -1,13 +1,24 @@
-"""The first records of data, from which types are told, and what stands for a column unread."""
+"""One record of each type: of a schema, or of data that only its first records tell.
+
+Also what stands for a column that is not read.
+"""
 
 from __future__ import annotations
 
+import decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from shoal.data.columns import Column, ListColumn, as_columns, columns_of, gathered
+from shoal.data.columns import (
+    Column,
+    ListColumn,
+    as_columns,
+    columns_of,
+    gathered,
+    no_counterpart,
+)
 from shoal.data.reader import DataReader
 from shoal.errors import UserError
 
@@ -29,6 +40,30 @@ def sample_columns(
         except UserError as error:
             faults[name] = error
             columns[name] = _stand_in(_type_of(column))
+    return columns, faults
+
+
+def typed_columns(
+    schema: pa.Schema, source: str
+) -> tuple[dict[str, Column], dict[str, UserError]]:
+    """A record of the types of a schema, with nothing in it, and what is wrong with which column.
+
+    source: named in errors. A column whose type has no counterpart holds bytes.
+    """
+    columns: dict[str, Column] = {}
+    faults: dict[str, UserError] = {}
+    for field in schema:
+        try:
+            columns |= as_columns(
+                pa.record_batch({field.name: pa.array([_some_value(field.type)], field.type)}),
+                source,
+            )
+        except UserError as error:
+            faults[field.name] = error
+        except (pa.ArrowException, TypeError, ValueError):
+            faults[field.name] = no_counterpart(field.type, source, field.name)
+        if field.name in faults:
+            columns[field.name] = np.array([b""], object)
     return columns, faults
 
 
@@ -70,4 +105,8 @@ def _some_value(kind: pa.DataType) -> Any:
         return []
     if types.is_string(kind) or types.is_large_string(kind):
         return ""
+    if types.is_dictionary(kind):
+        return _some_value(kind.value_type)
+    if types.is_decimal(kind):
+        return decimal.Decimal(0)
     return b"" if types.is_binary(kind) or types.is_large_binary(kind) else 0

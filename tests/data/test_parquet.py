@@ -29,9 +29,38 @@ def test_ranges_over_row_groups_equal_slices(tmp_path, records, group, data):
     )
     pq.write_table(table, path, row_group_size=group)
     reader = open_reader(str(path), FLAG)
-    assert reader.sources() == [Source(str(path), len(records))]
-    start, end = data.draw(ranges(len(records)))
-    assert rows(reader.read(str(path), start, end)) == table.to_pylist()[start:end]
+    (source,) = reader.sources()
+    assert (source.name, source.records) == (str(path), len(records))
+    lengths = [each for each, times in source.units for _ in range(times)]
+    assert lengths == [min(group, len(records) - at) for at in range(0, len(records), group)]
+    # One after the other: what was read last stays open.
+    for _ in range(5):
+        start, end = data.draw(ranges(len(records)))
+        assert rows(reader.read(str(path), start, end)) == table.to_pylist()[start:end]
+
+
+def test_a_row_group_that_stays_open_is_read_once(tmp_path, monkeypatch):
+    path = tmp_path / "records.parquet"
+    pq.write_table(pa.table({"a": range(100_000)}), path, row_group_size=50_000)
+    reader = open_reader(str(path), FLAG)
+    begun = []
+    iterate = pq.ParquetFile.iter_batches
+
+    def iter_batches(self, **options):
+        begun.append([*options["row_groups"]])
+        return iterate(self, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", iter_batches)
+    for start in range(0, 100_000, 3_000):
+        end = min(start + 3_000, 100_000)
+        assert rows(reader.read(str(path), start, end)) == [{"a": i} for i in range(start, end)]
+    # The range from 48,000 on begins in the first row group, which is open, and ends in the second.
+    assert begun == [[0], [1]]
+    # Behind what was taken, the rest between is skipped; before it, all is read again.
+    assert rows(reader.read(str(path), 60_000, 60_001)) == [{"a": 60_000}]
+    assert rows(reader.read(str(path), 70_000, 70_001)) == [{"a": 70_000}]
+    assert rows(reader.read(str(path), 69_999, 70_000)) == [{"a": 69_999}]
+    assert begun == [[0], [1], [1], [1]]
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path):
@@ -53,7 +82,10 @@ def test_files_of_different_types_are_both_named(tmp_path):
     pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": ["x"]}), tmp_path / "2.parquet")
     with pytest.raises(UserError, match=r"'a': int64 in .*1\.parquet, string in .*2\.parquet"):
-        open_reader(str(tmp_path), FLAG).schema()
+        open_reader(str(tmp_path), FLAG).sources()
+    reader = open_reader(str(tmp_path), FLAG)
+    with pytest.raises(UserError, match=r"'a': int64 in .*1\.parquet, string in .*2\.parquet"):
+        list(reader.read(str(tmp_path / "2.parquet"), 0, 1))
 
 
 def test_a_file_that_is_not_parquet_is_named(tmp_path):

@@ -107,7 +107,7 @@ class JobData:
     def first_range(self, mode: str) -> pb.Range:
         """The first minibatch of the data of a mode."""
         with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
-            source = next(each for each in self._reader(mode).sources() if each.records)
+            source = self._reader(mode).first()
         end = min(source.records, self._config.minibatch_size)
         return pb.Range(source=source.name, start=0, end=end)
 
@@ -124,7 +124,14 @@ class JobData:
                     return reader.sources()
 
             found = self._patiently(listed, reader.reopen)
-            return [pb.Source(name=source.name, records=source.records) for source in found]
+            return [
+                pb.Source(
+                    name=source.name,
+                    records=source.records,
+                    units=[number for unit in source.units for number in unit],
+                )
+                for source in found
+            ]
 
         return pb.DataDescription(
             training=sources(TRAINING),

@@ -16,8 +16,9 @@ from typing import Any
 import tensorflow as tf
 
 from shoal.data.columns import minibatches, read_columns, records_in
+from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import DataReader, Metadata, check_columns
-from shoal.data.samples import blank, sample_columns
+from shoal.data.samples import blank, sample_columns, typed_columns
 from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
@@ -110,8 +111,8 @@ class InputPipeline:
 
     @property
     def first_source(self) -> str:
-        """The first source that holds a record, by name."""
-        return next(each.name for each in self._reader.sources() if each.records)
+        """The first source, by name."""
+        return self._reader.names()[0]
 
     def _fed(self, chunks: Any, metadata: Metadata) -> Any:
         """The dataset of batches that the user's function makes of chunks of columns.
@@ -308,7 +309,12 @@ class InputPipeline:
         return user_code(f"{reader}, reading {what},", reads=True)
 
     def _first_record(self) -> tuple[dict[str, Any], dict[str, UserError]]:
-        """The columns of the first record there is, and what is wrong with which."""
+        """A record of the data's types, and what is wrong with which column.
+
+        Of a reader that knows no types, it is the first record that there is.
+        """
+        if isinstance(self._reader, IndexedReader):
+            return typed_columns(self._reader.schema(), self.first_source)
         with self._reading("the first record"):
             for source in self._reader.sources():
                 if source.records:
