@@ -161,7 +161,7 @@ class Ranges:
         at = np.maximum(self._at[sources], 0) + places
         at = np.minimum(at, len(self._ends) - 1)
         before = np.where(places > 0, self._ends[np.maximum(at - 1, 0)], 0)
-        return np.where(self._at[sources] < 0, whole, self._ends[at] - before)
+        return np.asarray(np.where(self._at[sources] < 0, whole, self._ends[at] - before), np.int64)
 
     def of_blocks(self, numbers: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
         """The number of the first range of each of these blocks, and that behind its last."""

@@ -1,9 +1,10 @@
 """Which ranges each epoch of training has, and in which order they are given out.
 
 A pure function of the sources, the seed and the epoch, so that it is the same in every run
-and after every restart. Owns shuffling and --max-steps; how sources are cut is cutting.py's, which of it is still to be
-trained tasks.py's. Ranges are made when they are asked for: an epoch of millions of them is an
-array of the numbers of their blocks. Blocks are shuffled; the ranges of one stay in their order.
+and after every restart. Owns shuffling and --max-steps; how sources are cut is cutting.py's, which
+of it is still to be trained tasks.py's. Ranges are made when they are asked for: an epoch of
+millions of them is an array of the numbers of their blocks. Blocks are shuffled; the ranges of one
+stay in their order.
 """
 
 from __future__ import annotations
@@ -74,9 +75,7 @@ class Blocks:
     which --max-steps may have cut; -1 if it has not.
     """
 
-    def __init__(
-        self, ranges: Ranges, order: npt.NDArray[np.uint32], last_end: int = -1
-    ) -> None:
+    def __init__(self, ranges: Ranges, order: npt.NDArray[np.uint32], last_end: int = -1) -> None:
         self._ranges = ranges
         self._order = order
         self.last_end = last_end
@@ -119,8 +118,9 @@ class Spans:
     """Spans as a job that was resumed has left them, in the order in which they are given out."""
 
     def __init__(self, names: Sequence[str], columns: Numbers) -> None:
-        """columns: [5, spans]: source, by its place in `names`, start, end, trained before, and a
-        number that neighbours share whose block is the same.
+        """columns: [5, spans]: source, by its place in `names`, start, end, trained before, block.
+
+        Neighbours whose block is the same have the same number there.
         """
         self._names = tuple(names)
         self._columns = columns
@@ -238,8 +238,9 @@ class Epochs:
         return Blocks(self.ranges, order, last_end)
 
     def _cut(self, epoch: int) -> tuple[int, int, int]:
-        """Where --max-steps ends an epoch: the record behind its last range, -1 where it is whole;
-        how many ranges it has, and how many records.
+        """What --max-steps leaves of an epoch: the record behind its last range, ranges, records.
+
+        -1 and no range where nothing is left.
         """
         order = self.shuffled(self.ranges.blocks, str(epoch)).astype(np.uint32)
         numbers = Blocks(self.ranges, order).numbers(0, self.ranges.count)

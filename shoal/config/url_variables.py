@@ -27,6 +27,10 @@ class Filled:
     url: str
     values: dict[str, str]
 
+    def filled(self, text: str) -> str:
+        """`text` with the values of its variables."""
+        return VARIABLE.sub(lambda found: self.values.get(found[1], found[0]), text)
+
     def unfilled(self, text: str) -> str:
         """`text` with the variables in place of their values, and without other credentials.
 

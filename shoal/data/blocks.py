@@ -107,7 +107,10 @@ class BlockReader(FileReader):
         schema = self.schema()
         index = self._index(source)
         check_range(Source(source, index.count), start, end)
-        for first, count, begin, stop in index.covering(start, end):
+        runs = list(index.covering(start, end))
+        with reporting_rows(source):
+            self._storage.expect(source, [(begin, stop) for _, _, begin, stop in runs])
+        for first, count, begin, stop in runs:
             with reporting_rows(source):
                 data = self._storage.open(source).read_at(stop - begin, begin)
                 if len(data) != stop - begin:
@@ -151,7 +154,9 @@ class BlockReader(FileReader):
     def _build(self, path: str) -> pa.Table:
         records, offsets = [0], [0]
         count = end = 0
-        for number, stop in self._scan(self._storage.open(path)):
+        file = self._storage.open(path)
+        self._storage.expect(path, [(0, file.size())])
+        for number, stop in self._scan(file):
             count, end = count + number, stop
             if end - offsets[-1] >= BLOCK_BYTES:
                 records.append(count)

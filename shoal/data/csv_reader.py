@@ -101,6 +101,7 @@ class CsvReader(FileReader):
         with _reporting(source, start):
             file = self._storage.open(source)
             begin, stop = index.window(file, start, end)
+            self._storage.expect(source, [(begin, stop)])
             dialect = self._dialect(source)
             reader = pacsv.open_csv(
                 _stream(file, begin, stop, dialect),
@@ -159,12 +160,17 @@ class CsvReader(FileReader):
                     f"csv {dialect}",
                     path,
                     self._storage.stamp(path),
-                    lambda: CsvIndex.build(self._storage.open(path), dialect).table(),
+                    lambda: self._build(path, dialect),
                 )
                 index = self._indexes[path] = CsvIndex.of_table(table, dialect)
             if dialect.header and index.header == (0, 0):
                 raise UserError(f"{path}: {EMPTY}")
         return index
+
+    def _build(self, path: str, dialect: Dialect) -> pa.Table:
+        file = self._storage.open(path)
+        self._storage.expect(path, [(0, file.size())])
+        return CsvIndex.build(file, dialect).table()
 
     def _dialect(self, path: str) -> Dialect:
         tabs = unpacked_name(path).endswith(".tsv")

@@ -7,7 +7,7 @@ is between. So a row group is read once by a worker that does its tasks in their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +24,10 @@ from shoal.data.remote import RemoteError
 from shoal.errors import NOT_THERE, UnreadableError, UserError
 
 FOOTER_BYTES = 4 << 20
-"""Of footers, as they are in the files, that are kept; decoded they take some eight times as much."""
+"""Of footers, as they are in the files, that are kept; decoded they take eight times as much."""
 
 WHOLE_BYTES = 32 << 20
-"""Bytes of the columns of a row group up to which these are read at once, and not piece by piece."""
+"""Of a row group up to which its columns are read at once, and not piece by piece."""
 
 PIECE_BYTES = 1 << 20
 """Of a column, that are read at a time of larger row groups."""
@@ -42,6 +42,32 @@ class _File:
 
     def group_of(self, record: int) -> int:
         return int(np.searchsorted(self.ends, record, "right"))
+
+    def chunks(
+        self, groups: Iterable[int], columns: Sequence[str] | None
+    ) -> Iterator[tuple[int, int]]:
+        """The bytes of the columns of some row groups."""
+        schema = self.footer.schema
+        wanted = None if columns is None else set(columns)
+        places = [
+            place
+            for place in range(len(schema))
+            if wanted is None or _is_of(schema.column(place).path, wanted)
+        ]
+        for group in groups:
+            row_group = self.footer.row_group(group)
+            for place in places:
+                chunk = row_group.column(place)
+                begin = chunk.data_page_offset
+                if chunk.has_dictionary_page:
+                    begin = min(begin, chunk.dictionary_page_offset)
+                yield begin, begin + chunk.total_compressed_size
+
+
+def _is_of(path: str, columns: Collection[str]) -> bool:
+    """Whether the values of a path in the schema are of one of these columns."""
+    parts = path.split(".")
+    return any(".".join(parts[:end]) in columns for end in range(1, len(parts) + 1))
 
 
 class _Reading:
@@ -141,7 +167,10 @@ class ParquetReader(FileReader):
         # Of an earlier row group, what is left of it would be decoded in vain.
         if reading is None or reading.key != key or not begin <= reading.position <= record:
             groups = range(group, file.group_of(end - 1) + 1)
-            batches = self._open(path, file, groups).iter_batches(
+            opened = self._open(path, file, groups)
+            if not self._storage.local:
+                self._storage.expect(path, file.chunks(groups, self._columns))
+            batches = opened.iter_batches(
                 batch_size=CHUNK_ROWS,
                 row_groups=groups,
                 columns=self._columns,
@@ -157,7 +186,9 @@ class ParquetReader(FileReader):
 
     def place(self, source: str, record: int) -> str:
         """See DataReader; with the row group."""
-        return f"record {record} (row {record + 1}, row group {self._file(source).group_of(record)})"
+        return (
+            f"record {record} (row {record + 1}, row group {self._file(source).group_of(record)})"
+        )
 
     def _open(self, path: str, file: _File, groups: range) -> pq.ParquetFile:
         """A file. The last one stays open: opening costs as much as decoding a small row group."""
@@ -170,7 +201,6 @@ class ParquetReader(FileReader):
                 # Never mapped: an error of the disk would end the process, not raise.
                 memory_map=False,
                 buffer_size=PIECE_BYTES if large.total_byte_size > WHOLE_BYTES else 0,
-                pre_buffer=not local,
             )
             self._opened = path, opened
         return self._opened[1]

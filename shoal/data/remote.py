@@ -7,18 +7,17 @@ is without them.
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
+from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 
 from shoal.config.url_variables import fill
 from shoal.data.files import KNOWN, check_known, data_files
+from shoal.data.ranges import RangeFile
 from shoal.errors import (
     Error,
     UnreadableError,
@@ -26,9 +25,6 @@ from shoal.errors import (
     without_credentials,
     without_secrets,
 )
-
-READ_PAUSES = (0.05, 0.2)
-"""Seconds before a read is tried again, and how often."""
 
 
 def is_url(pattern: str) -> bool:
@@ -66,17 +62,25 @@ class RemoteFiles:
         if paths is None:
             message = f"{flag}: there is no file or folder {shown}"
             raise UnreadableError(message, may_be_mistake=True)
-        named: dict[str, str] = {}
-        for each in sorted(paths):
+        self._filled = filled
+        self._paths: dict[str, str] = {}  # where the name does not tell the path
+        named = set()
+        for each in paths:
             name = filled.unfilled(self._fs.unstrip_protocol(each)).partition("?")[0]
             check_known(name, flag, kind)
-            named[name] = each
+            named.add(name)
+            if self._path(name) != each:
+                self._paths[name] = each
         if not named:
             message = f"{flag}: no file matches {shown}, or none ends in {KNOWN}"
             raise UnreadableError(message, may_be_mistake=True)
-        self._paths = named
         self.names = sorted(named)
-        self._opened: tuple[str, pa.NativeFile] | None = None
+        # What was listed is kept by some file systems: much memory, and older than the files.
+        self._fs.invalidate_cache()
+        # Where they have no call for a range, but open the file: read no more than was asked for.
+        plain = type(self._fs).cat_file is AbstractFileSystem.cat_file
+        self._options = {"cache_type": "none"} if plain else {}
+        self._opened: tuple[str, RangeFile, pa.NativeFile] | None = None
 
     def _find(self, path: str) -> list[str] | None:
         """Paths, None if there is no such file or folder."""
@@ -105,63 +109,33 @@ class RemoteFiles:
         self._opened = None
 
     def open(self, name: str) -> pa.NativeFile:
-        """A file to be read anywhere. The last one opened stays open, with its buffers."""
+        """A file to be read anywhere. The last one stays open, with what was fetched of it."""
         if self._opened is None or self._opened[0] != name:
-            path = self._paths[name]
-            file = _File(lambda: self._fs.open(path, "rb"))
-            self._opened = (name, pa.PythonFile(file, "r"))
-        return self._opened[1]
+            path = self._path(name)
+            with _as_os_errors():
+                size = int(self._fs.info(path)["size"])
+            file = RangeFile(lambda begin, end: self._fetch(path, begin, end), size)
+            self._opened = name, file, pa.PythonFile(file, "r")
+        return self._opened[2]
+
+    def expect(self, name: str, ranges: Iterable[tuple[int, int]]) -> None:
+        """These bytes of a file will be read next: fetch them beforehand."""
+        self.open(name)
+        assert self._opened is not None
+        self._opened[1].expect(ranges)
+
+    def _fetch(self, path: str, begin: int, end: int) -> bytes:
+        with _as_os_errors():
+            return bytes(self._fs.cat_file(path, begin, end, **self._options))
+
+    def _path(self, name: str) -> str:
+        """Of a file, as its file system calls it."""
+        return self._paths.get(name) or str(self._fs._strip_protocol(self._filled.filled(name)))
 
     def stamp(self, name: str) -> str:
         """What changes when the file does, as far as the filesystem tells."""
         with _as_os_errors():
-            return str(self._fs.ukey(self._paths[name]))
-
-
-class _File:
-    """A file of fsspec whose errors, of whatever class, are OSErrors.
-
-    A read that fails is tried again at once, in the file opened anew: whoever reads would have to
-    begin from further back.
-    """
-
-    def __init__(self, opened: Callable[[], Any]) -> None:
-        """opened: opens the file."""
-        self._opened = opened
-        with _as_os_errors():
-            self._file = opened()
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
-        place = self.tell()
-        for pause in READ_PAUSES:
-            try:
-                with _as_os_errors():
-                    return bytes(self._file.read(size))
-            except RemoteError:
-                time.sleep(pause)
-            with contextlib.suppress(Exception):
-                self._file.close()
-            with _as_os_errors():
-                self._file = self._opened()
-                self._file.seek(place)
-        with _as_os_errors():
-            return bytes(self._file.read(size))
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place."""
-        with _as_os_errors():
-            return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        """The present place."""
-        return int(self._file.tell())
-
-    def close(self) -> None:
-        """Close the file."""
-        self.closed = True
-        self._file.close()
+            return str(self._fs.ukey(self._path(name)))
 
 
 class RemoteError(Error, OSError):

@@ -43,9 +43,7 @@ def sample_columns(
     return columns, faults
 
 
-def typed_columns(
-    schema: pa.Schema, source: str
-) -> tuple[dict[str, Column], dict[str, UserError]]:
+def typed_columns(schema: pa.Schema, source: str) -> tuple[dict[str, Column], dict[str, UserError]]:
     """A record of the types of a schema, with nothing in it, and what is wrong with which column.
 
     source: named in errors. A column whose type has no counterpart holds bytes.

@@ -11,18 +11,22 @@ import gzip
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from shoal.data.files import PACKED, find_files
+from shoal.data.recent import Recent
 from shoal.data.remote import RemoteFiles, is_url
 from shoal.errors import NOT_THERE, UnreadableError, UserError
 
 UNPACKED_BYTES = 1 << 20
 """That are unpacked at a time."""
+
+UNPACKED_FILES = 4
+"""Unpacked files that are kept: of a long one, a worker does the tasks one after the other."""
 
 
 class Storage:
@@ -38,7 +42,7 @@ class Storage:
     def __init__(self, pattern: str, flag: str, kind: str = "") -> None:
         self._remote = RemoteFiles(pattern, flag, kind) if is_url(pattern) else None
         self.names = find_files(pattern, flag, kind) if self._remote is None else self._remote.names
-        self._unpacked: dict[str, pa.NativeFile] = {}
+        self._unpacked: Recent[str, pa.NativeFile] = Recent(UNPACKED_FILES)
 
     @property
     def local(self) -> bool:
@@ -57,34 +61,42 @@ class Storage:
         if self._remote is not None:
             self._remote.reopen()
 
+    def expect(self, name: str, ranges: Iterable[tuple[int, int]]) -> None:
+        """These bytes, [begin, end), of a file that is open will be read next."""
+        if self._remote is not None and not name.lower().endswith(PACKED):
+            self._remote.expect(name, ranges)
+
     def open(self, name: str) -> pa.NativeFile:
         """The bytes of a file; those packed in it if its name ends in .gz or .zst.
 
         A compressed file cannot be entered in the middle, so it is unpacked to a temporary
-        file, which lives as long as this object.
+        file. The last few of these are kept, as long as this object lives.
         """
         if not name.lower().endswith(PACKED):
             return pa.OSFile(name) if self._remote is None else self._remote.open(name)
-        if name not in self._unpacked:
+        return self._unpacked.get(name, lambda: self._unpack(name))
+
+    def _unpack(self, name: str) -> pa.NativeFile:
+        with _unpacking(name):
+            handle, temporary = tempfile.mkstemp(prefix="shoal-")
+        try:
+            with self._packed(name) as packed:
+                while chunk := packed.read(UNPACKED_BYTES):
+                    with _unpacking(name):
+                        _write(handle, chunk)
             with _unpacking(name):
-                handle, temporary = tempfile.mkstemp(prefix="shoal-")
-            try:
-                with self._packed(name) as packed:
-                    while chunk := packed.read(UNPACKED_BYTES):
-                        with _unpacking(name):
-                            _write(handle, chunk)
-                with _unpacking(name):
-                    self._unpacked[name] = pa.OSFile(temporary)
-            finally:
-                os.close(handle)
-                # It lives on until closed, and leaves nothing behind if we are killed.
-                os.unlink(temporary)
-        return self._unpacked[name]
+                return pa.OSFile(temporary)
+        finally:
+            os.close(handle)
+            # It lives on until closed, and leaves nothing behind if we are killed.
+            os.unlink(temporary)
 
     def _packed(self, name: str) -> contextlib.AbstractContextManager[Any]:
-        if name.lower().endswith(".gz"):
-            return gzip.open(name if self._remote is None else self._remote.open(name))
         plain = pa.OSFile(name) if self._remote is None else self._remote.open(name)
+        if self._remote is not None:
+            self._remote.expect(name, [(0, plain.size())])
+        if name.lower().endswith(".gz"):
+            return gzip.open(plain)
         packed: contextlib.AbstractContextManager[Any] = pa.CompressedInputStream(plain, "zstd")
         return packed
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.data import Source, open_reader
+from shoal.data import open_reader
 from shoal.errors import UserError
 from tests.data.strategies import RECORDS, ranges
 

@@ -141,6 +141,9 @@ class Broken(fsspec.AbstractFileSystem):
     def isfile(self, path):
         return True
 
+    def info(self, path, **kwargs):
+        return {"name": path, "size": 10, "type": "file"}
+
     def _open(self, path, *args, **kwargs):
         raise RuntimeError("403 for https://id:word@host/a.csv?X-Amz-Signature=abc&part=1")
 

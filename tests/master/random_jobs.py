@@ -200,7 +200,9 @@ class RandomJob:
             if self.draw.random() < 0.7:
                 rules.export.CopyFrom(best)
                 rules.checkpoint.CopyFrom(best)
-            outcome = outcomes.DataDescribed(*[(Source("s", 25, ((12, 2), (1, 1))), Source("t", 8))] * 3, rules)
+            outcome = outcomes.DataDescribed(
+                *[(Source("s", 25, ((12, 2), (1, 1))), Source("t", 8))] * 3, rules
+            )
         elif task is not None and task.kind == pb.EVALUATE:
             variable = pb.DoubleArray(shape=[2], values=[1.0, 2.0])
             metric = pb.MetricState(name="m", variables=[variable])

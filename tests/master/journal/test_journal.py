@@ -90,7 +90,12 @@ def test_replaying_any_prefix_gives_the_job_that_was(seed, steps, every, sync):
 
 
 def test_values_survive_their_text():
-    values = [exited(w(1), 2), DataDescribed((Source("a", 3, ((1, 3),)),)), {"auc": float("inf")}, (None, 1.5)]
+    values = [
+        exited(w(1), 2),
+        DataDescribed((Source("a", 3, ((1, 3),)),)),
+        {"auc": float("inf")},
+        (None, 1.5),
+    ]
     for value in values:
         assert decode(json.loads(json.dumps(encode(value)))) == value
 

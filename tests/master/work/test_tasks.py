@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal.master.work.applied import AppliedPush, applied_heads
-from shoal.master.work.tasks import Ledger
 from shoal.master.work.cutting import cut
+from shoal.master.work.tasks import Ledger
 from shoal.master.work.units import Requester, Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples
