@@ -22,7 +22,7 @@ from shoal.master.work import outcomes
 from shoal.master.work.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
-from shoal.master.work.units import Source
+from shoal.master.work.units import FoundSource, Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -358,10 +358,10 @@ def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:
         case "data":
             found = (request.data.training, request.data.validation, request.data.prediction)
             sources = [tuple(map(Source.from_message, kind)) for kind in found]
-            notes = tuple(request.data.notes)
-            return outcomes.DataDescribed(
-                sources[0], sources[1], sources[2], request.data.rules, notes
-            )
+            data = request.data
+            more = (data.more_training, data.more_validation, data.more_prediction)
+            left = [tuple(FoundSource(each.name, each.weight) for each in kind) for kind in more]
+            return outcomes.DataDescribed(*sources, data.rules, tuple(data.notes), *left)
         case "states":
             return outcomes.StatesComputed(request.states)
         case "metrics":

@@ -145,6 +145,7 @@ GET_ROUTING = Method(
     MASTER, "GetRouting", pb.GetRoutingRequest, pb.RegisterWorkerReply, threads=Threads.CONTROL
 )
 GET_TASK = Method(MASTER, "GetTask", pb.GetTaskRequest, pb.GetTaskReply)
+GET_INDEX = Method(MASTER, "GetIndex", pb.GetIndexRequest, pb.GetIndexReply)
 REPORT_CLOCK = Method(MASTER, "ReportClock", pb.ClockRequest, pb.ClockReply)
 JOIN_UPDATE = Method(MASTER, "JoinUpdate", pb.JoinUpdateRequest, pb.JoinUpdateReply)
 OFFER_GRADIENT = Method(MASTER, "OfferGradient", pb.OfferGradientRequest, pb.OfferGradientReply)

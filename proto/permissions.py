@@ -34,6 +34,7 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
             # The master's tasks and clocks.
             methods.REGISTER_WORKER,
             methods.GET_TASK,
+            methods.GET_INDEX,
             methods.REPORT_CLOCK,
             methods.JOIN_UPDATE,
             methods.OFFER_GRADIENT,
@@ -122,6 +123,7 @@ SPEAKERS: dict[Method[Any, Any], Callable[[Any], Speakers]] = {
     methods.PUSH: lambda frame: _worker(frames.header_of(frame, pb.PushRequest).identity),
     methods.REGISTER_WORKER: _worker,
     methods.GET_TASK: _worker,
+    methods.GET_INDEX: _worker,
     methods.REPORT_CLOCK: _worker,
     methods.JOIN_UPDATE: _worker,
     methods.OFFER_GRADIENT: _worker,

@@ -45,6 +45,7 @@ class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_EVALUATION: _ClassVar[TaskKind]
     EXPORT: _ClassVar[TaskKind]
     FINISH_PREDICTION: _ClassVar[TaskKind]
+    DESCRIBE_SOURCES: _ClassVar[TaskKind]
 
 class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -86,6 +87,7 @@ PREDICT: TaskKind
 FINISH_EVALUATION: TaskKind
 EXPORT: TaskKind
 FINISH_PREDICTION: TaskKind
+DESCRIBE_SOURCES: TaskKind
 FAILURE_KIND_UNSPECIFIED: FailureKind
 USER_ERROR: FailureKind
 USER_CODE: FailureKind
@@ -869,7 +871,7 @@ class Range(_message.Message):
     def __init__(self, source: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states", "position", "skipped")
+    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states", "position", "skipped", "data", "sources")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
@@ -878,6 +880,8 @@ class Task(_message.Message):
     STATES_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: TaskKind
     range: Range
@@ -886,7 +890,9 @@ class Task(_message.Message):
     states: MetricStates
     position: int
     skipped: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ...) -> None: ...
+    data: str
+    sources: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., data: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetTaskRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "held", "journal")
@@ -1060,14 +1066,26 @@ class HeartbeatReply(_message.Message):
     def __init__(self, stop: bool = ..., abandon_task: bool = ..., step_limit_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks_wanted: _Optional[int] = ..., profile_wanted: _Optional[int] = ..., profile_seconds: _Optional[float] = ...) -> None: ...
 
 class Source(_message.Message):
-    __slots__ = ("name", "records", "units")
+    __slots__ = ("name", "records", "units", "stamp", "index")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
     name: str
     records: int
     units: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., records: _Optional[int] = ..., units: _Optional[_Iterable[int]] = ...) -> None: ...
+    stamp: str
+    index: bytes
+    def __init__(self, name: _Optional[str] = ..., records: _Optional[int] = ..., units: _Optional[_Iterable[int]] = ..., stamp: _Optional[str] = ..., index: _Optional[bytes] = ...) -> None: ...
+
+class FoundSource(_message.Message):
+    __slots__ = ("name", "weight")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    weight: float
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class EarlyStoppingRule(_message.Message):
     __slots__ = ("monitor", "maximize", "min_delta", "patience", "baseline", "start_from_epoch")
@@ -1143,18 +1161,44 @@ class MlflowRun(_message.Message):
     def __init__(self, tracking_uri: _Optional[str] = ..., experiment: _Optional[str] = ..., run_name: _Optional[str] = ..., tags: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class DataDescription(_message.Message):
-    __slots__ = ("training", "validation", "prediction", "notes", "rules")
+    __slots__ = ("training", "validation", "prediction", "notes", "rules", "more_training", "more_validation", "more_prediction")
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
+    MORE_TRAINING_FIELD_NUMBER: _ClassVar[int]
+    MORE_VALIDATION_FIELD_NUMBER: _ClassVar[int]
+    MORE_PREDICTION_FIELD_NUMBER: _ClassVar[int]
     training: _containers.RepeatedCompositeFieldContainer[Source]
     validation: _containers.RepeatedCompositeFieldContainer[Source]
     prediction: _containers.RepeatedCompositeFieldContainer[Source]
     notes: _containers.RepeatedScalarFieldContainer[str]
     rules: TrainingRules
-    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., rules: _Optional[_Union[TrainingRules, _Mapping]] = ...) -> None: ...
+    more_training: _containers.RepeatedCompositeFieldContainer[FoundSource]
+    more_validation: _containers.RepeatedCompositeFieldContainer[FoundSource]
+    more_prediction: _containers.RepeatedCompositeFieldContainer[FoundSource]
+    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., rules: _Optional[_Union[TrainingRules, _Mapping]] = ..., more_training: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ..., more_validation: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ..., more_prediction: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ...) -> None: ...
+
+class GetIndexRequest(_message.Message):
+    __slots__ = ("worker", "incarnation", "data", "source")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    data: str
+    source: str
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., data: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
+
+class GetIndexReply(_message.Message):
+    __slots__ = ("known", "source")
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    source: Source
+    def __init__(self, known: bool = ..., source: _Optional[_Union[Source, _Mapping]] = ...) -> None: ...
 
 class MetricState(_message.Message):
     __slots__ = ("name", "variables")

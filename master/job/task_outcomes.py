@@ -40,7 +40,7 @@ class TaskOutcomes:
         self._phases = state.phases
         self._work = state.work
         self._record = state.record
-        self._errors: Counter[tuple[pb.TaskKind, int]] = Counter()
+        self._errors: Counter[tuple[pb.TaskKind, int, tuple[str, ...]]] = Counter()
 
     def resumed(self) -> None:
         """The job goes on: no error counts any more."""
@@ -69,10 +69,14 @@ class TaskOutcomes:
                 work.complete(task)
                 self._stop_training(stop if task.kind == pb.TRAIN else None, now)
             case outcomes.DataDescribed():
-                work.complete(task)
                 for note in outcome.notes:
                     self._record.note(now, note)
-                if (failure := work.describe(outcome)) is not None:
+                if task.kind == pb.DESCRIBE_SOURCES:
+                    failure = work.sources_described(task, outcome, self._phases.version)
+                else:
+                    work.complete(task)
+                    failure = work.describe(outcome, lambda text: self._record.note(now, text))
+                if failure is not None:
                     self._phases.fail(failure, now)
         self._phases.advance(now)
 
@@ -102,15 +106,15 @@ class TaskOutcomes:
         what = KINDS[task.kind].doing
         if not what:
             return  # a range of many: the limit of restarts is limit enough
-        self._errors[task.kind, task.evaluation] += 1
-        if (times := self._errors[task.kind, task.evaluation]) >= ATTEMPTS:
+        self._errors[_key(task)] += 1
+        if (times := self._errors[_key(task)]) >= ATTEMPTS:
             message = f"{what} failed {times} times, the last time with {failure.message}"
             self._phases.give_up(replace(failure, message=message), now, task)
 
     def _storage_failed(self, task: Task, failure: Failure, now: float) -> None:
         """The storage failed at a task on which all others wait; another worker tries, or none."""
-        self._errors[task.kind, task.evaluation] += 1
-        if self._phases.data_known and self._errors[task.kind, task.evaluation] < ATTEMPTS:
+        self._errors[_key(task)] += 1
+        if self._phases.data_known and self._errors[_key(task)] < ATTEMPTS:
             self._record.note(now, shortened(f"{KINDS[task.kind].doing}: {failure.message}"))
             self._work.give_back(task)
         else:
@@ -207,3 +211,8 @@ class TaskOutcomes:
             if not board.all_leased:
                 self._record.note(now, f"training ends early: {reason}")
             board.stop()
+
+
+def _key(task: Task) -> tuple[pb.TaskKind, int, tuple[str, ...]]:
+    """What tells a task on which others wait from others of its kind, however often it is tried."""
+    return task.kind, task.evaluation, task.sources[:1]

@@ -44,7 +44,7 @@ class Auditor:
     def __init__(self, job: RecordedJob) -> None:
         self._job = job
         self._batch = job.config.minibatch_size
-        self._coverage = Coverage((), 0)
+        self._coverage = Coverage((), job.config.num_epochs)
         self._open: dict[ProcessId, list[Death]] = {}
         self._wall = self._time = 0.0
         self._given_up = self._taken_back = 0
@@ -149,8 +149,7 @@ class Auditor:
         if task is None:
             return
         if isinstance(outcome, outcomes.DataDescribed) and self._job.config.command == "train":
-            if not self._coverage.total:  # a resumed job describes the same again
-                self._coverage = Coverage(outcome.training, self._job.config.num_epochs)
+            self._coverage.extend(outcome.training)
         elif task.kind == pb.TRAIN and isinstance(outcome, outcomes.Done):
             self._add("trained", task, 0, task.records)
         elif task.kind == pb.TRAIN and isinstance(outcome, Failure) and not outcome.another_tries:

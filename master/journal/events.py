@@ -45,6 +45,7 @@ _VALUES: dict[str, type] = {
         failures.Failure,
         work.Span,
         work.Source,
+        work.FoundSource,
         applied.AppliedPush,
         applied.LastPush,
         kept_checkpoints.Taken,

@@ -123,6 +123,10 @@ class Ranges:
         self.blocks = int(blocks.sum())
         self.records = int(self._records.sum())
 
+    def blocks_before(self, source: int) -> int:
+        """Blocks of the sources before one, by its place."""
+        return int(self._first_block[source]) if source < len(self.names) else self.blocks
+
     @property
     def single(self) -> bool:
         """Whether each range is a block by itself."""

@@ -10,6 +10,7 @@ stay in their order.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -163,7 +164,9 @@ class Spans:
 class Epochs:
     """The spans of every epoch.
 
-    sources: what to train on, in any order that is the same in every run.
+    parts: what to train on, in any order that is the same in every run. The first epoch has the
+        parts one after the other, so that one more changes nothing of those before; later epochs
+        know no parts.
     records_per_task: length of a whole span.
     count: passes over the sources; fewer if max_steps ends in an earlier one.
     seed: with the epoch it decides the order of blocks; nothing else does.
@@ -173,7 +176,7 @@ class Epochs:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        parts: Sequence[Sequence[Source]],
         *,
         records_per_task: int,
         count: int,
@@ -182,14 +185,17 @@ class Epochs:
         minibatch_size: int,
     ) -> None:
         self._given: dict[str, Any] = {
-            "sources": tuple(sources),
+            "parts": tuple(map(tuple, parts)),
             "records_per_task": records_per_task,
             "count": count,
             "seed": seed,
             "max_steps": max_steps,
             "minibatch_size": minibatch_size,
         }
+        sources = [source for part in parts for source in part]
         self.ranges = ranges = Ranges(sources, records_per_task, minibatch_size)
+        ends = itertools.accumulate((len(part) for part in parts), initial=0)
+        self._part_blocks = [ranges.blocks_before(end) for end in ends]
         self.names = ranges.names
         self._seed = seed
         self._max_steps = max_steps
@@ -218,6 +224,11 @@ class Epochs:
     def _steps_per_epoch(self) -> int:
         return int(self._steps(np.arange(self.ranges.count)).sum())
 
+    @property
+    def ends_early(self) -> bool:
+        """Whether --max-steps ends in the first epoch, whatever other sources there are."""
+        return bool(self._max_steps) and self._max_steps <= self._steps_per_epoch
+
     def size(self, epoch: int) -> tuple[int, int]:
         """How many spans an epoch has, and how many records."""
         if epoch == self.count - 1:
@@ -233,17 +244,25 @@ class Epochs:
 
     def order(self, epoch: int) -> Blocks:
         """An epoch's blocks in order. Its last ranges are not given out with --max-steps."""
-        order = self.shuffled(self.ranges.blocks, str(epoch)).astype(np.uint32)
+        order = self._shuffled_blocks(epoch)
         last_end = self._cut(epoch)[0] if self._max_steps else -1
         return Blocks(self.ranges, order, last_end)
+
+    def _shuffled_blocks(self, epoch: int) -> npt.NDArray[np.uint32]:
+        if epoch or len(self._part_blocks) <= 2:
+            return self.shuffled(self.ranges.blocks, str(epoch)).astype(np.uint32)
+        orders = [
+            begin + self.shuffled(end - begin, f"{epoch}+{part}" if part else str(epoch))
+            for part, (begin, end) in enumerate(itertools.pairwise(self._part_blocks))
+        ]
+        return np.concatenate(orders).astype(np.uint32)
 
     def _cut(self, epoch: int) -> tuple[int, int, int]:
         """What --max-steps leaves of an epoch: the record behind its last range, ranges, records.
 
         -1 and no range where nothing is left.
         """
-        order = self.shuffled(self.ranges.blocks, str(epoch)).astype(np.uint32)
-        numbers = Blocks(self.ranges, order).numbers(0, self.ranges.count)
+        numbers = Blocks(self.ranges, self._shuffled_blocks(epoch)).numbers(0, self.ranges.count)
         left = self._max_steps - epoch * self._steps_per_epoch
         steps = self._steps(numbers)
         before = np.cumsum(steps) - steps

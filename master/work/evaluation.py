@@ -133,6 +133,7 @@ class Evaluations:
     """The rounds of a job: at most one at a time.
 
     sources: validation data.
+    complete: whether these are all there are; without, rounds wait.
     every_versions: a round is due whenever the model version passes a multiple of
         this; 0 for never.
     """
@@ -145,8 +146,12 @@ class Evaluations:
         every_versions: int,
         next_id: TaskIds,
         minibatch_size: int = 1,
+        complete: bool = True,
     ) -> None:
-        self._spans = cut(sources, records_per_task, minibatch_size)
+        self._sources = tuple(sources)
+        self._length = records_per_task, minibatch_size
+        self._complete = complete
+        self._spans = cut(self._sources, *self._length) if complete else []
         self._bad: dict[str, set[int]] = {}
         self._every = every_versions
         self._next_id = next_id
@@ -155,6 +160,19 @@ class Evaluations:
         self._due = False
         self._rounds = 0
         self.results: list[EvaluationResult] = []
+
+    def extend(self, sources: Sequence[Source], *, complete: bool, version: int, epoch: int) -> None:
+        """There are more sources. complete: these are the last, and a round that is due begins.
+
+        version, epoch: of the model now.
+        """
+        self._sources += tuple(sources)
+        self._complete = complete
+        if complete:
+            self._spans = cut(self._sources, *self._length)
+            if self._due and self._round is None:
+                self._due = False
+                self.request(version, epoch)
 
     def resume(self, version: int) -> None:
         """The job goes on with the model at `version`; a round under way is given up."""
@@ -202,7 +220,7 @@ class Evaluations:
         Requests that come during a round become a single one: several rounds of the
         same model would say nothing new.
         """
-        if self._round is not None:
+        if self._round is not None or not self._complete:
             self._due = True
             return
         self._rounds += 1

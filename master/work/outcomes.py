@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.master.work.failures import Failure
-from shoal.master.work.units import Source
+from shoal.master.work.units import FoundSource, Source
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -41,7 +41,9 @@ NOTHING_TRAINED = Trained()
 class DataDescribed:
     """DESCRIBE_DATA: what there is to read, and when training ends before it.
 
-    notes: for the job's messages.
+    DESCRIBE_SOURCES: the sources of the task.
+    notes: for the job's messages. more_...: sources that were found and not described, in the order
+    in which they should be.
     """
 
     training: tuple[Source, ...] = ()
@@ -49,6 +51,9 @@ class DataDescribed:
     prediction: tuple[Source, ...] = ()
     rules: pb.TrainingRules = field(default_factory=pb.TrainingRules)
     notes: tuple[str, ...] = ()
+    more_training: tuple[FoundSource, ...] = ()
+    more_validation: tuple[FoundSource, ...] = ()
+    more_prediction: tuple[FoundSource, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Owns the arithmetic of the audit. What an interval means is said by who adds it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shoal.master.work.units import Source, Span
@@ -48,6 +48,13 @@ class Coverage:
         self._epochs = epochs
         self._steps: defaultdict[tuple[int, str], list[tuple[int, int, str]]] = defaultdict(list)
         self.total = sum(self._lengths.values()) * epochs
+
+    def extend(self, sources: Iterable[Source]) -> None:
+        """There are more sources; those that are known already change nothing."""
+        for source in sources:
+            if source.name not in self._lengths:
+                self._lengths[source.name] = source.records
+                self.total += source.records * self._epochs
 
     def emptied(self) -> Coverage:
         """The same data without an interval."""

@@ -56,7 +56,8 @@ class _Lease:
 class TaskBoard:
     """Training tasks of all epochs, one epoch's queue at a time.
 
-    sources, records_per_task, epochs, seed, max_steps, minibatch_size: as `Epochs` takes them.
+    sources: those that are known. complete: whether these are all there are.
+    records_per_task, epochs, seed, max_steps, minibatch_size: as `Epochs` takes them.
     next_id: gives task ids.
 
     Each record of an opened epoch that is not settled is in one of four places, which are asked in
@@ -89,17 +90,19 @@ class TaskBoard:
         next_id: TaskIds,
         max_steps: int = 0,
         minibatch_size: int = 1,
+        complete: bool = True,
     ) -> None:
-        self.sources = tuple(sources)
+        self._parts = [tuple(sources)]
+        self._complete = complete
         self._records_per_task = records_per_task
-        self._epochs = Epochs(
-            sources,
-            records_per_task=records_per_task,
-            count=epochs,
-            seed=seed,
-            max_steps=max_steps,
-            minibatch_size=minibatch_size,
-        )
+        self._shape = {
+            "records_per_task": records_per_task,
+            "count": epochs,
+            "seed": seed,
+            "max_steps": max_steps,
+            "minibatch_size": minibatch_size,
+        }
+        self._epochs = Epochs(self._parts, **self._shape)
         self._stopped = False
         self._next_id = next_id
         self._requeued: deque[Task] = deque()
@@ -119,11 +122,36 @@ class TaskBoard:
         self.epoch = 0
         self._open_epoch(0)
 
-    def _open_epoch(self, epoch: int) -> None:
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All that are known."""
+        return tuple(source for part in self._parts for source in part)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no source can come that would be trained on."""
+        return self._complete or self._epochs.ends_early
+
+    def extend(self, sources: Sequence[Source], *, complete: bool) -> None:
+        """There are more sources, which the first epoch has after those that it has already.
+
+        complete: whether these are the last.
+        """
+        before = self._epochs
+        if sources and not self.complete:
+            self._parts.append(tuple(sources))
+            self._epochs = Epochs(self._parts, **self._shape)
+            self._open_epoch(0, before.size(0)[0])
+        self._complete = complete
+        self.tasks_total += self._epochs.tasks - before.tasks
+
+    def _open_epoch(self, epoch: int, begin: int = 0) -> None:
+        """Give out the spans of an epoch from a place on."""
         order = Order(self._epochs, epoch)
         self.epoch = epoch
         opened = TrainingQueue()
-        opened.extend(epoch, self._next_id.reserve(len(order)), order)
+        count = max(len(order) - begin, 0)
+        opened.extend(epoch, self._next_id.reserve(count), order, begin)
         for source, records in self._bad.items():
             for record in sorted(records):
                 opened.replace(source, record, self._without_bad)
@@ -220,7 +248,7 @@ class TaskBoard:
         """Whether no record is pending, or to be trained, and no task leased."""
         if self._leases or self._lost:
             return False
-        return self._stopped or not self.ledger().pending
+        return self._stopped or (self.complete and not self.ledger().pending)
 
     @property
     def all_leased(self) -> bool:
@@ -229,7 +257,12 @@ class TaskBoard:
             return False
         if self._stopped:
             return True
-        return not (self._requeued or self._queue or self.epoch + 1 < self._epochs.count)
+        return not (self._requeued or self._queue or self._another_epoch)
+
+    @property
+    def _another_epoch(self) -> bool:
+        """Whether something comes behind what was opened."""
+        return not self.complete or self.epoch + 1 < self._epochs.count
 
     def more_than(self, count: int) -> bool:
         """Whether more than `count` tasks of this epoch and the next can still be taken."""
@@ -237,7 +270,7 @@ class TaskBoard:
         if self._stopped:
             return left > count
         left += len(self._requeued) + len(self._queue)
-        if left <= count and self.epoch + 1 < self._epochs.count:
+        if left <= count and self.complete and self._another_epoch:
             left += self._epochs.size(self.epoch + 1)[0]
         return left > count
 
@@ -256,7 +289,7 @@ class TaskBoard:
         return task
 
     def _next(self, requester: Requester) -> Task | None:
-        if not self._requeued and not self._queue and self.epoch + 1 < self._epochs.count:
+        if not self._requeued and not self._queue and self.complete and self._another_epoch:
             self._open_epoch(self.epoch + 1)
         return pick(self._requeued, requester) or self._queue.take(requester)
 
@@ -385,7 +418,7 @@ class TaskBoard:
         self._requeued.clear()
         self._requeued.extend(tasks)
         self._queue.replace(source, record, self._without_bad)
-        while not self._queue and not self._requeued and self.epoch + 1 < self._epochs.count:
+        while not self._queue and not self._requeued and self.complete and self._another_epoch:
             if self._epochs.records_in_each > sum(map(len, self._bad.values())):
                 break
             self._open_epoch(self.epoch + 1)  # nothing but records given up

@@ -16,17 +16,17 @@ from shoal.proto import shoal_pb2 as pb
 
 
 class _Batch:
-    """Spans of one epoch as tasks with numbers from `first_id` on.
+    """Spans of one epoch as tasks, whose numbers begin with `first_id` at the place `begin`.
 
     next: the place from which on no block was given to a worker.
     cut: by place, the tasks that stand there instead of the whole span.
     """
 
-    def __init__(self, epoch: int, first_id: int, spans: Order | Spans) -> None:
+    def __init__(self, epoch: int, first_id: int, spans: Order | Spans, begin: int) -> None:
         self.epoch = epoch
-        self.first_id = first_id
+        self.first_id = first_id - begin
         self.spans = spans
-        self.next = 0
+        self.next = begin
         self.cut: dict[int, Sequence[Task]] = {}
 
     def at(self, place: int) -> Sequence[Task]:
@@ -93,10 +93,10 @@ class TrainingQueue:
         self._opened.clear()
         self._front.clear()
 
-    def extend(self, epoch: int, first_id: int, spans: Order | Spans) -> None:
-        """Append the spans of an epoch, as tasks with these ids."""
-        if len(spans):
-            self._batches.append(_Batch(epoch, first_id, spans))
+    def extend(self, epoch: int, first_id: int, spans: Order | Spans, begin: int = 0) -> None:
+        """Append the spans of an epoch from a place on, as tasks with ids from this one on."""
+        if len(spans) > begin:
+            self._batches.append(_Batch(epoch, first_id, spans, begin))
 
     def join(self, other: TrainingQueue) -> None:
         """Append all tasks of another queue, of which none was taken."""

@@ -8,7 +8,7 @@ No I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shoal.proto import shoal_pb2 as pb
@@ -50,6 +50,14 @@ class Source:
         if sum(each * times for each, times in units) != message.records:
             units = ()
         return cls(message.name, message.records, units)
+
+
+@dataclass(frozen=True)
+class FoundSource:
+    """A source that was found and not described yet. weight: what describing it costs."""
+
+    name: str
+    weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,7 @@ class Task:
     waited: how often in a row the storage did not give just this span to a worker.
     skipped: FINISH_PREDICTION: positions in the whole input of records given up.
     again: TRAIN: its records were trained, and a server has lost their gradients.
+    data, sources: DESCRIBE_SOURCES: names of sources, and the data that they are of.
     """
 
     id: int
@@ -112,6 +121,8 @@ class Task:
     waited: int = 0
     skipped: tuple[int, ...] = ()
     again: bool = False
+    data: str = ""
+    sources: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -127,6 +138,8 @@ class Task:
             evaluation=self.evaluation,
             position=self.position,
             skipped=self.skipped,
+            data=self.data,
+            sources=self.sources,
         )
         if self.span is not None:
             message.range.CopyFrom(self.span.to_message())
@@ -187,6 +200,11 @@ class TaskQueue:
         """Whether a worker is at one of them."""
         return bool(self._leased)
 
+    @property
+    def all(self) -> list[Task]:
+        """Those that are not done."""
+        return [*self._leased.values(), *self._waiting]
+
     def leases(self, task_id: int) -> bool:
         """Whether the task is one of these and given out."""
         return task_id in self._leased
@@ -208,6 +226,19 @@ class TaskQueue:
     def give_back(self, task_id: int) -> None:
         """Take the task from a worker that will not finish it. Raises KeyError if not leased."""
         self.retry(task_id, [self._leased[task_id]])
+
+    def take_back_all(self) -> None:
+        """Take all leased tasks from their workers."""
+        for task_id in list(self._leased):
+            self.give_back(task_id)
+
+    def drop(self, unwanted: Callable[[Task], bool]) -> None:
+        """Give out none of the tasks that are not wanted any more."""
+        kept = [task for task in self._waiting if not unwanted(task)]
+        gone = len(self._waiting) - len(kept)
+        self.tasks_total -= gone
+        self.records_total -= sum(task.records for task in self._waiting if unwanted(task))
+        self._waiting = deque(kept)
 
     def retry(self, task_id: int, pieces: Sequence[Task]) -> None:
         """Give out these pieces of a leased task, first of all. Raises KeyError if not leased."""

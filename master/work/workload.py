@@ -8,7 +8,7 @@ leases.py's. No I/O, no clock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
@@ -16,6 +16,7 @@ from shoal.errors import without_secrets
 from shoal.master.work import outcomes
 from shoal.master.work.copies import Copies
 from shoal.master.work.cutting import cut
+from shoal.master.work.description import Description
 from shoal.master.work.evaluation import EvaluationResult, Evaluations
 from shoal.master.work.failures import Failure
 from shoal.master.work.followups import FollowUps
@@ -29,11 +30,25 @@ from shoal.master.work.tasks import Ledger, TaskBoard
 from shoal.master.work.units import Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
 
+TRAINING, VALIDATION, PREDICTION = "training", "validation", "prediction"
+"""The kinds of data, as tasks and messages call them."""
+
 _NEEDED_DATA: dict[str, tuple[str, ...]] = {
     "train": ("training_data", "validation_data"),
     "evaluate": ("validation_data",),
     "predict": ("prediction_data",),
 }
+
+
+LEAST_AHEAD = 2
+"""Training tasks a worker that should be known beforehand, while there is more to be described."""
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names of files, in words, with the verb."""
+    if len(names) == 1:
+        return f"{names[0]} is"
+    return f"{len(names):,} files, such as {names[0]}, are"
 
 
 class Workload:
@@ -52,6 +67,8 @@ class Workload:
             retrain=config.on_loss == "retrain",
         )
         self._next_id = TaskIds()
+        self.description = Description(self._next_id)
+        self._described = False
         self._prediction: tuple[Source, ...] = ()
         self._queue = self._nothing()  # of the phases without board or rounds
         self._predictions = self._nothing()
@@ -64,10 +81,11 @@ class Workload:
     def _nothing(self) -> TaskQueue:
         return TaskQueue([], self._next_id)
 
-    def _training(self, sources: Sequence[Source]) -> TaskBoard:
+    def _training(self, sources: Sequence[Source], *, complete: bool = True) -> TaskBoard:
         config = self._config
         return TaskBoard(
             sources,
+            complete=complete,
             records_per_task=config.records_per_task,
             epochs=config.num_epochs if sources else 0,
             seed=config.seed,
@@ -76,9 +94,10 @@ class Workload:
             next_id=self._next_id,
         )
 
-    def _rounds(self, sources: Sequence[Source]) -> Evaluations:
+    def _rounds(self, sources: Sequence[Source], *, complete: bool = True) -> Evaluations:
         return Evaluations(
             sources,
+            complete=complete,
             records_per_task=self._config.records_per_task,
             every_versions=self._config.evaluation_steps if sources else 0,
             next_id=self._next_id,
@@ -139,6 +158,8 @@ class Workload:
             return self.trained and self.follow_ups.idle
         if phase == Phase.EVALUATING:
             return self.evaluations.idle
+        if phase == Phase.DESCRIBING and self._config.command != "train":
+            return self._queue.finished and self.description.complete
         return self._queue.finished
 
     def tasks_left(self, phase: Phase) -> int:
@@ -154,31 +175,106 @@ class Workload:
 
     # ------------------------------------------------------------ making
 
-    def describe(self, data: outcomes.DataDescribed) -> Failure | None:
-        """Make the work from what there is to read; why there can be none."""
+    def describe(
+        self, data: outcomes.DataDescribed, note: Callable[[str], object] = lambda _: None
+    ) -> Failure | None:
+        """Make the work from what there is to read; why there can be none.
+
+        note: is told what the user should know, and ends nothing.
+        """
         config = self._config
         sources = {
             "training_data": data.training,
             "validation_data": data.validation,
             "prediction_data": data.prediction,
         }
+        more = {
+            VALIDATION: data.more_validation,
+            TRAINING: data.more_training,
+            PREDICTION: data.more_prediction,
+        }
         for name in _NEEDED_DATA[config.command]:
             given = getattr(config, name)
-            if given and not sum(source.records for source in sources[name]):
+            rest = more[name.removesuffix("_data")]
+            if given and not rest and not sum(source.records for source in sources[name]):
                 message = without_secrets(f"{flag(name)} {given} holds no records")
                 return Failure.of_user(message)
-        if self.board.sources:  # the job was resumed
-            if self.board.sources != data.training:
-                message = f"--training-data {config.training_data} has changed since the job began"
-                return Failure.of_user(message)
-            return None
+        if self._described:  # the job was resumed
+            return self._compare(data, note)
+        self._described = True
         self._prediction = data.prediction
         self.rules = Rules.from_message(data.rules)
         self.follow_ups.checkpoint_wanted = self.rules.first_checkpoint
+        self.description.begin({kind: found for kind, found in more.items() if found})
         if config.command == "train":
-            self.board = self._training(data.training)
+            self.board = self._training(data.training, complete=not data.more_training)
         if config.command != "predict" and config.validation_data:
-            self.evaluations = self._rounds(data.validation)
+            complete = not data.more_validation
+            self.evaluations = self._rounds(data.validation, complete=complete)
+        self._forget_unneeded()
+        return None
+
+    def sources_described(
+        self, task: Task, data: outcomes.DataDescribed, version: int
+    ) -> Failure | None:
+        """A leased DESCRIBE_SOURCES task is done; why the job cannot go on with what it found."""
+        sources = {
+            TRAINING: data.training,
+            VALIDATION: data.validation,
+            PREDICTION: data.prediction,
+        }
+        self.description.done(task, sources[task.data])
+        for kind, described in self.description.ready():
+            complete = not self.description.awaits(kind)
+            if kind == TRAINING:
+                self.board.extend(described, complete=complete)
+            elif kind == VALIDATION:
+                self.evaluations.extend(
+                    described, complete=complete, version=version, epoch=self.epoch
+                )
+            else:
+                self._prediction += described
+            if complete and not self._has_records(kind):
+                given = getattr(self._config, f"{kind}_data")
+                name = flag(f"{kind}_data")
+                return Failure.of_user(without_secrets(f"{name} {given} holds no records"))
+        self._forget_unneeded()
+        return None
+
+    def _has_records(self, kind: str) -> bool:
+        if kind == TRAINING:
+            return self.board.ledger().total > 0
+        if kind == VALIDATION:
+            return self.evaluations.records_total > 0
+        return any(source.records for source in self._prediction)
+
+    def _forget_unneeded(self) -> None:
+        """Describe no source that --max-steps leaves out anyway."""
+        if self._config.command == "train" and self.board.complete:
+            self.description.drop(TRAINING)
+
+    def _compare(
+        self, data: outcomes.DataDescribed, note: Callable[[str], object]
+    ) -> Failure | None:
+        """Why a job that is resumed cannot go on with the data that there is now."""
+        known = {source.name: source for source in self.board.sources}
+        waiting = self.description.names(TRAINING)
+        now = {source.name for source in (*data.training, *data.more_training)}
+        what = f"--training-data {self._config.training_data} has changed since the job began"
+        if gone := sorted((known.keys() | waiting) - now):
+            return Failure.of_user(without_secrets(f"{what}: {_some(gone)} not there any more"))
+        for source in data.training:
+            before = known.get(source.name, source)
+            if before != source:
+                message = (
+                    f"{what}: {source.name} has {source.records:,} records in "
+                    f"{len(source.units)} groups, and had {before.records:,} in {len(before.units)}"
+                )
+                return Failure.of_user(without_secrets(message))
+        # Of a Description that dropped some, none is missed.
+        # With --max-steps some may not have been needed.
+        if (added := sorted(now - known.keys() - waiting)) and not self.rules.max_steps:
+            note(without_secrets(f"warning: {what}: {_some(added)} new, and not read by this job"))
         return None
 
     def begin(self, phase: Phase, version: int) -> None:
@@ -213,6 +309,7 @@ class Workload:
         """Begin again with a model at `version`, which holds these training records."""
         self.failures.resumed(max_bad_records)
         self._queue = self._nothing()
+        self.description.resume()
         self.board.resume(in_model, times)
         self.evaluations.resume(version)
         self.follow_ups.resume()
@@ -221,19 +318,32 @@ class Workload:
 
     def take(self, phase: Phase, version: int, requester: Requester) -> Task | None:
         """Lease the next task of a phase; None while there is none."""
+        if phase == Phase.DESCRIBING:
+            return self._queue.take(requester) or self.description.take(requester)
         if phase not in (Phase.TRAINING, Phase.EVALUATING):
             return self._queue.take(requester)
         task = self.follow_ups.take() or self.evaluations.take(requester)
+        if task is None and (phase == Phase.EVALUATING or self._describes):
+            task = self.description.take(requester)
         if task is None and phase == Phase.TRAINING:
-            task = self._take_training(version, requester)
+            task = self._take_training(version, requester) or self.description.take(requester)
         return task
+
+    @property
+    def _describes(self) -> bool:
+        """Whether one more worker should describe sources, although it could train."""
+        if not self.description.waiting:
+            return False
+        workers = self._config.num_workers
+        few = not self.board.more_than(LEAST_AHEAD * workers)
+        return few or self.description.under_way < workers // 2
 
     def take_ahead(self, version: int, requester: Requester, spare: int) -> Task | None:
         """Lease a training task to a worker that has one, if more than `spare` are left.
 
         None also while something else is to be done first.
         """
-        if not self.evaluations.idle or not self.board.more_than(spare):
+        if not self.evaluations.idle or self._describes or not self.board.more_than(spare):
             return None
         return self._take_training(version, requester)
 
@@ -252,6 +362,8 @@ class Workload:
         """Take a leased task, not of training, from a worker that will not finish it."""
         if task.kind in (pb.EVALUATE, pb.FINISH_EVALUATION):
             self.evaluations.give_back(task)
+        elif task.kind == pb.DESCRIBE_SOURCES:
+            self.description.give_back(task)
         elif self.follow_ups.leases(task):
             self.follow_ups.give_back(task)
         else:
