@@ -32,6 +32,7 @@ from shoal.errors import (
     UserError,
     without_secrets,
 )
+from shoal.master.data_index import DataIndex
 from shoal.master.job.job import Job
 from shoal.master.job.launcher import Launcher
 from shoal.master.journal.journal import Journal, JournalError
@@ -210,6 +211,7 @@ def run_job(
             lambda: journal.trouble,
             stacks,
             partial(bounded_text, folder.metrics),
+            DataIndex(folder.index),
         )
         name = transport.peer_name(config.token, "master")
         here = f"{host}:{port}"

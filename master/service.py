@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from shoal.cluster.certificates import certified_workers
 from shoal.errors import UserError
+from shoal.master.data_index import DataIndex
 from shoal.master.job.assignments import WAIT_SECONDS
 from shoal.master.job.instructions import Assignment, Finished, Wait
 from shoal.master.job.status import status_message
@@ -43,12 +44,14 @@ class MasterService:
         trouble: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
         stacks: Stacks | None = None,
         metrics: Callable[[], str] = lambda: "",
+        index: DataIndex | None = None,
     ) -> None:
         """losses: takes what the workers tell of their steps. audit: as `audit_apart`.
 
         trouble: as `Journal.trouble`. stacks: of the job's processes. metrics: gives metrics.csv
-        in a size that a reply may have.
+        in a size that a reply may have. index: keeps what workers tell of the data.
         """
+        self._index = index
         self._metrics = metrics
         self._stacks = stacks
         self._trouble = trouble
@@ -68,6 +71,7 @@ class MasterService:
             methods.REGISTER_WORKER: self._register_worker,
             methods.GET_ROUTING: self._get_routing,
             methods.GET_TASK: self._get_task,
+            methods.GET_INDEX: self._get_index,
             methods.REPORT_CLOCK: self._report_clock,
             methods.JOIN_UPDATE: self._join_update,
             methods.OFFER_GRADIENT: self._offer_gradient,
@@ -239,9 +243,17 @@ class MasterService:
             self._stacks.heard(Start(worker, request.incarnation), request, reply)
         return reply
 
+    def _get_index(self, request: pb.GetIndexRequest) -> pb.GetIndexReply:
+        found = None if self._index is None else self._index.get(request.data, request.source)
+        return pb.GetIndexReply(known=found is not None, source=found)
+
     def _report_task(self, request: pb.ReportTaskRequest) -> pb.ReportTaskReply:
         worker = WorkerId(request.worker)
         self._job.hear(Start(worker, request.incarnation), request.journal)
+        if self._index is not None and request.HasField("data"):
+            # Before anybody is given a task of these sources.
+            name = f"{request.worker}.{request.incarnation}-{request.task}"
+            self._index.put(name, request.data)
         outcome = _outcome(request)
         trained = outcomes.Trained()
         if isinstance(outcome, Failure):

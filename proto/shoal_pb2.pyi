@@ -1192,6 +1192,24 @@ class GetIndexRequest(_message.Message):
     source: str
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., data: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
 
+class IndexHead(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[IndexEntry]
+    def __init__(self, entries: _Optional[_Iterable[_Union[IndexEntry, _Mapping]]] = ...) -> None: ...
+
+class IndexEntry(_message.Message):
+    __slots__ = ("data", "source", "bytes", "checksum")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    data: str
+    source: Source
+    bytes: int
+    checksum: int
+    def __init__(self, data: _Optional[str] = ..., source: _Optional[_Union[Source, _Mapping]] = ..., bytes: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+
 class GetIndexReply(_message.Message):
     __slots__ = ("known", "source")
     KNOWN_FIELD_NUMBER: _ClassVar[int]

@@ -110,7 +110,8 @@ class Worker:
         self._worker = worker
         known = servers.data_known
         self._patience = StoragePatience(config.storage_patience_seconds, progress, known=known)
-        self._data = JobData(config, module, progress.spent, self._patience)
+        self._client = TaskClient(master, worker, incarnation, servers, progress, heartbeat)
+        self._data = JobData(config, module, progress.spent, self._patience, self._client.index_of)
         described = self._data.pipeline(self._data.mode)
         self._model = ServedModel(
             config,
@@ -133,7 +134,6 @@ class Worker:
             if config.staleness_bound >= 0
             else None
         )
-        self._client = TaskClient(master, worker, incarnation, servers, progress, heartbeat)
         self._tasks = TrainingTasks(self._client, self._data, self._model)
         self._training = (
             SynchronousTraining(self._model, master, worker, incarnation, progress, self._tasks)
@@ -146,6 +146,7 @@ class Worker:
         self._writer: PredictionWriter | None = None
         self._work: dict[pb.TaskKind, Callable[[pb.Task, pb.ReportTaskRequest], None]] = {
             pb.DESCRIBE_DATA: self._describe,
+            pb.DESCRIBE_SOURCES: self._describe_sources,
             pb.TRAIN: self._train,
             pb.EVALUATE: self._evaluate,
             pb.FINISH_EVALUATION: self._finish_evaluation,
@@ -156,6 +157,12 @@ class Worker:
 
     def run(self) -> None:
         """Work until the master says that the job is finished, or to stop."""
+        try:
+            self._run()
+        finally:
+            self._data.keep()
+
+    def _run(self) -> None:
         while not self._progress.stopped.is_set():
             reply = self._client.lease()
             if reply.WhichOneof("answer") == "task":
@@ -234,6 +241,11 @@ class Worker:
         if config.command == "train":
             report.data.rules.CopyFrom(self._model.callbacks.rules)
             report.data.rules.first_checkpoint = given
+
+    def _describe_sources(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        found = self._data.describe(task.data, task.sources)
+        getattr(report.data, task.data).extend(found)
+        faults.point("sources-described")
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         self._tasks.fill(report, self._training.run(task))

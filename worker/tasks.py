@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shoal.data.index_store import Known
+from shoal.data.reader import Source
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.rpc import Connection
@@ -43,6 +45,19 @@ class TaskClient:
         worker, incarnation = self._identity
         request = pb.GetTaskRequest(worker=worker, incarnation=incarnation, held=held)
         return self._master.call(methods.GET_TASK, request)
+
+    def index_of(self, data: str, source: str) -> Known | None:
+        """What another worker has told of a source; None if none has."""
+        worker, incarnation = self._identity
+        request = pb.GetIndexRequest(
+            worker=worker, incarnation=incarnation, data=data, source=source
+        )
+        reply = self._master.call(methods.GET_INDEX, request)
+        if not reply.known:
+            return None
+        found = reply.source
+        units = tuple(zip(found.units[::2], found.units[1::2], strict=True))
+        return Known(Source(found.name, found.records, units), found.stamp, found.index)
 
     def report(
         self, report: pb.ReportTaskRequest, after: int = 0, *, next_wanted: bool = False

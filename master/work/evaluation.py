@@ -161,7 +161,9 @@ class Evaluations:
         self._rounds = 0
         self.results: list[EvaluationResult] = []
 
-    def extend(self, sources: Sequence[Source], *, complete: bool, version: int, epoch: int) -> None:
+    def extend(
+        self, sources: Sequence[Source], *, complete: bool, version: int, epoch: int
+    ) -> None:
         """There are more sources. complete: these are the last, and a round that is due begins.
 
         version, epoch: of the model now.

@@ -128,7 +128,7 @@ class TaskBoard:
         return tuple(source for part in self._parts for source in part)
 
     @property
-    def complete(self) -> bool:
+    def all_known(self) -> bool:
         """Whether no source can come that would be trained on."""
         return self._complete or self._epochs.ends_early
 
@@ -138,7 +138,7 @@ class TaskBoard:
         complete: whether these are the last.
         """
         before = self._epochs
-        if sources and not self.complete:
+        if sources and not self.all_known:
             self._parts.append(tuple(sources))
             self._epochs = Epochs(self._parts, **self._shape)
             self._open_epoch(0, before.size(0)[0])
@@ -248,7 +248,7 @@ class TaskBoard:
         """Whether no record is pending, or to be trained, and no task leased."""
         if self._leases or self._lost:
             return False
-        return self._stopped or (self.complete and not self.ledger().pending)
+        return self._stopped or (self.all_known and not self.ledger().pending)
 
     @property
     def all_leased(self) -> bool:
@@ -262,7 +262,7 @@ class TaskBoard:
     @property
     def _another_epoch(self) -> bool:
         """Whether something comes behind what was opened."""
-        return not self.complete or self.epoch + 1 < self._epochs.count
+        return not self.all_known or self.epoch + 1 < self._epochs.count
 
     def more_than(self, count: int) -> bool:
         """Whether more than `count` tasks of this epoch and the next can still be taken."""
@@ -270,7 +270,7 @@ class TaskBoard:
         if self._stopped:
             return left > count
         left += len(self._requeued) + len(self._queue)
-        if left <= count and self.complete and self._another_epoch:
+        if left <= count and self.all_known and self._another_epoch:
             left += self._epochs.size(self.epoch + 1)[0]
         return left > count
 
@@ -289,7 +289,7 @@ class TaskBoard:
         return task
 
     def _next(self, requester: Requester) -> Task | None:
-        if not self._requeued and not self._queue and self.complete and self._another_epoch:
+        if not self._requeued and not self._queue and self.all_known and self._another_epoch:
             self._open_epoch(self.epoch + 1)
         return pick(self._requeued, requester) or self._queue.take(requester)
 
@@ -418,7 +418,7 @@ class TaskBoard:
         self._requeued.clear()
         self._requeued.extend(tasks)
         self._queue.replace(source, record, self._without_bad)
-        while not self._queue and not self._requeued and self.complete and self._another_epoch:
+        while not self._queue and not self._requeued and self.all_known and self._another_epoch:
             if self._epochs.records_in_each > sum(map(len, self._bad.values())):
                 break
             self._open_epoch(self.epoch + 1)  # nothing but records given up

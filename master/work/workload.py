@@ -250,7 +250,7 @@ class Workload:
 
     def _forget_unneeded(self) -> None:
         """Describe no source that --max-steps leaves out anyway."""
-        if self._config.command == "train" and self.board.complete:
+        if self._config.command == "train" and self.board.all_known:
             self.description.drop(TRAINING)
 
     def _compare(

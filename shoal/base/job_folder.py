@@ -80,6 +80,11 @@ class JobFolder:
         return self.path / "log"
 
     @property
+    def index(self) -> Path:
+        """Folder of where the records of the job's data begin: master/data_index.py."""
+        return self.path / "index"
+
+    @property
     def result(self) -> Path:
         """What came of the job, JSON, written once at the end."""
         return self.path / "result.json"

@@ -20,6 +20,7 @@ PATHS = (
     "training_data",
     "validation_data",
     "prediction_data",
+    "index_dir",
     "restore_from",
     "output",
     "tensorboard_dir",

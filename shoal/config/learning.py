@@ -85,6 +85,12 @@ class DataOptions:
     prediction_data: str = option(
         f"Records to predict: {_RECORDS}", "", commands="predict", value="DATA"
     )
+    index_dir: str = option(
+        "Folder or URL that keeps what jobs have found out of data files: numbers of records, and "
+        "where these begin. The next job begins at once. Files that have changed are read anew.",
+        "",
+        value="FOLDER",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

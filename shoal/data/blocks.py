@@ -18,7 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shoal.data.file_reader import FileReader
+from shoal.data.index_store import KEPT
 from shoal.data.reader import Source, check_range
+from shoal.data.recent import Recent
 from shoal.data.storage import reporting
 from shoal.errors import Error, UserError
 
@@ -96,7 +98,7 @@ class BlockReader(FileReader):
 
     def __init__(self, pattern: str, **options: Any) -> None:
         super().__init__(pattern, **options)
-        self._indexes: dict[str, BlockIndex] = {}
+        self._indexes: Recent[str, BlockIndex] = Recent(KEPT)
 
     def _count(self, path: str) -> int:
         # By the index, which costs one pass over the file.
@@ -144,12 +146,15 @@ class BlockReader(FileReader):
         """
 
     def _index(self, path: str) -> BlockIndex:
-        if path not in self._indexes:
+        def found() -> BlockIndex:
             with reporting_rows(path):
                 stamp = self._storage.stamp(path)
                 table = self._store.get(self.kind, path, stamp, lambda: self._build(path))
-            self._indexes[path] = BlockIndex.of_table(table)
-        return self._indexes[path]
+            index = BlockIndex.of_table(table)
+            self._store.check(Source(path, index.count), stamp)
+            return index
+
+        return self._indexes.get(path, found)
 
     def _build(self, path: str) -> pa.Table:
         records, offsets = [0], [0]

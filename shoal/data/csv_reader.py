@@ -27,8 +27,10 @@ from shoal.data.csv_doubts import columns_in_doubt, other_separator, record_for_
 from shoal.data.csv_index import CsvIndex, Dialect, MalformedCsvError, scan
 from shoal.data.file_reader import FileReader
 from shoal.data.files import unpacked_name
+from shoal.data.index_store import KEPT
 from shoal.data.reader import Source, check_columns, check_range
-from shoal.data.schemas import merged_schema
+from shoal.data.recent import Recent
+from shoal.data.schemas import GUESSED_FILES, merged_schema, spread
 from shoal.data.storage import reporting
 from shoal.errors import UserError
 
@@ -40,6 +42,8 @@ BLOCK_BYTES = 1 << 20
 
 DOUBTED_FILES = 20
 """Files that are looked at for such columns."""
+
+TYPES_HINT = "; see CsvReader(column_types=...) for how to set types"
 
 FIELD = "\x1f"
 """What stands for a separator of several characters, which Arrow does not know."""
@@ -74,22 +78,40 @@ class CsvReader(FileReader):
         self._column_names = list(column_names)
         self._quotes = quotes
         self._given = dict(column_types or {})
-        self._indexes: dict[str, CsvIndex] = {}
+        self._types: pa.Schema | None = None
+        self._indexes: Recent[str, CsvIndex] = Recent(KEPT)
 
     def _count(self, path: str) -> int:
         # By one pass over the file.
         return self._index(path).records
 
     def _full_schema(self) -> pa.Schema:
-        guessed = [(path, self._guess(path)) for path in self._paths]
-        hint = "; see CsvReader(column_types=...) for how to set types"
-        try:
-            full = merged_schema(guessed, self._flag, same_columns=True, hint=hint)
-        except UserError as error:
-            doubts = [text for name, text in self._doubts().items() if repr(name) in str(error)]
-            raise UserError("; ".join((str(error), *doubts))) from error
-        check_columns(full, list(self._given), f"{self._flag} (column_types)")
-        return full
+        if self._types is None:
+            guessed = [(path, self._guess(path)) for path in spread(self._paths)]
+            try:
+                full = merged_schema(guessed, self._flag, same_columns=True, hint=TYPES_HINT)
+            except UserError as error:
+                doubts = [text for name, text in self._doubts().items() if repr(name) in str(error)]
+                raise UserError("; ".join((str(error), *doubts))) from error
+            check_columns(full, list(self._given), f"{self._flag} (column_types)")
+            self._types = full
+        return self._types
+
+    def _check_types(self, path: str) -> None:
+        """Raises UserError if a file at which the schema did not look does not fit it."""
+        if len(self._paths) <= GUESSED_FILES:
+            return  # it did
+        full = self._full_schema()
+        known = dict(zip(full.names, full.types, strict=True))
+        first = self._paths[0]
+        files = [(first, known), (path, self._guess(path))]
+        merged = merged_schema(files, self._flag, same_columns=True, hint=TYPES_HINT)
+        for field in merged:
+            if field.type != known[field.name]:
+                raise UserError(
+                    f"{self._flag}: the files differ in column {field.name!r}: "
+                    f"{known[field.name]} in {first}, {field.type} in {path}{TYPES_HINT}"
+                )
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches of about BLOCK_BYTES of text."""
@@ -152,25 +174,31 @@ class CsvReader(FileReader):
         return f"record {record} (row {record + 1}, at byte {begin})"
 
     def _index(self, path: str) -> CsvIndex:
-        index = self._indexes.get(path)
-        if index is None:
-            dialect = self._dialect(path)
-            with _reporting(path):
-                table = self._store.get(
-                    f"csv {dialect}",
-                    path,
-                    self._storage.stamp(path),
-                    lambda: self._build(path, dialect),
-                )
-                index = self._indexes[path] = CsvIndex.of_table(table, dialect)
-            if dialect.header and index.header == (0, 0):
-                raise UserError(f"{path}: {EMPTY}")
+        return self._indexes.get(path, lambda: self._found(path))
+
+    def _found(self, path: str) -> CsvIndex:
+        dialect = self._dialect(path)
+        with _reporting(path):
+            stamp = self._storage.stamp(path)
+            table = self._store.get(
+                f"csv {dialect}", path, stamp, lambda: self._build(path, dialect)
+            )
+            index = CsvIndex.of_table(table, dialect)
+        if dialect.header and index.header == (0, 0):
+            raise UserError(f"{path}: {EMPTY}")
+        self._check_types(path)
+        self._store.check(Source(path, index.records), stamp)
         return index
 
     def _build(self, path: str, dialect: Dialect) -> pa.Table:
         file = self._storage.open(path)
         self._storage.expect(path, [(0, file.size())])
         return CsvIndex.build(file, dialect).table()
+
+    @property
+    def form(self) -> str:
+        """See DataReader; with the dialect."""
+        return f"CsvReader {self._separator!r} {bool(self._column_names)} {self._quotes}"
 
     def _dialect(self, path: str) -> Dialect:
         tabs = unpacked_name(path).endswith(".tsv")

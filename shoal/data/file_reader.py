@@ -7,11 +7,15 @@ files indexed_reader.py's.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import Source, check_not_empty
-from shoal.data.storage import Storage
+from shoal.data.storage import Storage, reporting
+
+WEIGHED_BYTES = 16 << 20
+"""Of a file that is read whole, that cost as much as a footer."""
 
 
 class FileReader(IndexedReader):
@@ -24,6 +28,9 @@ class FileReader(IndexedReader):
     Raises UserError if no file is found.
     """
 
+    footers = False
+    """Whether a file's end tells what is in it."""
+
     def __init__(
         self, pattern: str, *, storage: Storage | None = None, kind: str = "", **options: Any
     ) -> None:
@@ -34,6 +41,28 @@ class FileReader(IndexedReader):
     def names(self) -> list[str]:
         """See DataReader: the files."""
         return list(self._paths)
+
+    def weights(self) -> dict[str, float]:
+        """See DataReader: files without a footer are read whole."""
+        if self.footers:
+            return dict.fromkeys(self._paths, 1.0)
+        sizes = {path: int(self.stamp(path).partition("-")[0] or 0) for path in self._paths}
+        return {path: 1.0 + size / WEIGHED_BYTES for path, size in sizes.items()}
+
+    def stamp(self, name: str) -> str:
+        """See DataReader."""
+        with reporting(name):
+            return self._storage.found_stamp(name)
+
+    @property
+    def form(self) -> str:
+        """See DataReader."""
+        return type(self).__name__
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """See DataReader."""
+        if self.footers:
+            self._storage.warm(names)
 
     def sources(self) -> list[Source]:
         """A source per file."""

@@ -20,8 +20,6 @@ class IndexedReader(DataReader):
 
     flag: named in errors.
     columns: read only these; all where None.
-    index_folder: where what was learnt of the data is kept for other processes; in memory
-        where None.
     """
 
     def __init__(
@@ -30,12 +28,11 @@ class IndexedReader(DataReader):
         *,
         flag: str = "custom_data_reader",
         columns: Sequence[str] | None = None,
-        index_folder: str | None = None,
     ) -> None:
         self._pattern = pattern
         self._flag = flag
         self._columns = None if columns is None else list(columns)
-        self._store = IndexStore(index_folder)
+        self._store = IndexStore()
         self._schema: pa.Schema | None = None
 
     def schema(self) -> pa.Schema:
@@ -43,6 +40,10 @@ class IndexedReader(DataReader):
         if self._schema is None:
             self._schema = selected(self._full_schema(), self._columns, self._flag)
         return self._schema
+
+    def share(self, store: IndexStore) -> None:
+        """Take from this store what others have told of the sources."""
+        self._store = store
 
     def narrow(self, columns: Collection[str]) -> None:
         """See DataReader; `schema` tells these columns from now on."""

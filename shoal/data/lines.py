@@ -22,7 +22,7 @@ from shoal.data.blocks import (
     Int64,
     reporting_rows,
 )
-from shoal.data.schemas import merged_schema
+from shoal.data.schemas import merged_schema, spread
 from shoal.errors import UserError
 
 TEXT_SCHEMA = pa.schema([("line", pa.binary())])
@@ -90,9 +90,9 @@ class TextLineReader(_LineReader):
 class JsonLinesReader(_LineReader):
     """Reads JSON lines, plain or gzip'd; see BlockReader.
 
-    Columns and types are those of the first megabyte of each file: int64, double, bool,
-    string and lists of them; what looks like a time stays a string. A key that comes up
-    only later is not read; one that an object lacks is a missing value.
+    Columns and types are those of the first megabyte of each file, or of some of many files:
+    int64, double, bool, string and lists of them; what looks like a time stays a string. A key
+    that comes up only later is not read; one that an object lacks is a missing value.
     """
 
     kind = "jsonlines"
@@ -101,7 +101,7 @@ class JsonLinesReader(_LineReader):
         return sum(1 for line in data.split(b"\n") if line.strip())
 
     def _full_schema(self) -> pa.Schema:
-        guessed = [(path, self._guess(path)) for path in self._paths]
+        guessed = [(path, self._guess(path)) for path in spread(self._paths)]
         schema = merged_schema(guessed, self._flag, same_columns=False)
         if not schema:
             raise UserError(f"{self._flag}: {self._pattern} holds no records")

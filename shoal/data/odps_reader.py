@@ -31,7 +31,7 @@ class OdpsReader(IndexedReader):
     """Reads a table, or one partition of it.
 
     pattern: odps://PROJECT/TABLE or odps://PROJECT/TABLE?partition=NAME=VALUE,...
-    options: see IndexedReader; what is kept is the session's name.
+    options: see IndexedReader; its index is the session's name.
 
     Raises UserError for a value of another form, and where pyodps or a variable is missing.
     """
@@ -40,6 +40,7 @@ class OdpsReader(IndexedReader):
         super().__init__(pattern, **options)
         self._name = pattern
         self._session: Any = None
+        self._identity = ""  # of the session that it stands for
         parts = urlsplit(pattern)
         given = parse_qs(parts.query)
         self._project, self._table = parts.netloc, parts.path.strip("/")
@@ -77,23 +78,24 @@ class OdpsReader(IndexedReader):
 
     def _opened(self) -> Any:
         """The job's session. The records of one that has expired must still be as many."""
-        if self._session is None:
 
-            def begin() -> pa.Table:
-                self._session = self._open(None)
-                return pa.table({"id": [self._session.id], "records": [self._session.count]})
-
-            kept = self._store.get("odps", self._name, "", begin).to_pylist()[0]
+        def begin() -> pa.Table:
             if self._session is None:
-                session = self._open(kept["id"])
-                if session.status is not type(session).Status.Normal:
-                    session = self._open(None)
-                if session.count != kept["records"]:
-                    raise UserError(
-                        f"{self._name}: {session.count} records where {kept['records']} were "
-                        "counted: the table was changed while the job read it"
-                    )
-                self._session = session
+                self._session = self._open(None)
+                self._identity = self._session.id
+            return pa.table({"id": [self._identity], "records": [self._session.count]})
+
+        kept = self._store.get("odps", self._name, "", begin).to_pylist()[0]
+        if self._session is None or self._identity != kept["id"]:
+            session = self._open(kept["id"])
+            if session.status is not type(session).Status.Normal:
+                session = self._open(None)
+            if session.count != kept["records"]:
+                raise UserError(
+                    f"{self._name}: {session.count} records where {kept['records']} were "
+                    "counted: the table was changed while the job read it"
+                )
+            self._session, self._identity = session, kept["id"]
         return self._session
 
     def sources(self) -> list[Source]:

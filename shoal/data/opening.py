@@ -38,24 +38,21 @@ def open_reader(
     pattern: str,
     flag: str,
     columns: Sequence[str] | None = None,
-    index_folder: str | None = None,
     data_format: DataFormat = BY_NAME,
 ) -> DataReader:
     """A reader for files (a file, a folder or a glob pattern, path or URL) or a table (SQL, ODPS).
 
     flag: the flag that the pattern came from; stands in every error.
     columns: read only these; all where None.
-    index_folder: where indexes of the files are kept for other processes; in memory
-        where None.
     data_format: of files, where their names and first lines do not tell it.
 
     Opens no file yet. Raises UserError if nothing is found, if an ending is unknown
     or if the files are of two formats.
     """
     if pattern.startswith(SCHEME):
-        return OdpsReader(pattern, flag=flag, columns=columns, index_folder=index_folder)
+        return OdpsReader(pattern, flag=flag, columns=columns)
     if is_sql(pattern):
-        return SqlReader(pattern, flag=flag, columns=columns, index_folder=index_folder)
+        return SqlReader(pattern, flag=flag, columns=columns)
     storage = Storage(pattern, flag, data_format.kind)
     kinds = {data_format.kind or format_of(name): name for name in reversed(storage.names)}
     if len(kinds) > 1:
@@ -76,7 +73,6 @@ def open_reader(
         pattern,
         flag=flag,
         columns=columns,
-        index_folder=index_folder,
         storage=storage,
         **options,
     )

@@ -35,10 +35,18 @@ PIECE_BYTES = 1 << 20
 
 @dataclass
 class _File:
-    """A file and its row groups. ends: the position behind each row group's last record."""
+    """A file and its row groups.
+
+    ends: the position behind each row group's last record. stamp: of the file then.
+    """
 
     footer: pq.FileMetaData
     ends: npt.NDArray[np.int64]
+    stamp: str
+
+    def source(self, path: str) -> Source:
+        lengths = np.diff(self.ends, prepend=0).tolist()
+        return Source(path, int(self.footer.num_rows), units_of(lengths))
 
     def group_of(self, record: int) -> int:
         return int(np.searchsorted(self.ends, record, "right"))
@@ -105,6 +113,8 @@ class _Reading:
 class ParquetReader(FileReader):
     """Reads the Parquet files that a pattern stands for; see FileReader. Needs no index."""
 
+    footers = True
+
     def __init__(self, pattern: str, **options: Any) -> None:
         super().__init__(pattern, **options)
         self._files: Recent[str, _File] = Recent(
@@ -119,9 +129,8 @@ class ParquetReader(FileReader):
 
     def describe(self, name: str) -> Source:
         """See DataReader; with the row groups."""
-        file = self._file(name)
-        lengths = np.diff(file.ends, prepend=0).tolist()
-        return Source(name, int(file.footer.num_rows), units_of(lengths))
+        self._files.forget(name)  # it may be told of a file that has changed
+        return self._file(name).source(name)
 
     def _full_schema(self) -> pa.Schema:
         # The first file's; each other one is compared with it as its footer is read.
@@ -135,6 +144,9 @@ class ParquetReader(FileReader):
         if self._columns is not None:
             self.schema()  # so that a missing column is an error, not a missing key
         file = self._file(source)
+        if self._opened is None or self._opened[0] != source:
+            self._check_unchanged(source, file)
+            file = self._file(source)
         check_range(Source(source, file.footer.num_rows), start, end)
         if start == end:
             return
@@ -148,10 +160,14 @@ class ParquetReader(FileReader):
             return f"rows {first + 1} to {min(first + CHUNK_ROWS, last)}: "
 
         while position < end:
-            with _reporting(source, place):
-                reading = self._at(source, file, position, end)
-                reading.skip(position - reading.position)
-                piece = reading.take(end - position)
+            try:
+                with _reporting(source, place):
+                    reading = self._at(source, file, position, end)
+                    reading.skip(position - reading.position)
+                    piece = reading.take(end - position)
+            except UserError:
+                self._check_unchanged(source, file)
+                raise
             if piece is None:  # the row groups that are open have ended
                 self._reading = None
                 continue
@@ -205,11 +221,20 @@ class ParquetReader(FileReader):
             self._opened = path, opened
         return self._opened[1]
 
+    def _check_unchanged(self, path: str, file: _File) -> None:
+        """Raises UserError if the file is not any more as its footer said."""
+        with _reporting(path):
+            same = self._storage.stamp(path) == file.stamp
+        if not same:
+            self._files.forget(path)
+            self._file(path)
+
     def _file(self, path: str) -> _File:
         return self._files.get(path, lambda: self._look(path))
 
     def _look(self, path: str) -> _File:
         with _reporting(path):
+            stamp = self._storage.stamp(path)
             where = path if self._storage.local else self._storage.open(path)
             footer = pq.read_metadata(where)
             found = footer.schema.to_arrow_schema().remove_metadata()
@@ -221,7 +246,9 @@ class ParquetReader(FileReader):
         if self._types is not None:
             _check_same(self._types, found, self._paths[0], path, self._flag)
         rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-        return _File(footer, np.cumsum(rows, dtype=np.int64))
+        file = _File(footer, np.cumsum(rows, dtype=np.int64), stamp)
+        self._store.check(file.source(path), stamp)
+        return file
 
 
 @contextmanager

@@ -8,12 +8,14 @@ the bytes come from is remote.py's, which ranges are read the formats' readers'.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 Fetch = Callable[[int, int], bytes]
 """Gives the bytes [begin, end) of a file. Raises OSError."""
@@ -71,6 +73,23 @@ class _Pool:
 
 
 _POOL = _Pool()
+
+
+def at_once(calls: Sequence[Callable[[], None]]) -> None:
+    """Make calls, several at once, and wait for all. What one raises is dropped."""
+    left = threading.Semaphore(0)
+
+    def made(call: Callable[[], None]) -> None:
+        try:
+            with contextlib.suppress(Exception):
+                call()
+        finally:
+            left.release()
+
+    for call in calls:
+        _POOL.start(partial(made, call))
+    for _ in calls:
+        left.acquire()
 
 
 class _Piece:
@@ -146,17 +165,18 @@ def fetched(fetch: Fetch, begin: int, end: int) -> bytes:
 class RangeFile:
     """A file that is read by ranges; what Arrow wants of a Python file.
 
-    fetch: gives its bytes. size: how many there are.
+    fetch: gives its bytes. size: how many there are. tail: the last of them, which are there
+        already.
     """
 
-    def __init__(self, fetch: Fetch, size: int) -> None:
+    def __init__(self, fetch: Fetch, size: int, tail: bytes = b"") -> None:
         self._fetch = fetch
         self._size = size
         self._position = 0
         self._pieces: list[_Piece] = []  # by where they begin
         self._waiting: deque[_Piece] = deque()  # not started, in the order of need
         self._ahead = 0  # bytes of those that were started
-        self._window = 0, b""
+        self._window = size - len(tail), tail
         self.closed = False
 
     def expect(self, ranges: Iterable[tuple[int, int]]) -> None:

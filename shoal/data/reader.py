@@ -67,6 +67,24 @@ class DataReader(ABC):
         """The names of all sources, sorted. Reads none of them where their names tell them."""
         return [source.name for source in self.sources()]
 
+    def weights(self) -> dict[str, float]:
+        """What describing each source costs, by its name: 1 for what a footer tells."""
+        return dict.fromkeys(self.names(), 1.0)
+
+    @property
+    def form(self) -> str:
+        """How sources are read: of what is known of one that is read in another way, nothing is."""
+        return ""
+
+    def stamp(self, name: str) -> str:
+        """What tells a source, as it was found, from another version; "" where nothing does."""
+        del name
+        return ""
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """These sources are to be described next."""
+        del names
+
     def describe(self, name: str) -> Source:
         """One source. Raises UserError if it cannot be read or its columns are others."""
         return next(source for source in self.sources() if source.name == name)

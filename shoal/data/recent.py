@@ -26,11 +26,17 @@ class Recent(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
+    def __getitem__(self, key: Key) -> Value:
+        self._values.move_to_end(key)
+        return self._values[key]
+
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """The value of a key, made if it is not there. What `make` raises passes through."""
         if key in self._values:
-            self._values.move_to_end(key)
-            return self._values[key]
+            return self[key]
         value = make()
         self._values[key] = value
         self._weight += self._weigh(value)
@@ -38,6 +44,11 @@ class Recent(Generic[Key, Value]):
             _, oldest = self._values.popitem(last=False)
             self._weight -= self._weigh(oldest)
         return value
+
+    def forget(self, key: Key) -> None:
+        """Do not keep the value of a key."""
+        if key in self._values:
+            self._weight -= self._weigh(self._values.pop(key))
 
     def clear(self) -> None:
         """Keep nothing."""

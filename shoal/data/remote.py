@@ -8,8 +8,11 @@ is without them.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from fsspec import AbstractFileSystem
@@ -17,7 +20,7 @@ from fsspec.core import url_to_fs
 
 from shoal.config.url_variables import fill
 from shoal.data.files import KNOWN, check_known, data_files
-from shoal.data.ranges import RangeFile
+from shoal.data.ranges import RangeFile, at_once
 from shoal.errors import (
     Error,
     UnreadableError,
@@ -25,6 +28,15 @@ from shoal.errors import (
     without_credentials,
     without_secrets,
 )
+
+TAIL_BYTES = 256 << 10
+"""That are fetched of the end of a file: the footer of most Parquet files."""
+
+MARKS = (
+    *("ETag", "etag", "md5Hash", "generation", "checksum", "content_md5", "version_id"),
+    *("mtime", "LastModified", "last_modified", "updated", "modified", "created"),
+)
+"""What filesystems call that which changes when a file does."""
 
 
 def is_url(pattern: str) -> bool:
@@ -63,12 +75,14 @@ class RemoteFiles:
             message = f"{flag}: there is no file or folder {shown}"
             raise UnreadableError(message, may_be_mistake=True)
         self._filled = filled
+        self._stamps: dict[str, str] = {}
         self._paths: dict[str, str] = {}  # where the name does not tell the path
         named = set()
-        for each in paths:
+        for each, stamp in paths.items():
             name = filled.unfilled(self._fs.unstrip_protocol(each)).partition("?")[0]
             check_known(name, flag, kind)
             named.add(name)
+            self._stamps[name] = stamp
             if self._path(name) != each:
                 self._paths[name] = each
         if not named:
@@ -80,29 +94,32 @@ class RemoteFiles:
         # Where they have no call for a range, but open the file: read no more than was asked for.
         plain = type(self._fs).cat_file is AbstractFileSystem.cat_file
         self._options = {"cache_type": "none"} if plain else {}
-        self._opened: tuple[str, RangeFile, pa.NativeFile] | None = None
+        self._opened: _Opened | None = None
+        self._warm: dict[str, tuple[dict[str, Any], bytes]] = {}
 
-    def _find(self, path: str) -> list[str] | None:
-        """Paths, None if there is no such file or folder."""
+    def _find(self, path: str) -> dict[str, str] | None:
+        """Paths and stamps, None if there is no such file or folder."""
         fs = self._fs
         if fs.isfile(path):
-            return [path]
+            return {path: stamp_of(fs.info(path))}
         if fs.isdir(path):
             return self._below(path)
         if not glob.has_magic(path):
             return None
-        found: list[str] = []
+        found: dict[str, str] = {}
         for each, info in fs.glob(path, detail=True).items():
             if info["type"] == "directory":
-                found += self._below(each)
+                found |= self._below(each)
             elif not each.rpartition("/")[2].startswith("."):  # as with local patterns
-                found.append(each)
+                found[each] = stamp_of(info)
         return found
 
-    def _below(self, folder: str) -> list[str]:
+    def _below(self, folder: str) -> dict[str, str]:
         # Names as in a folder of ours: what stands before them is not theirs to hide.
-        inside = {each.removeprefix(folder).strip("/"): each for each in self._fs.find(folder)}
-        return [inside[name] for name in data_files(inside, self._kind)]
+        found = self._fs.find(folder, detail=True)
+        inside = {each.removeprefix(folder).strip("/"): each for each in found}
+        named = (inside[name] for name in data_files(inside, self._kind))
+        return {each: stamp_of(found[each]) for each in named}
 
     def reopen(self) -> None:
         """Open the next file anew, also if it is open."""
@@ -110,19 +127,40 @@ class RemoteFiles:
 
     def open(self, name: str) -> pa.NativeFile:
         """A file to be read anywhere. The last one stays open, with what was fetched of it."""
-        if self._opened is None or self._opened[0] != name:
+        return self._open(name).native
+
+    def _open(self, name: str) -> _Opened:
+        if self._opened is None or self._opened.name != name:
             path = self._path(name)
-            with _as_os_errors():
-                size = int(self._fs.info(path)["size"])
-            file = RangeFile(lambda begin, end: self._fetch(path, begin, end), size)
-            self._opened = name, file, pa.PythonFile(file, "r")
-        return self._opened[2]
+            info, tail = self._warm.pop(name, (None, b""))
+            if info is None:
+                with _as_os_errors():
+                    info = self._fs.info(path)
+            file = RangeFile(
+                lambda begin, end: self._fetch(path, begin, end), int(info["size"]), tail
+            )
+            self._opened = _Opened(name, file, pa.PythonFile(file, "r"), stamp_of(info))
+        return self._opened
 
     def expect(self, name: str, ranges: Iterable[tuple[int, int]]) -> None:
         """These bytes of a file will be read next: fetch them beforehand."""
-        self.open(name)
-        assert self._opened is not None
-        self._opened[1].expect(ranges)
+        self._open(name).file.expect(ranges)
+
+    def warm(self, names: Iterable[str]) -> None:
+        """The ends of these files will be read next: fetch them beforehand, several at once.
+
+        What cannot be fetched is tried again when it is read.
+        """
+
+        def fetch(name: str) -> None:
+            path = self._path(name)
+            with _as_os_errors():
+                info = self._fs.info(path)
+            size = int(info["size"])
+            self._warm[name] = info, self._fetch(path, max(0, size - TAIL_BYTES), size)
+
+        self._warm.clear()
+        at_once([partial(fetch, name) for name in names])
 
     def _fetch(self, path: str, begin: int, end: int) -> bytes:
         with _as_os_errors():
@@ -134,8 +172,27 @@ class RemoteFiles:
 
     def stamp(self, name: str) -> str:
         """What changes when the file does, as far as the filesystem tells."""
-        with _as_os_errors():
-            return str(self._fs.ukey(self._path(name)))
+        return self._open(name).stamp
+
+    def found_stamp(self, name: str) -> str:
+        """The stamp of a file as it was listed."""
+        return self._stamps.get(name, "")
+
+
+def stamp_of(info: Mapping[str, Any]) -> str:
+    """The size of a file and what tells one version of it from another, of a filesystem's words."""
+    mark = next((str(info[name]) for name in MARKS if info.get(name) is not None), "")
+    return f"{info.get('size') or 0}-{mark}"
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A file that is open. native: the same, for Arrow. stamp: of when it was opened."""
+
+    name: str
+    file: RangeFile
+    native: pa.NativeFile
+    stamp: str
 
 
 class RemoteError(Error, OSError):

@@ -8,8 +8,18 @@ import pyarrow as pa
 
 from shoal.errors import UserError
 
+GUESSED_FILES = 32
+"""Files from which types are guessed at most."""
+
 Kinds = Mapping[str, pa.DataType | None]
 """Column -> type, in the file's order; None where no value tells it."""
+
+
+def spread(paths: Sequence[str]) -> list[str]:
+    """Those of many files from which types are guessed: the first, and others evenly apart."""
+    if len(paths) <= GUESSED_FILES:
+        return list(paths)
+    return [paths[i * len(paths) // GUESSED_FILES] for i in range(GUESSED_FILES)]
 
 
 def merged_schema(

@@ -56,6 +56,15 @@ class Storage:
         status = os.stat(name)
         return f"{status.st_size}-{status.st_mtime_ns}"
 
+    def found_stamp(self, name: str) -> str:
+        """As `stamp`, of a file behind a URL as it was listed. Begins with its size, and a dash."""
+        return self.stamp(name) if self._remote is None else self._remote.found_stamp(name)
+
+    def warm(self, names: Iterable[str]) -> None:
+        """The ends of these files will be read next, in this order."""
+        if self._remote is not None:
+            self._remote.warm(names)
+
     def reopen(self) -> None:
         """Open what is read next anew: after an error nothing that is open can be relied on."""
         if self._remote is not None:

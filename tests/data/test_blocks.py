@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from shoal.data import RecordIOWriter, Source, blocks, lines, open_reader
 from shoal.errors import UserError
+from tests.data.told import Told
 from tests.examples import examples
 
 FLAG = "--training-data"
@@ -174,16 +175,18 @@ def test_recordio_is_written_as_another_program_reads_it(tmp_path):
 
 
 def test_an_index_is_built_once_for_all_processes(tmp_path, monkeypatch):
-    path, folder = tmp_path / "a.tfrecord", tmp_path / "index"
+    path, told = tmp_path / "a.tfrecord", Told()
     write_tfrecord(path, [b"one", b"two"])
-    open_reader(str(path), FLAG, index_folder=str(folder)).sources()
+    assert told.describe(open_reader(str(path), FLAG)) == [Source(str(path), 2)]
     with monkeypatch.context() as patch:
         patch.setattr(blocks.BlockReader, "_build", None)  # would raise if called
-        again = open_reader(str(path), FLAG, index_folder=str(folder))
+        again = told.to(open_reader(str(path), FLAG))
         assert values(again, str(path), 1, 2) == [b"two"]
     write_tfrecord(path, [b"one", b"two", b"three"])
-    changed = open_reader(str(path), FLAG, index_folder=str(folder))
-    assert changed.sources() == [Source(str(path), 3)]
+    changed = told.to(open_reader(str(path), FLAG))
+    with pytest.raises(UserError, match=r"a\.tfrecord: the file was changed .*3 records, and 2 th"):
+        values(changed, str(path), 1, 2)
+    assert told.describe(open_reader(str(path), FLAG)) == [Source(str(path), 3)]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from shoal.data import open_reader
 from shoal.errors import UserError
 from tests.data.fake_tunnel import FakeTunnel
+from tests.data.told import Told
 
 FLAG = "--training-data"
 TABLE = pa.table(
@@ -45,13 +46,19 @@ def test_ranges_of_a_table_and_of_a_partition(tunnel):
 
 
 def test_all_processes_of_a_job_read_one_session(tunnel, tmp_path):
-    def reader():
-        return open_reader("odps://shop/clicks", FLAG, index_folder=str(tmp_path))
+    told = Told()
 
-    assert reader().sources()[0].records == 50
+    def reader():
+        return told.to(open_reader("odps://shop/clicks", FLAG))
+
+    assert told.describe(reader())[0].records == 50
     tunnel.tables["clicks", None] = TABLE.slice(0, 20)  # written anew meanwhile
     assert rows_of(reader(), 40, 50) == TABLE.to_pylist()[40:]
     assert len(tunnel.sessions) == 1
+    early = open_reader("odps://shop/clicks", FLAG)
+    assert early.schema().names == TABLE.column_names
+    assert len(tunnel.sessions) == 2  # before anything was told
+    assert rows_of(told.to(early), 40, 50) == TABLE.to_pylist()[40:]
 
     tunnel.expired.add("session-0")
     with pytest.raises(UserError, match="20 records where 50 were counted: the table was changed"):

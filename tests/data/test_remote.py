@@ -15,6 +15,7 @@ import tensorflow as tf
 from shoal.base import log
 from shoal.data import RecordIOWriter, open_reader
 from shoal.errors import UserCodeError, UserError, without_secrets
+from tests.data.told import Told
 
 FLAG = "--training-data"
 ROWS = [{"id": i, "name": f"n{i}"} for i in range(50)]
@@ -79,9 +80,10 @@ def test_a_folder_of_every_format(memory, tmp_path, scheme, kind):
     if kind in ("tfrecord", "recordio"):
         expected = [{"record": line} for line in LINES]
     url = f"{scheme}://{folder}"
-    index = str(tmp_path / "index")
+    told = Told()
     for pattern in (url, f"{url}/*.{kind}", f"{url}/[ab].{kind}"):
-        reader = open_reader(pattern, FLAG, index_folder=index)
+        reader = open_reader(pattern, FLAG)
+        told.describe(reader)
         assert [source.name for source in reader.sources()] == [
             f"{scheme}://{folder}/{name}.{kind}" for name in "ab"
         ]
@@ -89,21 +91,27 @@ def test_a_folder_of_every_format(memory, tmp_path, scheme, kind):
     for source in reader.sources():
         got = [row for b in reader.read(source.name, 13, 41) for row in b.to_pylist()]
         assert got == expected[13:41]
-    assert open_reader(f"{url}/a.{kind}", FLAG, index_folder=index).schema() == reader.schema()
+    again = told.to(open_reader(f"{url}/a.{kind}", FLAG))
+    assert again.schema() == reader.schema()
+    name = reader.names()[0]
+    assert [row for b in again.read(name, 13, 41) for row in b.to_pylist()] == expected[13:41]
 
 
 def test_an_index_is_used_until_the_file_changes(memory, tmp_path, monkeypatch):
     memory.pipe("/a.csv", b"x\n1\n2\n")
+    told = Told()
 
     def reader():
-        return open_reader("memory:///a.csv", FLAG, index_folder=str(tmp_path))
+        return told.to(open_reader("memory:///a.csv", FLAG))
 
-    assert reader().sources()[0].records == 2
+    assert told.describe(reader())[0].records == 2
     with monkeypatch.context() as patch:
         patch.setattr("shoal.data.csv_index.CsvIndex.build", None)
         assert reader().sources()[0].records == 2
     memory.pipe("/a.csv", b"x\n1\n2\n3\n")
-    assert reader().sources()[0].records == 3
+    with pytest.raises(UserError, match=r"memory:///a\.csv: the file was changed .*3 rec"):
+        reader().sources()
+    assert told.describe(reader())[0].records == 3
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from shoal.data import as_columns, open_reader, sql_reader
 from shoal.errors import UserError
+from tests.data.told import Told
 
 FLAG = "--training-data"
 ROWS = [(key * 3 - 40, f"n{key}", key / 2, key % 2 == 0, bytes([key])) for key in range(103)]
@@ -69,10 +70,12 @@ def test_types_a_view_and_chosen_columns(database):
 
 
 def test_the_index_is_made_once(database, tmp_path, monkeypatch):
-    def reader():
-        return open_reader(f"{database}#clicks", FLAG, index_folder=str(tmp_path / "index"))
+    told = Told()
 
-    reader().sources()
+    def reader():
+        return told.to(open_reader(f"{database}#clicks", FLAG))
+
+    told.describe(reader())
     monkeypatch.setattr(sql_reader.SqlReader, "_build", None)
     assert rows_of(reader(), 9, 11) == ROWS[9:11]
 

@@ -23,7 +23,7 @@ from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.master.work.phases import Phase
-from shoal.master.work.units import Source, Span, Task
+from shoal.master.work.units import FoundSource, Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.strategies import confirm, exited
@@ -200,9 +200,18 @@ class RandomJob:
             if self.draw.random() < 0.7:
                 rules.export.CopyFrom(best)
                 rules.checkpoint.CopyFrom(best)
+            # Two parts of four tasks and one more, of training; one of the others.
+            more = tuple(FoundSource(f"u{i}", 16.0) for i in range(self.draw.choice((0, 5))))
             outcome = outcomes.DataDescribed(
-                *[(Source("s", 25, ((12, 2), (1, 1))), Source("t", 8))] * 3, rules
+                *[(Source("s", 25, ((12, 2), (1, 1))), Source("t", 8))] * 3,
+                rules,
+                more_training=more,
+                more_validation=more[:2],
+                more_prediction=more[:2],
             )
+        elif task is not None and task.kind == pb.DESCRIBE_SOURCES:
+            sources = tuple(Source(name, 7 + len(task.sources)) for name in task.sources)
+            outcome = outcomes.DataDescribed(**{task.data: sources})
         elif task is not None and task.kind == pb.EVALUATE:
             variable = pb.DoubleArray(shape=[2], values=[1.0, 2.0])
             metric = pb.MetricState(name="m", variables=[variable])

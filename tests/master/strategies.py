@@ -51,6 +51,7 @@ def board(
     seed: int = 0,
     max_steps: int = 0,
     minibatch_size: int = 1,
+    complete: bool = True,
 ) -> TaskBoard:
     return TaskBoard(
         [n if isinstance(n, Source) else Source(f"part-{i}", n) for i, n in enumerate(lengths)],
@@ -60,6 +61,7 @@ def board(
         next_id=TaskIds(),
         max_steps=max_steps,
         minibatch_size=minibatch_size,
+        complete=complete,
     )
 
 

@@ -5,13 +5,17 @@ Owns which flag feeds which mode. Formats are data/'s, tensors feed.py's.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeVar
 
 from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
+from shoal.data.index_folder import IndexFolder
+from shoal.data.index_store import IndexStore, Known
+from shoal.data.indexed_reader import IndexedReader
 from shoal.data.opening import open_reader
 from shoal.data.reader import DataReader, Source
 from shoal.proto import shoal_pb2 as pb
@@ -28,6 +32,19 @@ FLAGS = {
 }
 
 
+FIRST_WEIGHT = 16.0
+"""Of the sources that are described before the first task: as `DataReader.weights`."""
+
+KNOWN_WEIGHT = 0.02
+"""Of a source that --index-dir knows."""
+
+KEPT_TOGETHER = 2000
+"""Sources of which is written to --index-dir at once what was found out."""
+
+BATCH = 8
+"""Sources that are described at a time."""
+
+
 class JobData:
     """Readers and pipelines of the data that the job names, opened when first used."""
 
@@ -37,11 +54,14 @@ class JobData:
         module: UserModule,
         spent: Callable[[str, float], None] = lambda *_: None,
         patience: StoragePatience | None = None,
+        ask: Callable[[str, str], Known | None] = lambda *_: None,
     ) -> None:
         """spent: told of the seconds of reading and of feed, of the training data.
 
-        patience: with the storage; None for none, as where somebody looks on.
+        patience: with the storage; None for none, as where somebody looks on. ask: gives what
+        another worker has told of a source, by mode and name.
         """
+        self._ask = ask
         self._spent = spent
         self._patience = patience
         self._config = config
@@ -53,6 +73,10 @@ class JobData:
         }
         self._readers: dict[str, DataReader] = {}
         self._pipelines: dict[str, InputPipeline] = {}
+        self._stores: dict[str, IndexStore] = {}
+        self._describes = False
+        self._kept = IndexFolder(config.index_dir, "--index-dir") if config.index_dir else None
+        self._to_keep: dict[str, list[Known]] = {}
 
     def _patiently(self, work: Callable[[], Result], again: Callable[[], object]) -> Result:
         return work() if self._patience is None else self._patience.call(work, again)
@@ -67,15 +91,17 @@ class JobData:
             pattern, flag = self._patterns[mode], FLAGS[mode]
             custom = self._module.custom_data_reader
             if custom is None:
-                self._readers[mode] = open_reader(
-                    pattern,
-                    flag,
-                    index_folder=os.path.join(self._config.job_dir, "index"),
-                    data_format=self._config.format_of_data,
-                )
+                reader = open_reader(pattern, flag, data_format=self._config.format_of_data)
             else:
                 with user_code(self._module.describe("custom_data_reader"), reads=True):
-                    self._readers[mode] = open_custom_reader(custom, pattern, flag)
+                    reader = open_custom_reader(custom, pattern, flag)
+            if isinstance(reader, IndexedReader):
+                self._stores[mode] = IndexStore(partial(self._known, mode))
+                reader.share(self._stores[mode])
+            self._readers[mode] = reader
+
+    def _known(self, mode: str, source: str) -> Known | None:
+        return None if self._describes else self._ask(mode, source)
 
     def pipeline(self, mode: str) -> InputPipeline:
         """The pipeline of a mode. Raises UserError or UserCodeError as `InputPipeline` does."""
@@ -111,30 +137,117 @@ class JobData:
         end = min(source.records, self._config.minibatch_size)
         return pb.Range(source=source.name, start=0, end=end)
 
+    # ------------------------------------------------------------ describing
+
     def description(self) -> pb.DataDescription:
-        """All sources of the job's data."""
+        """The sources of the job's data: some described, and the others by name.
 
-        def sources(mode: str) -> list[pb.Source]:
-            if not self._patterns[mode]:
-                return []
-            reader = self._reader(mode)
+        The first of them are described, so that there is something to begin with. Sources of
+        training are in an order that the seed draws, if there are many; they become parts of the
+        first epoch in this order.
+        """
+        described = pb.DataDescription()
+        for mode, pattern in self._patterns.items():
+            if not pattern:
+                continue
+            weights = self._listed(mode)
+            names = list(weights)
+            if self._kept is not None:
+                self._kept.tidy()
+                reader = self._reader(mode)
+                for name in names:
+                    if self._kept.has(reader.form, name, reader.stamp(name)):
+                        weights[name] = KNOWN_WEIGHT
+            if mode == TRAINING and sum(weights.values()) > FIRST_WEIGHT:
+                random.Random(f"{self._config.seed}/files").shuffle(names)
+            first = self._first(mode, names, weights)
+            getattr(described, mode).extend(sorted(first, key=lambda source: source.name))
+            more = getattr(described, f"more_{mode}")
+            for name in names[len(first) :]:
+                more.add(name=name, weight=weights[name])
+        return described
 
-            def listed() -> list[Source]:
-                with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
-                    return reader.sources()
+    def _listed(self, mode: str) -> dict[str, float]:
+        reader = self._reader(mode)
 
-            found = self._patiently(listed, reader.reopen)
-            return [
-                pb.Source(
-                    name=source.name,
-                    records=source.records,
-                    units=[number for unit in source.units for number in unit],
-                )
-                for source in found
-            ]
+        def listed() -> dict[str, float]:
+            with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
+                return reader.weights()
 
-        return pb.DataDescription(
-            training=sources(TRAINING),
-            validation=sources(EVALUATION),
-            prediction=sources(PREDICTION),
-        )
+        return self._patiently(listed, reader.reopen)
+
+    def _first(self, mode: str, names: Sequence[str], weights: dict[str, float]) -> list[pb.Source]:
+        """The first of the sources, described: not many, but some that hold records."""
+        found: list[pb.Source] = []
+        weight = 0.0
+        while len(found) < len(names):
+            taken = names[len(found) : len(found) + BATCH]
+            weight += sum(weights[name] for name in taken)
+            if found and weight > FIRST_WEIGHT and any(source.records for source in found):
+                break
+            found += self.describe(mode, taken)
+        return found
+
+    def describe(self, mode: str, names: Sequence[str]) -> list[pb.Source]:
+        """These sources of the data of a mode, with all that is to be told of them."""
+        reader = self._reader(mode)
+        store = self._stores.get(mode)
+
+        def described() -> list[pb.Source]:
+            kept = [self._kept_of(reader, name) for name in names]
+            reader.prepare([name for name, each in zip(names, kept, strict=True) if each is None])
+            with (
+                user_code(f"listing the sources of {FLAGS[mode]}", reads=True),
+                self._describing(store),
+            ):
+                found = [
+                    _found(reader.describe(name), store) if each is None else each
+                    for name, each in zip(names, kept, strict=True)
+                ]
+            if self._kept is not None:
+                new = [each for each, old in zip(found, kept, strict=True) if old is None]
+                self._to_keep.setdefault(reader.form, []).extend(new)
+                if sum(map(len, self._to_keep.values())) >= KEPT_TOGETHER:
+                    self.keep()
+            return [_message(each) for each in found]
+
+        return self._patiently(described, reader.reopen)
+
+    def _kept_of(self, reader: DataReader, name: str) -> Known | None:
+        if self._kept is None:
+            return None
+        return self._kept.get(reader.form, name, reader.stamp(name))
+
+    def keep(self) -> None:
+        """Write what was found out of sources to --index-dir."""
+        for form, found in self._to_keep.items():
+            assert self._kept is not None
+            self._kept.add(form, found)
+        self._to_keep.clear()
+
+    @contextmanager
+    def _describing(self, store: IndexStore | None) -> Iterator[None]:
+        """Ask nobody for what is known of sources, but find it out, and keep it to be told."""
+        self._describes = True
+        try:
+            with nullcontext() if store is None else store.keeping():
+                yield
+        finally:
+            self._describes = False
+            if store is not None:
+                store.forget()
+
+
+def _found(source: Source, store: IndexStore | None) -> Known:
+    return Known(source) if store is None else store.told(source)
+
+
+def _message(known: Known) -> pb.Source:
+    source = known.source
+    return pb.Source(
+        name=source.name,
+        records=source.records,
+        units=[number for unit in source.units for number in unit],
+        stamp=known.stamp,
+        index=known.index,
+    )

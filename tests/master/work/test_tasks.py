@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal.master.work.applied import AppliedPush, applied_heads
 from shoal.master.work.cutting import cut
+from shoal.master.work.spans import Interval
 from shoal.master.work.tasks import Ledger
 from shoal.master.work.units import Requester, Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
@@ -34,16 +36,29 @@ class TaskBoardMachine(RuleBasedStateMachine):
         records_per_task=st.integers(1, 15),
         epochs=st.integers(1, 3),
         seed=st.integers(0, 3),
+        more=st.lists(strategies.sources, max_size=3),
     )
-    def create(self, sources, records_per_task, epochs, seed):
+    def create(self, sources, records_per_task, epochs, seed, more):
         self.epochs = epochs
-        self.sources = sources
+        self.sources = list(sources)
+        self.more = [
+            [replace(source, name=f"{number}/{source.name}") for source in part]
+            for number, part in enumerate(more)
+        ]
         self.board = board(
             *sources,
             records_per_task=records_per_task,
             epochs=epochs,
             seed=seed,
+            complete=not more,
         )
+
+    @precondition(lambda self: self.more)
+    @rule()
+    def extend(self):
+        part = self.more.pop(0)
+        self.sources += part
+        self.board.extend(part, complete=not self.more)
 
     def settle(self, task, start, end):
         for record in range(task.span.start + start, task.span.start + end):
@@ -109,6 +124,10 @@ class TaskBoardMachine(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "board"):
             return
+        while self.more:
+            assert not self.board.finished
+            assert not self.board.all_leased
+            self.extend()
         for task_id in list(self.leases):
             self.board.give_back(task_id, 0, 0)
         while (task := self.board.take()) is not None:
@@ -144,6 +163,53 @@ def drain(tasks):
 def test_cut_covers_each_source_and_crosses_none():
     spans = cut([Source("a", 25), Source("b", 0), Source("c", 10)], 10, 5)
     assert spans == [Span("a", 0, 10), Span("a", 10, 20), Span("a", 20, 25), Span("c", 0, 10)]
+
+
+def test_the_first_epoch_has_parts_in_turn_and_others_know_none():
+    parts = [[Source(f"{part}-{i}", 20) for i in range(5)] for part in range(3)]
+    whole = board(*parts[0], epochs=2, seed=3, complete=False)
+    first = drain(whole)
+    assert {span.source for _, span in first} == {source.name for source in parts[0]}
+    assert not whole.finished
+    whole.extend(parts[1], complete=False)
+    whole.extend(parts[2], complete=True)
+    rest = drain(whole)
+    assert whole.finished
+    assert [span.source[0] for epoch, span in rest if epoch == 0] == ["1"] * 10 + ["2"] * 10
+    assert len({tuple(span.source[0] for _, span in rest[20 + i : 30 + i]) for i in (0, 10)}) == 2
+
+    at_once = board(*parts[0], epochs=2, seed=3, complete=False)
+    for part in parts[1:]:
+        at_once.extend(part, complete=part is parts[2])
+    assert drain(at_once) == first + rest
+    assert at_once.ledger() == whole.ledger() == Ledger(600, trained_once=600)
+    assert at_once.tasks_done == at_once.tasks_total == 60
+
+
+def test_max_steps_that_end_in_a_part_need_no_other():
+    tasks = board(Source("a", 30), max_steps=5, minibatch_size=10, complete=False)
+    assert not tasks.all_known
+    tasks.extend([Source("b", 30)], complete=False)
+    assert tasks.all_known
+    tasks.extend([Source("c", 30)], complete=False)
+    assert [len(span) for _, span in drain(tasks)] == [10] * 5
+    assert tasks.finished
+    assert tasks.ledger() == Ledger(50, trained_once=50)
+
+
+def test_a_board_that_is_resumed_goes_on_to_the_parts_that_come_later():
+    tasks = board(Source("a", 30), epochs=2, complete=False)
+    tasks.complete(tasks.take().id)
+    tasks.resume([Interval("trained", 0, Span("a", 0, 10))], 1)
+    tasks.extend([Source("b", 10)], complete=True)
+    drained = drain(tasks)
+    assert sorted(str(span) for epoch, span in drained if epoch == 0) == [
+        "records 0 to 9 of b",
+        "records 10 to 19 of a",
+        "records 20 to 29 of a",
+    ]
+    assert tasks.ledger() == Ledger(80, trained_once=80)
+    assert tasks.tasks_done == tasks.tasks_total
 
 
 def test_order_depends_on_seed_and_epoch_alone():
