@@ -373,7 +373,12 @@ def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:
             data = request.data
             more = (data.more_training, data.more_validation, data.more_prediction)
             left = [tuple(FoundSource(each.name, each.weight) for each in kind) for kind in more]
-            return outcomes.DataDescribed(*sources, data.rules, tuple(data.notes), *left)
+            return outcomes.DataDescribed(
+                *(sources[0], sources[1], sources[2]),
+                data.rules,
+                tuple(data.notes),
+                *(left[0], left[1], left[2]),
+            )
         case "states":
             return outcomes.StatesComputed(request.states)
         case "metrics":

@@ -259,7 +259,8 @@ class Workload:
         """Why a job that is resumed cannot go on with the data that there is now."""
         known = {source.name: source for source in self.board.sources}
         waiting = self.description.names(TRAINING)
-        now = {source.name for source in (*data.training, *data.more_training)}
+        now = {source.name for source in data.training}
+        now |= {found.name for found in data.more_training}
         what = f"--training-data {self._config.training_data} has changed since the job began"
         if gone := sorted((known.keys() | waiting) - now):
             return Failure.of_user(without_secrets(f"{what}: {_some(gone)} not there any more"))

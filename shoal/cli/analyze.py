@@ -24,9 +24,6 @@ from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 )
 @field_options(dataclasses.fields(FormatOptions))
 @click.option(
-    "--columns", default="", metavar="NAMES", help="Only these columns, with commas between them."
-)
-@click.option(
     "--max-vocabulary",
     default=10_000,
     show_default=True,
@@ -34,7 +31,7 @@ from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
     metavar="N",
     help="Number of the most frequent values to keep of a column of text or integers.",
 )
-def analyze(data: str, output: str, columns: str, max_vocabulary: int, **written: str) -> None:
+def analyze(data: str, output: str, max_vocabulary: int, **written: str) -> None:
     """Compute the statistics of columns: minimum, mean, quantiles, vocabulary and so on.
 
     Reads the data once, in bounded memory. A model module reads the file with
@@ -46,6 +43,7 @@ def analyze(data: str, output: str, columns: str, max_vocabulary: int, **written
     from shoal.data.opening import open_reader
 
     try:
+        columns = written.pop("columns")
         data_format = FormatOptions(**written).format_of_data
         reader = open_reader(data, "--data", data_format=data_format)
         for doubt in reader.doubts():

@@ -25,7 +25,7 @@ BLOCK_BYTES = 4 << 20
 STRIDE = 1024
 """Records between two entries of the index: a range's begin costs a scan of so many."""
 
-QUOTE, LINE_FEED, CARRIAGE_RETURN = (ord(c) for c in '"\n\r')
+LINE_FEED, CARRIAGE_RETURN = (ord(c) for c in "\n\r")
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -39,12 +39,14 @@ class Dialect:
     """How a CSV file is written.
 
     separator: between two fields; of several characters only without quotes.
-    quotes: whether double quotes hold a field together. header: whether a line of names is first.
+    quote: what holds a field together; "" for none. header: whether a line of names is first.
+    comment: what lines begin with that are no records; "" for none.
     """
 
     separator: str = ","
-    quotes: bool = True
+    quote: str = '"'
     header: bool = True
+    comment: str = ""
 
 
 class MalformedCsvError(Error):
@@ -68,15 +70,21 @@ def scan(
     Raises MalformedCsvError.
     """
     record_begin = position = start
-    in_quotes = False
+    in_quotes = in_comment = False
     previous = LINE_FEED  # the byte before the block
+    comment_began = False  # the record at record_begin is one
     record = first
     while position < end:
         block = np.frombuffer(file.read_at(min(BLOCK_BYTES, end - position), position), np.uint8)
         if not len(block):
             break
         line_feeds = np.flatnonzero(block == LINE_FEED)
-        quotes = np.flatnonzero(block == QUOTE) if dialect.quotes else line_feeds[:0]
+        quotes = np.flatnonzero(block == ord(dialect.quote)) if dialect.quote else line_feeds[:0]
+        comments = line_feeds[:0]
+        if dialect.comment:
+            comments, quotes, in_comment = _comments(
+                block, line_feeds, quotes, dialect, (in_quotes, in_comment, previous)
+            )
         if len(quotes) or in_quotes:
             # A line feed is inside quotes if an odd number of quotes stands before it.
             before = np.searchsorted(quotes, line_feeds)
@@ -96,15 +104,21 @@ def scan(
             behind = np.maximum(line_feeds - 1, 0)
             after_return = np.where(line_feeds > 0, block[behind], previous) == CARRIAGE_RETURN
             full = lengths > 1 + after_return
+            if dialect.comment:
+                full &= ~np.isin(begins, comments + position)
+                full[0] &= not comment_began
+                comment_began = record_begin - position in comments
             begins, ends = begins[full], ends[full]
             record += len(begins)
             yield begins.astype(np.int64), ends.astype(np.int64)
+        elif dialect.comment and record_begin - position in comments:
+            comment_began = True
         previous = last_byte
         position += len(block)
     if in_quotes:
         raise MalformedCsvError(record, "a quoted field is never closed")
     left = position - record_begin - (previous == CARRIAGE_RETURN)
-    if left > 0:  # the last line has no line feed
+    if left > 0 and not comment_began:  # the last line has no line feed
         yield np.array([record_begin], np.int64), np.array([position], np.int64)
 
 
@@ -121,12 +135,13 @@ def _first_fault(
         opening = quotes[1 if in_quotes else 0 :: 2]
         before = np.where(opening > 0, block[np.maximum(opening - 1, 0)], previous)
         # A quote before it closes and opens at once: an escaped quote.
-        wrong = opening[~np.isin(before, (ord(dialect.separator), LINE_FEED, QUOTE))]
+        wrong = opening[~np.isin(before, (ord(dialect.separator), LINE_FEED, ord(dialect.quote)))]
         if len(wrong):
             faults.append(
                 (
                     int(wrong[0]),
-                    'there is a " inside an unquoted field; quote the field and double the ", '
+                    f"there is a {dialect.quote} inside an unquoted field; quote the field and "
+                    f"double the {dialect.quote}, "
                     "or read quotes as other characters, with --csv-quotes none",
                 )
             )
@@ -140,6 +155,37 @@ def _first_fault(
     if previous == CARRIAGE_RETURN and not in_quotes and block[0] != LINE_FEED:
         faults.append((0, LONE_RETURN))
     return min(faults, default=None)
+
+
+def _comments(
+    block: npt.NDArray[np.uint8],
+    line_feeds: npt.NDArray[np.intp],
+    quotes: npt.NDArray[np.intp],
+    dialect: Dialect,
+    before: tuple[bool, bool, int],
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], bool]:
+    """Where comments begin, the quotes outside of them, and whether the block ends in one.
+
+    before: whether it begins within quotes, or within a comment, and the byte before it.
+    """
+    in_quotes, in_comment, previous = before
+    begins = np.flatnonzero(block == ord(dialect.comment))
+    behind = np.where(begins > 0, block[np.maximum(begins - 1, 0)], previous)
+    begins = begins[behind == LINE_FEED]
+    starts = [-1, *begins.tolist()] if in_comment else begins.tolist()
+    found = []
+    ends_within = False
+    for start in starts:
+        # What is within quotes is no comment; quotes within earlier comments are gone already.
+        if start >= 0 and (int(np.searchsorted(quotes, start)) + in_quotes) % 2:
+            continue
+        following = int(np.searchsorted(line_feeds, start, "right"))
+        end = int(line_feeds[following]) if following < len(line_feeds) else len(block)
+        ends_within = following == len(line_feeds)
+        quotes = quotes[(quotes < start) | (quotes > end)]
+        if start >= 0:
+            found.append(start)
+    return np.array(found, np.intp), quotes, ends_within
 
 
 @dataclass(frozen=True)

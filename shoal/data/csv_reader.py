@@ -59,8 +59,8 @@ class CsvReader(FileReader):
     column_types: Arrow types of columns whose type must not be guessed.
     separator: between two fields; where empty, a tab in files that end in .tsv, else a comma.
     column_names: of files without a header line; those of the header where there are none.
-    quotes: whether double quotes hold a field together; not with a separator of several
-        characters.
+    quote: the character that holds a field together; "" for none, as with a separator of several
+        characters. comment: the character with which lines begin that are no records; "" for none.
     """
 
     def __init__(
@@ -70,13 +70,15 @@ class CsvReader(FileReader):
         column_types: Mapping[str, pa.DataType] | None = None,
         separator: str = "",
         column_names: Sequence[str] = (),
-        quotes: bool = True,
+        quote: str = '"',
+        comment: str = "",
         **options: Any,
     ) -> None:
         super().__init__(pattern, kind="csv", **options)
         self._separator = separator
         self._column_names = list(column_names)
-        self._quotes = quotes
+        self._quote = quote
+        self._comment = comment
         self._given = dict(column_types or {})
         self._types: pa.Schema | None = None
         self._indexes: Recent[str, CsvIndex] = Recent(KEPT)
@@ -198,12 +200,14 @@ class CsvReader(FileReader):
     @property
     def form(self) -> str:
         """See DataReader; with the dialect."""
-        return f"CsvReader {self._separator!r} {bool(self._column_names)} {self._quotes}"
+        ways = (self._separator, bool(self._column_names), self._quote, self._comment)
+        return f"CsvReader {ways}"
 
     def _dialect(self, path: str) -> Dialect:
         tabs = unpacked_name(path).endswith(".tsv")
         separator = self._separator or ("\t" if tabs else ",")
-        return Dialect(separator, self._quotes and len(separator) == 1, not self._column_names)
+        quote = self._quote if len(separator) == 1 else ""
+        return Dialect(separator, quote, not self._column_names, self._comment)
 
     def _names(self, file: pa.NativeFile, header: tuple[int, int], path: str) -> list[str]:
         """The names of a file's columns. header: the bytes of its header line."""
@@ -212,8 +216,10 @@ class CsvReader(FileReader):
         begin, end = header
         text = file.read_at(end - begin, begin).decode("utf-8").rstrip("\r\n")
         dialect = self._dialect(path)
-        if dialect.quotes:
-            names = next(csv.reader([text], delimiter=dialect.separator))
+        if dialect.quote:
+            csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+            lines = text.splitlines(keepends=True)
+            names = next(csv.reader(lines, delimiter=dialect.separator, quotechar=dialect.quote))
         else:
             names = text.split(dialect.separator)
         twice = sorted(name for name, times in Counter(names).items() if times > 1)
@@ -294,10 +300,19 @@ class CsvReader(FileReader):
 
 
 def _stream(file: pa.NativeFile, begin: int, end: int, dialect: Dialect) -> pa.NativeFile:
-    """The bytes [begin, end) of a file, with a separator that Arrow knows. Raises ArrowInvalid."""
-    if len(dialect.separator) == 1:
+    """The bytes [begin, end) of a file, as Arrow can read them. Raises ArrowInvalid.
+
+    Comments are left out, and a separator is one that it knows.
+    """
+    if len(dialect.separator) == 1 and not dialect.comment:
         return file.get_stream(begin, end - begin)
     data = file.read_at(end - begin, begin)
+    if dialect.comment and dialect.comment.encode() in data:
+        spans = scan(pa.BufferReader(data), 0, len(data), 1, dialect)
+        pieces = (zip(begins, ends, strict=True) for begins, ends in spans)
+        data = b"".join(data[first:last] for piece in pieces for first, last in piece)
+    if len(dialect.separator) == 1:
+        return pa.BufferReader(data)
     if FIELD.encode() in data:
         raise pa.ArrowInvalid(
             f"there is a character {FIELD!r}, which fields separated by {dialect.separator!r} may "
@@ -309,8 +324,8 @@ def _stream(file: pa.NativeFile, begin: int, end: int, dialect: Dialect) -> pa.N
 def _parsing(dialect: Dialect) -> pacsv.ParseOptions:
     return pacsv.ParseOptions(
         delimiter=dialect.separator if len(dialect.separator) == 1 else FIELD,
-        quote_char='"' if dialect.quotes else False,
-        newlines_in_values=dialect.quotes,
+        quote_char=dialect.quote or False,
+        newlines_in_values=bool(dialect.quote),
     )
 
 

@@ -119,7 +119,7 @@ def packed(kind: str, table: pa.Table) -> bytes:
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, schema, options=options) as writer:
         writer.write_table(table.replace_schema_metadata(schema.metadata))
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def unpacked(kind: str, index: bytes) -> pa.Table | None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from shoal.data.index_store import IndexStore
 from shoal.data.reader import DataReader, selected
+from shoal.errors import UserError
 
 
 class IndexedReader(DataReader):
@@ -40,6 +41,15 @@ class IndexedReader(DataReader):
         if self._schema is None:
             self._schema = selected(self._full_schema(), self._columns, self._flag)
         return self._schema
+
+    def choose(self, columns: Sequence[str]) -> None:
+        """Read these columns only. Whether there are such is seen when the schema is asked for."""
+        self._columns = list(columns)
+        self._schema = None
+
+    def faults(self) -> dict[str, UserError]:
+        """What is wrong with columns, which ends a job that uses them."""
+        return {}
 
     def share(self, store: IndexStore) -> None:
         """Take from this store what others have told of the sources."""

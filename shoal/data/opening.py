@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.config.data_format import DataFormat
+from shoal.config.data_format import DataFormat, split_options, with_options
 from shoal.data.csv_reader import CsvReader
 from shoal.data.file_reader import FileReader
 from shoal.data.files import format_of
 from shoal.data.lines import JsonLinesReader, TextLineReader
 from shoal.data.odps_reader import SCHEME, OdpsReader
 from shoal.data.parquet_reader import ParquetReader
+from shoal.data.partitions import partitions_of
 from shoal.data.reader import DataReader
 from shoal.data.recordio import RecordIOReader
+from shoal.data.shaped import shaped
 from shoal.data.sql_reader import SqlReader, is_sql
 from shoal.data.storage import Storage
 from shoal.data.tfrecord import TFRecordReader
@@ -49,10 +51,20 @@ def open_reader(
     Opens no file yet. Raises UserError if nothing is found, if an ending is unknown
     or if the files are of two formats.
     """
+    if columns is None and data_format.columns:
+        columns = data_format.columns
+    shape: dict[str, Any] = {
+        "flag": flag,
+        "columns": columns,
+        "fill": data_format.fill,
+        "masks": data_format.masks,
+    }
     if pattern.startswith(SCHEME):
-        return OdpsReader(pattern, flag=flag, columns=columns)
+        return shaped(OdpsReader(pattern, flag=flag), pattern, **shape)
     if is_sql(pattern):
-        return SqlReader(pattern, flag=flag, columns=columns)
+        return shaped(SqlReader(pattern, flag=flag), pattern, **shape)
+    pattern, options_behind = split_options(pattern)
+    data_format = with_options(data_format, options_behind, flag)
     storage = Storage(pattern, flag, data_format.kind)
     kinds = {data_format.kind or format_of(name): name for name in reversed(storage.names)}
     if len(kinds) > 1:
@@ -67,12 +79,10 @@ def open_reader(
         options = {
             "separator": data_format.separator,
             "column_names": data_format.column_names,
-            "quotes": data_format.quotes,
+            "quote": data_format.quote,
+            "comment": data_format.comment,
         }
-    return FORMATS[kind](
-        pattern,
-        flag=flag,
-        columns=columns,
-        storage=storage,
-        **options,
-    )
+    reader = FORMATS[kind](pattern, flag=flag, storage=storage, **options)
+    if (partitions := partitions_of(storage.names, flag)) is None:
+        return shaped(reader, pattern, **shape)
+    return shaped(reader, pattern, constants=partitions.fields, value_of=partitions.values, **shape)

@@ -7,6 +7,8 @@ import tempfile
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shoal.client.processes import limit_files
 from shoal.config.data_format import DataFormat, FormatOptions
@@ -15,6 +17,7 @@ from shoal.data.analysis import analyze
 from shoal.data.index_store import unpacked
 from shoal.errors import UnreadableError, UserError
 from tests.data.told import Told
+from tests.examples import examples
 
 FLAG = "--training-data"
 RATINGS = [(196, 242, 3, 881250949), (186, 302, 3, 891717742), (22, 377, 1, 878887116)]
@@ -262,3 +265,71 @@ def test_a_reader_in_code_takes_the_same(tmp_path):
     path = write(tmp_path / "ratings.dat", RATINGS, "::")
     reader = CsvReader(str(path), separator="::", column_names=NAMES)
     assert rows(reader) == RATINGS
+
+
+def test_comments_are_no_records(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        '# made by hand, it\'s "raw\nname,x\n# one\na,1\n"b\n# not this",2\n#\nc#,3\n# the end'
+    )
+    reader = opened(path, csv_comment="#")
+    assert rows(reader) == [("a", 1), ("b\n# not this", 2), ("c#", 3)]
+    assert reader.schema().names == ["name", "x"]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    lines=st.lists(st.sampled_from(["#", '# "a', "1,x", '#"', '3,"#\n#"', "", "4,z#"])),
+    block=st.integers(1, 9),
+)
+def test_comments_in_blocks_of_any_size(tmp_path_factory, lines, block):
+    """The same as without the lines that begin with the character, outside of quotes."""
+    text = "n,t\n" + "".join(f"{line}\n" for line in lines)
+    plain = "n,t\n" + "".join(f"{line}\n" for line in lines if not line.startswith("#"))
+    folder = tmp_path_factory.mktemp("comments")
+    (folder / "a.csv").write_text(text)
+    (folder / "b.csv").write_text(plain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_index, "BLOCK_BYTES", block)
+        commented, without = opened(folder / "a.csv", csv_comment="#"), opened(folder / "b.csv")
+        names = [str(folder / name) for name in ("a.csv", "b.csv")]
+        count = without.describe(names[1]).records
+        assert commented.describe(names[0]).records == count
+        assert rows_of(commented, names[0], count) == rows_of(without, names[1], count)
+
+
+def rows_of(reader, name, count):
+    return [row for batch in reader.read(name, 0, count) for row in batch.to_pylist()]
+
+
+def test_single_quotes(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["name,x", "'a, ''b''',1", '"c",2']))
+    assert rows(opened(path, csv_quotes="single")) == [("a, 'b'", 1), ('"c"', 2)]
+
+
+def test_options_behind_a_path_are_of_it_alone(tmp_path):
+    path = tmp_path / "a#b.csv"
+    path.write_text("1;2\n3;4\n")
+    reader = open_reader(f"{path}#separator=;&columns=user,item", FLAG)
+    assert reader.schema().names == ["user", "item"]
+    assert rows(reader) == [(1, 2), (3, 4)]
+    (tmp_path / "u.data").write_text("1\t'x'\n# no\n")
+    options = "format=csv&separator=tab&columns=a,b&quotes=single&comment=#"
+    with pytest.raises(UserError, match="no file or folder"):
+        open_reader(f"{tmp_path}/u.data#what=csv", FLAG)
+    reader = open_reader(f"{tmp_path}/u.data#{options}", FLAG)
+    assert reader.schema().names == ["a", "b"]
+    assert rows(reader) == [(1, "x")]
+    with pytest.raises(UserError, match=r"^--training-data: behind #: --csv-separator"):
+        open_reader(f"{path}#separator=x", FLAG)
+
+
+def test_a_header_of_many_columns(tmp_path):
+    names = [f"a_column_of_a_long_name_{i}" for i in range(10_000)]
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(names) + "\n" + ",".join(["1"] * 10_000) + "\n")
+    reader = opened(path)
+    assert reader.schema().names == names
+    assert rows(reader) == [(1,) * 10_000]
+    assert opened(path, csv_columns=",".join(names)).schema().names == names

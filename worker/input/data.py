@@ -45,6 +45,12 @@ BATCH = 8
 """Sources that are described at a time."""
 
 
+DATA = {TRAINING: "training", EVALUATION: "validation", PREDICTION: "prediction"}
+"""Mode -> the data that it reads, as the master calls it."""
+
+_MODES = {data: mode for mode, data in DATA.items()}
+
+
 class JobData:
     """Readers and pipelines of the data that the job names, opened when first used."""
 
@@ -101,7 +107,7 @@ class JobData:
             self._readers[mode] = reader
 
     def _known(self, mode: str, source: str) -> Known | None:
-        return None if self._describes else self._ask(mode, source)
+        return None if self._describes else self._ask(DATA[mode], source)
 
     def pipeline(self, mode: str) -> InputPipeline:
         """The pipeline of a mode. Raises UserError or UserCodeError as `InputPipeline` does."""
@@ -161,8 +167,8 @@ class JobData:
             if mode == TRAINING and sum(weights.values()) > FIRST_WEIGHT:
                 random.Random(f"{self._config.seed}/files").shuffle(names)
             first = self._first(mode, names, weights)
-            getattr(described, mode).extend(sorted(first, key=lambda source: source.name))
-            more = getattr(described, f"more_{mode}")
+            getattr(described, DATA[mode]).extend(sorted(first, key=lambda source: source.name))
+            more = getattr(described, f"more_{DATA[mode]}")
             for name in names[len(first) :]:
                 more.add(name=name, weight=weights[name])
         return described
@@ -185,11 +191,14 @@ class JobData:
             weight += sum(weights[name] for name in taken)
             if found and weight > FIRST_WEIGHT and any(source.records for source in found):
                 break
-            found += self.describe(mode, taken)
+            found += self._described(mode, taken)
         return found
 
-    def describe(self, mode: str, names: Sequence[str]) -> list[pb.Source]:
-        """These sources of the data of a mode, with all that is to be told of them."""
+    def describe(self, data: str, names: Sequence[str]) -> list[pb.Source]:
+        """These sources, with all that is to be told of them. data: which, as of DATA."""
+        return self._described(_MODES[data], names)
+
+    def _described(self, mode: str, names: Sequence[str]) -> list[pb.Source]:
         reader = self._reader(mode)
         store = self._stores.get(mode)
 

@@ -314,7 +314,8 @@ class InputPipeline:
         Of a reader that knows no types, it is the first record that there is.
         """
         if isinstance(self._reader, IndexedReader):
-            return typed_columns(self._reader.schema(), self.first_source)
+            columns, faults = typed_columns(self._reader.schema(), self.first_source)
+            return columns, faults | self._reader.faults()
         with self._reading("the first record"):
             for source in self._reader.sources():
                 if source.records:
