@@ -5,6 +5,7 @@ arrays. Does not know TensorFlow (the worker makes tensors of the arrays) nor ta
 (the master cuts the ranges).
 """
 
+from shoal.data.arrow_reader import ArrowReader
 from shoal.data.columns import Column, ListColumn, as_columns, minibatches, read_columns
 from shoal.data.csv_reader import CsvReader
 from shoal.data.custom import open_custom_reader
@@ -18,6 +19,7 @@ from shoal.data.sql_reader import SqlReader
 from shoal.data.tfrecord import TFRecordReader
 
 __all__ = [
+    "ArrowReader",
     "Column",
     "CsvReader",
     "DataReader",

@@ -243,7 +243,9 @@ def _arrow(chunks: Iterator[Any], source: str) -> Iterator[Mapping[str, Any]]:
 def _as_arrow(column: Any) -> Any:
     if isinstance(column, ListColumn):
         offsets = np.concatenate([[0], np.cumsum(column.row_lengths)])
-        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(column.values))
+        return pa.LargeListArray.from_arrays(
+            pa.array(offsets, pa.int64()), _as_arrow(column.values)
+        )
     if column.ndim > 1:
         size = int(np.prod(column.shape[1:]))
         return pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), size)

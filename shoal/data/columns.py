@@ -27,11 +27,11 @@ GATHERED_RECORDS = 1024
 class ListColumn:
     """A column of lists of varying length.
 
-    values: all lists' elements, one after the other.
+    values: all lists' elements, one after the other: lists too, where lists are of lists.
     row_lengths: int64 [records], the length of each record's list.
     """
 
-    values: npt.NDArray[Any]
+    values: npt.NDArray[Any] | ListColumn
     row_lengths: npt.NDArray[np.int64]
 
 
@@ -68,8 +68,12 @@ def read_columns(
 def records_in(columns: Mapping[str, Column]) -> int:
     """The number of records in a chunk."""
     for column in columns.values():
-        return len(column.row_lengths if isinstance(column, ListColumn) else column)
+        return _length(column)
     return 0
+
+
+def _length(column: Column) -> int:
+    return len(column.row_lengths if isinstance(column, ListColumn) else column)
 
 
 def minibatches(chunks: Iterator[dict[str, Column]], size: int) -> Iterator[dict[str, Column]]:
@@ -97,29 +101,29 @@ def minibatches(chunks: Iterator[dict[str, Column]], size: int) -> Iterator[dict
 def _joined(chunks: Sequence[dict[str, Column]]) -> dict[str, Column]:
     if len(chunks) == 1:
         return chunks[0]
-    joined: dict[str, Column] = {}
-    for name, first in chunks[0].items():
-        if isinstance(first, ListColumn):
-            lists = [cast(ListColumn, chunk[name]) for chunk in chunks]
-            joined[name] = ListColumn(
-                np.concatenate([each.values for each in lists]),
-                np.concatenate([each.row_lengths for each in lists]),
-            )
-        else:
-            joined[name] = np.concatenate([cast(npt.NDArray[Any], each[name]) for each in chunks])
-    return joined
+    return {name: _joined_column([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def _joined_column(columns: Sequence[Column]) -> Column:
+    if isinstance(columns[0], ListColumn):
+        lists = cast(Sequence[ListColumn], columns)
+        return ListColumn(
+            _joined_column([each.values for each in lists]),
+            np.concatenate([each.row_lengths for each in lists]),
+        )
+    return np.concatenate(cast(Sequence[npt.NDArray[Any]], columns))
 
 
 def _part(chunk: dict[str, Column], start: int, end: int) -> dict[str, Column]:
-    part: dict[str, Column] = {}
-    for name, column in chunk.items():
-        if isinstance(column, ListColumn):
-            before = int(column.row_lengths[:start].sum())
-            lengths = column.row_lengths[start:end]
-            part[name] = ListColumn(column.values[before : before + int(lengths.sum())], lengths)
-        else:
-            part[name] = column[start:end]
-    return part
+    return {name: _part_of(column, start, end) for name, column in chunk.items()}
+
+
+def _part_of(column: Column, start: int, end: int) -> Column:
+    if not isinstance(column, ListColumn):
+        return column[start:end]
+    before = int(column.row_lengths[:start].sum())
+    lengths = column.row_lengths[start:end]
+    return ListColumn(_part_of(column.values, before, before + int(lengths.sum())), lengths)
 
 
 def as_columns(
@@ -189,7 +193,11 @@ def _from_arrow(column: pa.Array | pa.ChunkedArray, place: _Place) -> Column:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         _refuse_nulls(column, place)
         lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        values = _flat(column.flatten(), replace(place, first=None))
+        elements = column.flatten()
+        inner = elements.type
+        nested = pa.types.is_list(inner) or pa.types.is_large_list(inner)
+        within = replace(place, first=None)
+        values = _from_arrow(elements, within) if nested else _flat(elements, within)
         return ListColumn(values, lengths.astype(np.int64))
     return _flat(column, place)
 

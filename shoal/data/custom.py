@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from shoal.config.url_variables import fill
-from shoal.data.columns import GATHERED_RECORDS, ListColumn
+from shoal.data.columns import GATHERED_RECORDS, Column, ListColumn
 from shoal.data.reader import DataReader, Source, check_not_empty
 from shoal.data.samples import sample_columns
 from shoal.errors import UserError, without_secrets
@@ -95,12 +95,7 @@ class CustomReader(DataReader):
                 end = min(source.records, GATHERED_RECORDS)
                 columns, _ = sample_columns(self, source.name, end)
                 self._schema = pa.schema(
-                    [
-                        (name, pa.list_(pa.array(column.values).type))
-                        if isinstance(column, ListColumn)
-                        else (name, pa.array(column[0:1].ravel()).type)
-                        for name, column in columns.items()
-                    ]
+                    [(name, _type_of(column)) for name, column in columns.items()]
                 )
         return self._schema
 
@@ -112,3 +107,10 @@ class CustomReader(DataReader):
     def read(self, source: str, start: int, end: int) -> Iterator[Any]:
         """What the user's reader yields."""
         yield from self._inner.read(source, start, end)
+
+
+def _type_of(column: Column) -> pa.DataType:
+    """The type of a column of Arrow with the same values."""
+    if isinstance(column, ListColumn):
+        return pa.list_(_type_of(column.values))
+    return pa.array(column[0:1].ravel()).type

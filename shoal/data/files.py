@@ -17,6 +17,9 @@ ENDINGS = {
     ".tsv": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
     ".tfrecord": "tfrecord",
     ".tfrecords": "tfrecord",
     ".recordio": "recordio",
@@ -29,7 +32,7 @@ ENDINGS = {
 PACKED = (".gz", ".zst")
 """Endings of files that are compressed as a whole, behind the ending of their format."""
 
-PACKED_INSIDE = ("parquet", "recordio")
+PACKED_INSIDE = ("parquet", "recordio", "arrow")
 """Formats that compress their parts themselves."""
 
 KNOWN = f"{', '.join(ENDINGS)} (text and TFRecord also with {' or '.join(PACKED)} behind it)"

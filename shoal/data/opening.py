@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.config.data_format import DataFormat, split_options, with_options
+from shoal.data.arrow_reader import ArrowReader
 from shoal.data.csv_reader import CsvReader
 from shoal.data.file_reader import FileReader
 from shoal.data.files import format_of
@@ -24,6 +25,7 @@ from shoal.errors import UserError
 FORMATS: dict[str, type[FileReader]] = {
     "csv": CsvReader,
     "parquet": ParquetReader,
+    "arrow": ArrowReader,
     "tfrecord": TFRecordReader,
     "recordio": RecordIOReader,
     "lines": TextLineReader,

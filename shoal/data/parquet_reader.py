@@ -244,7 +244,7 @@ class ParquetReader(FileReader):
             else:
                 self._types = found
         if self._types is not None:
-            _check_same(self._types, found, self._paths[0], path, self._flag)
+            check_same(self._types, found, self._paths[0], path, self._flag)
         rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         file = _File(footer, np.cumsum(rows, dtype=np.int64), stamp)
         self._store.check(file.source(path), stamp)
@@ -275,7 +275,7 @@ def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
         ) from error
 
 
-def _check_same(
+def check_same(
     first: pa.Schema, other: pa.Schema, first_path: str, other_path: str, flag: str
 ) -> None:
     """Raises UserError naming both files and the column in which they differ.

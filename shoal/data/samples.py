@@ -68,7 +68,7 @@ def typed_columns(schema: pa.Schema, source: str) -> tuple[dict[str, Column], di
 def blank(column: Column, records: int) -> Column:
     """A column of the type of another one, with nothing in it."""
     if isinstance(column, ListColumn):
-        return ListColumn(column.values[:0], np.zeros(records, np.int64))
+        return ListColumn(blank(column.values, 0), np.zeros(records, np.int64))
     if column.dtype == object:
         return np.full(records, b"", object)
     return np.zeros((records, *column.shape[1:]), column.dtype)

@@ -42,6 +42,16 @@ def write_parquet(path, bad=None):
         change(path, group.column(2).data_page_offset, b"\xff" * 8)
 
 
+def write_feather(path, bad=None):
+    with pa.ipc.new_file(path, TABLE.schema) as file:
+        file.write_table(TABLE, max_chunksize=GROUP)
+
+
+def write_arrow_stream(path, bad=None):
+    with pa.ipc.new_stream(path, TABLE.schema) as file:
+        file.write_table(TABLE, max_chunksize=GROUP)
+
+
 def change(path, place, text):
     data = path.read_bytes()
     assert text not in data
@@ -94,6 +104,8 @@ FORMATS = {
     "a.csv": (write_csv, TYPED, rf"a\.csv: row {BAD + 1}: "),
     "a.csv.gz": (write_csv_gz, TYPED, rf"a\.csv\.gz: row {BAD + 1}: "),
     "a.parquet": (write_parquet, TYPED, r"a\.parquet: rows 33 to 48: cannot be read as Parquet"),
+    "a.feather": (write_feather, TYPED, None),
+    "a.arrows": (write_arrow_stream, TYPED, None),
     "a.tfrecord": (
         write_tfrecord,
         {"record": "binary"},

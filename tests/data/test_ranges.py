@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import threading
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.data import open_reader, ranges
 from shoal.data.ranges import RangeFile, pieces_of
+from tests.data.counting import counted
 from tests.examples import examples
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
@@ -121,31 +120,9 @@ def test_an_error_that_stays_is_raised_and_the_file_can_be_read_afterwards():
     assert file.read(1000) == CONTENT[:1000]
 
 
-class Counting(LocalFileSystem):
-    """Files of this machine whose bytes are counted as they are read."""
-
-    protocol = "counting"
-    cachable = False
-    bytes_read = 0
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        return LocalFileSystem._strip_protocol(str(path).removeprefix("counting://"))
-
-    def unstrip_protocol(self, name):
-        return f"counting://{self._strip_protocol(name)}"
-
-    def cat_file(self, path, start=None, end=None, **kwargs):
-        data = super().cat_file(path, start, end, **kwargs)
-        Counting.bytes_read += len(data)
-        return data
-
-
 @pytest.fixture
 def counting():
-    fsspec.register_implementation("counting", Counting, clobber=True)
-    Counting.bytes_read = 0
-    return Counting
+    return counted()
 
 
 def chunk_bytes(footer, columns):

@@ -17,21 +17,27 @@ from shoal.worker.tensors import tensor_of
 
 def tensors_of(columns: dict[str, Any]) -> dict[str, Any]:
     """Columns as tensors; a list column becomes a ragged one."""
-    return {
-        name: (
-            tf.RaggedTensor.from_row_lengths(column.values, column.row_lengths, validate=False)
-            if isinstance(column, ListColumn)
-            else tensor_of(column, copy=True)  # a custom reader may go on writing to it
-        )
-        for name, column in columns.items()
-    }
+    return {name: _tensor_of(column) for name, column in columns.items()}
+
+
+def _tensor_of(column: Any) -> Any:
+    if not isinstance(column, ListColumn):
+        return tensor_of(column, copy=True)  # a custom reader may go on writing to it
+    values = column.values
+    inner = _tensor_of(values) if isinstance(values, ListColumn) else values
+    return tf.RaggedTensor.from_row_lengths(inner, column.row_lengths, validate=False)
 
 
 def spec_of(tensors: dict[str, Any]) -> dict[str, Any]:
     """The spec of chunks like this one, of any number of records."""
     return {
         name: (
-            tf.RaggedTensorSpec([None, None], tensor.dtype, 1, tensor.row_splits.dtype)
+            tf.RaggedTensorSpec(
+                [None] * (tensor.ragged_rank + 1),
+                tensor.dtype,
+                tensor.ragged_rank,
+                tensor.row_splits.dtype,
+            )
             if isinstance(tensor, tf.RaggedTensor)
             else tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
         )

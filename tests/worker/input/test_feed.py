@@ -338,3 +338,23 @@ def test_odd_columns_of_a_reader_of_the_users(module):
     made = InputPipeline(reader, module(text), TRAINING, "--training-data", 8)
     (batch,) = made.batches(records("memory", 0, 4))
     np.testing.assert_array_equal(batch.features.numpy()[:, 0], np.arange(4))
+
+
+NESTED = """
+import tensorflow as tf
+
+def feed(dataset, mode, metadata):
+    def prepare(record):
+        return {"sums": tf.reduce_sum(tf.reduce_sum(record["sessions"], axis=1))}, record["y"]
+    return dataset.map(prepare)
+
+custom_model = loss = optimizer = lambda *_: None
+"""
+
+
+def test_lists_of_lists_are_ragged_twice(pipeline, parquet):
+    sessions = [[[1, 2], [3]], [], [[], [4]]] * 4
+    path = parquet(sessions=sessions, y=list(range(12)))
+    batches = list(pipeline(path, text=NESTED).batches(records(path, 1, 12)))
+    sums = [value for batch in batches for value in batch.features["sums"].numpy().tolist()]
+    assert sums == [sum(map(sum, each)) for each in sessions[1:]]
