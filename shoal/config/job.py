@@ -117,7 +117,7 @@ class JobConfig(JobOptions):
         checkpoints = self.checkpoint_dir or os.path.join(job_dir, "checkpoints")
         given = {key: getattr(self, key) for key in PATHS} | {"checkpoint_dir": checkpoints}
         # URLs and the like are left to the readers.
-        paths = {key: os.path.abspath(at) for key, at in given.items() if at and "://" not in at}
+        paths = {key: _absolute(at) for key, at in given.items() if at and "://" not in at}
         return {"job_dir": job_dir, "checkpoint_dir": checkpoints} | paths
 
     @property
@@ -171,3 +171,9 @@ def fields_of(command: str) -> list[dataclasses.Field[Any]]:
     if command in chosen:
         return [field for field in option_fields() if field.name in chosen[command]]
     return [field for field in option_fields() if command in field.metadata["commands"]]
+
+
+def _absolute(path: str) -> str:
+    """A path from the root; that of a list of files with the @ before it."""
+    listed = path.startswith("@")
+    return "@" * listed + os.path.abspath(path[listed:])

@@ -162,7 +162,8 @@ def _batches_of_stream(file: pa.NativeFile) -> tuple[list[int], list[int]]:
     """Records of each batch of a stream, and where its message begins."""
     file.seek(0)
     schema = pa.ipc.read_schema(pa.ipc.read_message(file))
-    lengths, places = [], []
+    lengths: list[int] = []
+    places: list[int] = []
     while True:
         place = file.tell()
         head = np.frombuffer(file.read_at(8, place), _INT32)

@@ -197,8 +197,8 @@ def _from_arrow(column: pa.Array | pa.ChunkedArray, place: _Place) -> Column:
         inner = elements.type
         nested = pa.types.is_list(inner) or pa.types.is_large_list(inner)
         within = replace(place, first=None)
-        values = _from_arrow(elements, within) if nested else _flat(elements, within)
-        return ListColumn(values, lengths.astype(np.int64))
+        inside = _from_arrow(elements, within) if nested else _flat(elements, within)
+        return ListColumn(inside, lengths.astype(np.int64))
     return _flat(column, place)
 
 

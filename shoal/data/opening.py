@@ -10,6 +10,7 @@ from shoal.data.arrow_reader import ArrowReader
 from shoal.data.csv_reader import CsvReader
 from shoal.data.file_reader import FileReader
 from shoal.data.files import format_of
+from shoal.data.lake import LakeReader, open_table
 from shoal.data.lines import JsonLinesReader, TextLineReader
 from shoal.data.odps_reader import SCHEME, OdpsReader
 from shoal.data.parquet_reader import ParquetReader
@@ -65,6 +66,8 @@ def open_reader(
         return shaped(OdpsReader(pattern, flag=flag), pattern, **shape)
     if is_sql(pattern):
         return shaped(SqlReader(pattern, flag=flag), pattern, **shape)
+    if (table := open_table(pattern, flag)) is not None:
+        return LakeReader(table, pattern, **shape)
     pattern, options_behind = split_options(pattern)
     data_format = with_options(data_format, options_behind, flag)
     storage = Storage(pattern, flag, data_format.kind)

@@ -44,6 +44,11 @@ class _File:
     ends: npt.NDArray[np.int64]
     stamp: str
 
+    def having(self, names: Sequence[str]) -> list[str]:
+        """Those of the columns that the file has; one that tells the records, if it has none."""
+        own = self.footer.schema.to_arrow_schema().names
+        return [name for name in names if name in own] or own[:1]
+
     def source(self, path: str) -> Source:
         lengths = np.diff(self.ends, prepend=0).tolist()
         return Source(path, int(self.footer.num_rows), units_of(lengths))
@@ -111,12 +116,17 @@ class _Reading:
 
 
 class ParquetReader(FileReader):
-    """Reads the Parquet files that a pattern stands for; see FileReader. Needs no index."""
+    """Reads the Parquet files that a pattern stands for; see FileReader. Needs no index.
+
+    types: the columns, where somebody else knows them. Files may lack some of these, which are
+        missing values then, and have narrower types.
+    """
 
     footers = True
 
-    def __init__(self, pattern: str, **options: Any) -> None:
+    def __init__(self, pattern: str, *, types: pa.Schema | None = None, **options: Any) -> None:
         super().__init__(pattern, **options)
+        self._table_types = types
         self._files: Recent[str, _File] = Recent(
             FOOTER_BYTES, lambda file: file.footer.serialized_size
         )
@@ -134,6 +144,8 @@ class ParquetReader(FileReader):
 
     def _full_schema(self) -> pa.Schema:
         # The first file's; each other one is compared with it as its footer is read.
+        if self._table_types is not None:
+            return self._table_types
         if self._types is None:
             self._file(self._paths[0])
             assert self._types is not None
@@ -172,11 +184,12 @@ class ParquetReader(FileReader):
                 self._reading = None
                 continue
             position += piece.num_rows
-            yield piece
+            yield piece if self._table_types is None else fitted(piece, self.schema(), source)
 
     def _at(self, path: str, file: _File, record: int, end: int) -> _Reading:
         """What is being read, at a record or before it."""
-        key = path, None if self._columns is None else tuple(self._columns)
+        columns = self._columns if self._table_types is None else file.having(self.schema().names)
+        key = path, None if columns is None else tuple(columns)
         group = file.group_of(record)
         begin = int(file.ends[group - 1]) if group else 0
         reading = self._reading
@@ -185,11 +198,11 @@ class ParquetReader(FileReader):
             groups = range(group, file.group_of(end - 1) + 1)
             opened = self._open(path, file, groups)
             if not self._storage.local:
-                self._storage.expect(path, file.chunks(groups, self._columns))
+                self._storage.expect(path, file.chunks(groups, columns))
             batches = opened.iter_batches(
                 batch_size=CHUNK_ROWS,
                 row_groups=groups,
-                columns=self._columns,
+                columns=columns,
                 use_threads=False,
             )
             reading = self._reading = _Reading(key, begin, batches)
@@ -238,7 +251,9 @@ class ParquetReader(FileReader):
             where = path if self._storage.local else self._storage.open(path)
             footer = pq.read_metadata(where)
             found = footer.schema.to_arrow_schema().remove_metadata()
-        if self._types is None:
+        if self._table_types is not None:
+            pass
+        elif self._types is None:
             if path != self._paths[0]:
                 self._full_schema()
             else:
@@ -273,6 +288,26 @@ def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
             f"{path}: {where}cannot be read as Parquet ({error}); "
             f"the file is damaged or not a Parquet file"
         ) from error
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+    """The columns of a schema: those that are not there are missing values.
+
+    Raises UserError naming a column that cannot be made of the schema's type.
+    """
+    columns = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(len(batch), field.type))
+            continue
+        try:
+            columns.append(batch.column(field.name).cast(field.type))
+        except pa.ArrowException as error:
+            raise UserError(
+                f"{path}: column {field.name!r} is {batch.schema.field(field.name).type} in the "
+                f"file, and {field.type} in the table: {error}"
+            ) from error
+    return pa.record_batch(columns, schema=schema)
 
 
 def check_same(

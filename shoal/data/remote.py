@@ -8,7 +8,7 @@ is without them.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -47,14 +47,17 @@ def is_url(pattern: str) -> bool:
 class RemoteFiles:
     """The files that a URL stands for: a file, a folder or a glob pattern.
 
-    flag: named in errors. kind: as of `find_files`.
+    flag: named in errors. kind: as of `find_files`. listed: URLs of the files, where somebody else
+        has found them.
     names: of the files, sorted.
 
     Raises UserError if nothing is found, the filesystem is unknown, or its package is not
     installed.
     """
 
-    def __init__(self, url: str, flag: str, kind: str = "") -> None:
+    def __init__(
+        self, url: str, flag: str, kind: str = "", listed: Sequence[str] | None = None
+    ) -> None:
         self._flag = flag
         self._kind = kind
         shown = without_credentials(url)
@@ -67,7 +70,11 @@ class RemoteFiles:
             raise UserError(f"{flag}: {shown}: no filesystem for such URLs ({error})") from error
         try:
             with _as_os_errors():
-                paths = self._find(path)
+                urls = {
+                    str(self._fs._strip_protocol(filled.filled(each))): each
+                    for each in listed or ()
+                }
+                paths = self._find(path) if listed is None else dict.fromkeys(urls, "")
         except OSError as error:
             message = f"{flag}: {shown} cannot be looked up: {error}"
             raise UnreadableError(message, may_be_mistake=True) from error
@@ -76,12 +83,16 @@ class RemoteFiles:
             raise UnreadableError(message, may_be_mistake=True)
         self._filled = filled
         self._stamps: dict[str, str] = {}
+        self.listed: dict[str, str] = {}
         self._paths: dict[str, str] = {}  # where the name does not tell the path
         named = set()
         for each, stamp in paths.items():
             name = filled.unfilled(self._fs.unstrip_protocol(each)).partition("?")[0]
-            check_known(name, flag, kind)
+            if listed is None:
+                check_known(name, flag, kind)
             named.add(name)
+            if each in urls:
+                self.listed[urls[each]] = name
             self._stamps[name] = stamp
             if self._path(name) != each:
                 self._paths[name] = each

@@ -82,6 +82,7 @@ class ShapedReader(IndexedReader):
 
     def share(self, store: IndexStore) -> None:
         """See IndexedReader."""
+        super().share(store)
         self._inner.share(store)
 
     def reopen(self) -> None:

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import fsspec
 import pyarrow as pa
+from fsspec.core import url_to_fs
 
+from shoal.config.url_variables import fill
 from shoal.data.files import PACKED, find_files
 from shoal.data.recent import Recent
 from shoal.data.remote import RemoteFiles, is_url
-from shoal.errors import NOT_THERE, UnreadableError, UserError
+from shoal.errors import NOT_THERE, UnreadableError, UserError, without_secrets
+
+LIST = "@"
+"""Before the path or URL of a list of files."""
 
 UNPACKED_BYTES = 1 << 20
 """That are unpacked at a time."""
@@ -33,16 +40,30 @@ class Storage:
     """The files that a pattern stands for.
 
     pattern: file, folder or glob; a path, or a URL of a filesystem that fsspec knows.
-    flag: named in errors. kind: as of `find_files`.
+    flag: named in errors. kind: as of `find_files`. names: the files, where somebody else has
+        found them.
 
     names: what the files are called, sorted: their paths or URLs, without credentials.
     Raises UserError if there are none.
     """
 
-    def __init__(self, pattern: str, flag: str, kind: str = "") -> None:
-        self._remote = RemoteFiles(pattern, flag, kind) if is_url(pattern) else None
-        self.names = find_files(pattern, flag, kind) if self._remote is None else self._remote.names
+    def __init__(
+        self, pattern: str, flag: str, kind: str = "", names: Sequence[str] | None = None
+    ) -> None:
+        if names is None and pattern.startswith(LIST):
+            names = listed_files(pattern.removeprefix(LIST), flag)
+            pattern = names[0]
+        self._remote = RemoteFiles(pattern, flag, kind, names) if is_url(pattern) else None
+        if self._remote is not None:
+            self.names = self._remote.names
+        else:
+            self.names = find_files(pattern, flag, kind) if names is None else sorted(names)
         self._unpacked: Recent[str, pa.NativeFile] = Recent(UNPACKED_FILES)
+
+    @property
+    def listed(self) -> dict[str, str]:
+        """What files behind URLs are called, by the URLs that somebody else has found."""
+        return {} if self._remote is None else self._remote.listed
 
     @property
     def local(self) -> bool:
@@ -114,6 +135,79 @@ def _write(handle: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
+
+
+def is_folder(place: str, name: str) -> bool:
+    """Whether a path or URL is a folder that has another one of this name."""
+    if not is_url(place):
+        return os.path.isdir(os.path.join(place, name))
+    try:
+        files, path = url_to_fs(fill(place).url)
+        return bool(files.isdir(f"{path.rstrip('/')}/{name}"))
+    except Exception:
+        return False  # what is wrong is told by those who look for files
+
+
+def listed_files(place: str, flag: str) -> list[str]:
+    """The files that a list names, sorted.
+
+    place: of the list, a path or URL: a name a line, or a manifest of JSON, whose entries have the
+        key url or path. Names that are relative are below the list's folder.
+
+    Raises UserError naming the line.
+    """
+    try:
+        with fsspec.open(fill(place, flag).url, "rb") as file:
+            text = file.read().decode()
+    except FileNotFoundError as error:
+        raise UnreadableError(
+            f"{flag}: there is no list {without_secrets(place)}", may_be_mistake=True
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{flag}: the list {without_secrets(place)} is not UTF-8 text") from error
+    except Exception as error:
+        raise UnreadableError(
+            f"{flag}: the list {without_secrets(place)} cannot be read: "
+            f"{without_secrets(str(error))}",
+            may_be_mistake=True,
+        ) from error
+    found: dict[str, str] = {}
+    folder = place.rpartition("/")[0]
+    for where, name in _entries(text, place, flag):
+        if "://" in name or name.startswith("/"):
+            full = name.removeprefix("file://")
+        else:
+            full = f"{folder}/{name}" if folder else os.path.abspath(name)
+        if full in found:
+            raise UserError(f"{flag}: {place}: {where} names {name} again, as {found[full]} does")
+        if is_url(full) != is_url(next(iter(found), full)):
+            raise UserError(f"{flag}: {place}: {where}: paths and URLs cannot be in one list")
+        if not is_url(full) and not os.path.isfile(full):
+            message = f"{flag}: {place}: {where}: there is no file {full}"
+            raise UnreadableError(message, may_be_mistake=True)
+        found[full] = where
+    if not found:
+        raise UserError(f"{flag}: the list {place} names no file")
+    return sorted(found)
+
+
+def _entries(text: str, place: str, flag: str) -> Iterator[tuple[str, str]]:
+    """Names of files, each with its place in the list, in words."""
+    if not text.lstrip().startswith(("{", "[")):
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip() and not line.startswith("#"):
+                yield f"line {number}", line.strip()
+        return
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{flag}: the manifest {place} is no JSON: {error}") from error
+    entries = content.get("entries", content.get("files")) if isinstance(content, dict) else content
+    for number, entry in enumerate(entries if isinstance(entries, list) else (), 1):
+        name = entry.get("url", entry.get("path")) if isinstance(entry, dict) else entry
+        if not isinstance(name, str):
+            raise UserError(f"{flag}: {place}: entry {number} has no url and no path")
+        yield f"entry {number}", name
 
 
 @contextmanager
