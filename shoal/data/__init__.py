@@ -9,6 +9,7 @@ from shoal.data.arrow_reader import ArrowReader
 from shoal.data.columns import Column, ListColumn, as_columns, minibatches, read_columns
 from shoal.data.csv_reader import CsvReader
 from shoal.data.custom import open_custom_reader
+from shoal.data.examples import ExampleReader, SequenceExampleReader
 from shoal.data.lines import JsonLinesReader, TextLineReader
 from shoal.data.odps_reader import OdpsReader
 from shoal.data.opening import open_reader
@@ -23,6 +24,7 @@ __all__ = [
     "Column",
     "CsvReader",
     "DataReader",
+    "ExampleReader",
     "JsonLinesReader",
     "ListColumn",
     "Metadata",
@@ -30,6 +32,7 @@ __all__ = [
     "ParquetReader",
     "RecordIOReader",
     "RecordIOWriter",
+    "SequenceExampleReader",
     "Source",
     "SqlReader",
     "TFRecordReader",

@@ -8,6 +8,7 @@ from typing import Any
 from shoal.config.data_format import DataFormat, split_options, with_options
 from shoal.data.arrow_reader import ArrowReader
 from shoal.data.csv_reader import CsvReader
+from shoal.data.examples import ExampleReader, SequenceExampleReader
 from shoal.data.file_reader import FileReader
 from shoal.data.files import format_of
 from shoal.data.lake import LakeReader, open_table
@@ -28,6 +29,8 @@ FORMATS: dict[str, type[FileReader]] = {
     "parquet": ParquetReader,
     "arrow": ArrowReader,
     "tfrecord": TFRecordReader,
+    "example": ExampleReader,
+    "sequence-example": SequenceExampleReader,
     "recordio": RecordIOReader,
     "lines": TextLineReader,
     "jsonlines": JsonLinesReader,

@@ -17,6 +17,9 @@ from shoal.data.checksum import masked_crc
 
 SCHEMA = pa.schema([("record", pa.binary())])
 
+WRONG_LENGTH = "the checksum of the record's length is wrong: damaged, or no TFRecord"
+WRONG_DATA = "the checksum of the record's data is wrong"
+
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
@@ -42,9 +45,7 @@ class TFRecordReader(BlockReader):
             length, checksum = _HEAD.unpack_from(window, offset - begin)
             # Without this, a wrong length would send us anywhere.
             if masked_crc(window[offset - begin : offset - begin + 8]) != checksum:
-                raise DamagedError(
-                    record, "the checksum of the record's length is wrong: damaged, or no TFRecord"
-                )
+                raise DamagedError(record, WRONG_LENGTH)
             offset += _HEAD.size + length + _CHECKSUM.size
             if offset > size:
                 raise DamagedError(record, "the file ends within the record")
@@ -54,6 +55,11 @@ class TFRecordReader(BlockReader):
     def _decode(
         self, data: bytes, first: int, _count: int, low: int, high: int, schema: pa.Schema
     ) -> pa.RecordBatch:
+        records = self._records(data, first, low, high)
+        return pa.record_batch([pa.array(records, pa.binary())], schema=schema)
+
+    def _records(self, data: bytes, first: int, low: int, high: int) -> list[bytes]:
+        """As `_decode`."""
         offset = 0
         unpack = _LENGTH.unpack_from
         for _ in range(low):
@@ -65,7 +71,24 @@ class TFRecordReader(BlockReader):
             offset = begin + unpack(data, offset)[0]
             record = data[begin:offset]
             if masked_crc(record) != wanted(data, offset)[0]:
-                raise DamagedError(first + position, "the checksum of the record's data is wrong")
+                raise DamagedError(first + position, WRONG_DATA)
             records.append(record)
             offset += 4
-        return pa.record_batch([pa.array(records, pa.binary())], schema=schema)
+        return records
+
+
+def records_in(data: bytes) -> Iterator[bytes]:
+    """The whole records at the beginning of a file. Raises DamagedError."""
+    offset = record = 0
+    while offset + _HEAD.size <= len(data):
+        length, checksum = _HEAD.unpack_from(data, offset)
+        if masked_crc(data[offset : offset + 8]) != checksum:
+            raise DamagedError(record, WRONG_LENGTH)
+        begin = offset + _HEAD.size
+        offset = begin + length + _CHECKSUM.size
+        if offset > len(data):
+            return
+        if masked_crc(data[begin : begin + length]) != _CHECKSUM.unpack_from(data, offset - 4)[0]:
+            raise DamagedError(record, WRONG_DATA)
+        yield data[begin : begin + length]
+        record += 1
