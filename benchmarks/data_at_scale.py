@@ -2,13 +2,12 @@
 
     first step      a job on FILES Parquet files of 100 columns and 20 row groups: seconds to its
                     first step, and how much memory a worker has more than in a job on one file
-
     row group       bytes read by bytes used, of one row group of a million rows behind a URL
     columns         bytes read for 3 of 100 columns, by those that pyarrow reads for them
     faults          seconds of reading behind a URL while each 50th request fails or some stall,
                     by those without
 
-The files of the job are links to 100 different ones: what is measured is their number, not the disk.
+The files of the job are links to 100 different ones: their number is measured, not the disk.
 """
 
 import argparse
@@ -162,7 +161,7 @@ def rss(pid):
 def first_step(folder, count, workers_count):
     data = write_many(folder, count)
     flags = {"num_workers": workers_count, "minibatch_size": 50}
-    one, least = job(folder, "one", data / "000" / "000000.parquet", num_epochs=1000, **flags)
+    one, least = job(folder, "one", data / "000" / "000000.parquet", num_epochs=10**6, **flags)
     index = folder / "index"
     seconds, most = job(folder, "many", data, index_dir=index, **flags)
     return {

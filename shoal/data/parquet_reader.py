@@ -37,17 +37,18 @@ PIECE_BYTES = 1 << 20
 class _File:
     """A file and its row groups.
 
-    ends: the position behind each row group's last record. stamp: of the file then.
+    names: of the columns. ends: the position behind each row group's last record. stamp: of the
+    file then.
     """
 
     footer: pq.FileMetaData
+    names: list[str]
     ends: npt.NDArray[np.int64]
     stamp: str
 
     def having(self, names: Sequence[str]) -> list[str]:
         """Those of the columns that the file has; one that tells the records, if it has none."""
-        own = self.footer.schema.to_arrow_schema().names
-        return [name for name in names if name in own] or own[:1]
+        return [name for name in names if name in self.names] or self.names[:1]
 
     def source(self, path: str) -> Source:
         lengths = np.diff(self.ends, prepend=0).tolist()
@@ -60,15 +61,16 @@ class _File:
         self, groups: Iterable[int], columns: Sequence[str] | None
     ) -> Iterator[tuple[int, int]]:
         """The bytes of the columns of some row groups."""
-        schema = self.footer.schema
         wanted = None if columns is None else set(columns)
-        places = [
-            place
-            for place in range(len(schema))
-            if wanted is None or _is_of(schema.column(place).path, wanted)
-        ]
+        places: list[int] | None = None
         for group in groups:
             row_group = self.footer.row_group(group)
+            if places is None:
+                places = [
+                    place
+                    for place in range(row_group.num_columns)
+                    if wanted is None or _is_of(row_group.column(place).path_in_schema, wanted)
+                ]
             for place in places:
                 chunk = row_group.column(place)
                 begin = chunk.data_page_offset
@@ -249,8 +251,10 @@ class ParquetReader(FileReader):
         with _reporting(path):
             stamp = self._storage.stamp(path)
             where = path if self._storage.local else self._storage.open(path)
-            footer = pq.read_metadata(where)
-            found = footer.schema.to_arrow_schema().remove_metadata()
+            # Not `footer.schema`: it and the footer hold each other, which keeps both until Python
+            # looks for such circles. Of thousands of files that is much memory.
+            with pq.ParquetFile(where, memory_map=False) as opened:
+                footer, found = opened.metadata, opened.schema_arrow.remove_metadata()
         if self._table_types is not None:
             pass
         elif self._types is None:
@@ -261,7 +265,7 @@ class ParquetReader(FileReader):
         if self._types is not None:
             check_same(self._types, found, self._paths[0], path, self._flag)
         rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-        file = _File(footer, np.cumsum(rows, dtype=np.int64), stamp)
+        file = _File(footer, found.names, np.cumsum(rows, dtype=np.int64), stamp)
         self._store.check(file.source(path), stamp)
         return file
 

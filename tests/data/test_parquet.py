@@ -1,5 +1,7 @@
 """Parquet: ranges over row groups equal slices, projection, errors."""
 
+import gc
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -112,3 +114,27 @@ def test_a_file_that_goes_away_is_named(tmp_path):
     path.unlink()
     with pytest.raises(UserError, match="the file is gone"):
         reader.sources()
+
+
+def test_footers_of_files_that_were_read_are_not_held(tmp_path, monkeypatch):
+    """Nor until Python looks for circles: those of thousands of files are gigabytes."""
+    monkeypatch.setattr("shoal.data.parquet_reader.FOOTER_BYTES", 1)
+    for number in range(20):
+        pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number:02}.parquet")
+
+    def held():
+        return sum(
+            isinstance(each, pq.FileMetaData | pq.ParquetSchema) for each in gc.get_objects()
+        )
+
+    reader = open_reader(str(tmp_path), FLAG)
+    gc.collect()
+    before = held()
+    gc.disable()
+    try:
+        for name in reader.names():
+            assert reader.describe(name).records == 1
+            assert rows(reader.read(name, 0, 1))
+        assert held() - before <= 2
+    finally:
+        gc.enable()
