@@ -159,9 +159,11 @@ build/bench/venv/installed: build/extensions
 	build/bench/venv/bin/pip install --quiet --editable .
 	touch $@
 
-# Records per second of the readers, against each format's own library.
+# Records per second of the readers, against each format's own library; then many files, and
+# files behind URLs.
 bench-readers: build/extensions
 	$(BIN)/python benchmarks/readers.py build/bench/readers.json
+	$(BIN)/python -m benchmarks.data_at_scale
 
 # The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
 bench-parity: build/extensions

@@ -254,9 +254,13 @@ def _refuse_nulls(column: pa.Array, place: _Place) -> None:
         where = "" if place.first is None else _first_null(column, place.first)
         raise UserError(
             f"{place}{column.null_count} missing values{where}; only columns of floats may lack "
-            "values (they become NaN): fill them when writing the data, or have feed not read the "
-            "column"
+            f"values (they become NaN): fill them with --fill-missing{_flag_of(place)}, or have "
+            "feed not read the column"
         )
+
+
+def _flag_of(place: _Place) -> str:
+    return f" {place.name}=VALUE" if place.name else " COLUMN=VALUE"
 
 
 def _first_null(column: pa.Array, first: int) -> str:
