@@ -219,28 +219,11 @@ def _scalar(text: str, field: pa.Field) -> pa.Scalar:
 
 
 def shaped(
-    inner: IndexedReader,
-    pattern: str,
-    *,
-    flag: str,
-    constants: Mapping[str, pa.Field] | None = None,
-    value_of: Callable[[str], Mapping[str, Any]] = lambda _: {},
-    fill: Sequence[tuple[str, str]] = (),
-    masks: Sequence[str] = (),
-    columns: Sequence[str] | None = None,
+    inner: IndexedReader, pattern: str, *, columns: Sequence[str] | None = None, **options: Any
 ) -> IndexedReader:
-    """A ShapedReader; the other reader itself where it has the shape already."""
-    if not constants and not fill and not masks:
-        if columns is not None:
-            inner.choose(columns)
-        return inner
-    return ShapedReader(
-        inner,
-        pattern,
-        flag=flag,
-        constants=constants,
-        value_of=value_of,
-        fill=fill,
-        masks=masks,
-        columns=columns,
-    )
+    """A ShapedReader with these options; the other reader itself where they change nothing."""
+    if any(options.get(name) for name in ("constants", "fill", "masks")):
+        return ShapedReader(inner, pattern, columns=columns, **options)
+    if columns is not None:
+        inner.choose(columns)
+    return inner

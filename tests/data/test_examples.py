@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -139,33 +138,6 @@ def test_the_values_are_those_that_tensorflow_reads(records):
     assert found == [v for p in parsed for v in p["c"].bytes_list.value]
 
 
-@settings(max_examples=examples(300), deadline=None)
-@given(st.binary(max_size=60), st.data())
-def test_bytes_of_any_kind_are_read_or_refused(noise, data):
-    """Never beyond their end: the sanitizers look at this, too."""
-    record = bytearray(example(a=[1, -1], b=[0.5], c=[b"xyz"]))
-    at = data.draw(st.integers(0, len(record)))
-    record[at : at + data.draw(st.integers(0, 4))] = noise
-    for text in (noise, bytes(record), bytes(record[: at or 1])):
-        try:
-            native.columns_of([text], WANTED)
-            native.features_in(text)
-        except ValueError:
-            pass
-
-
-def test_values_that_are_not_packed(tmp_path):
-    """As some writers leave them."""
-    packed = example(a=[5, 6])
-    plain = b"\x0a\x0d\x0a\x0b\x0a\x01a\x12\x06\x1a\x04\x08\x05\x08\x06"
-    assert tf.train.Example.FromString(plain) == tf.train.Example.FromString(packed)
-    ((ints, _, counts, _),) = native.columns_of([plain], WANTED[:1])
-    assert (ints.tolist(), counts.tolist()) == ([5, 6], [2])
-    floats = b"\x0a\x11\x0a\x0f\x0a\x01b\x12\x0a\x12\x08\x0d\0\0\0?\x0d\0\0\0\xbf"[:-1]
-    with pytest.raises(ValueError, match="damaged"):
-        native.columns_of([floats], WANTED[1:2])
-
-
 def many(last):
     """Records of which only the first are looked at for types."""
     return [example(x=[i], note=[b"n" * 2000]) for i in range(1000)] + [last]
@@ -198,9 +170,3 @@ def test_what_is_no_example_is_told_at_once(tmp_path):
 def test_examples_with_nothing_in_them_are_told(tmp_path):
     with pytest.raises(UserError, match="holds no features"):
         opened(write(tmp_path / "a.tfrecord", [example()])).schema()
-
-
-def test_arrays_are_the_callers_own():
-    ((ints, _, _, _),) = native.columns_of([example(a=[1])], WANTED[:1])
-    ints[0] = 7
-    assert ints.flags.owndata or isinstance(ints.base, np.ndarray)

@@ -79,6 +79,7 @@ def parquet(tmp_path):
 
     def write(name="data.parquet", **columns):
         path = str(tmp_path / name)
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         pq.write_table(pa.table(columns), path, row_group_size=16)
         return path
 

@@ -358,3 +358,12 @@ def test_lists_of_lists_are_ragged_twice(pipeline, parquet):
     batches = list(pipeline(path, text=NESTED).batches(records(path, 1, 12)))
     sums = [value for batch in batches for value in batch.features["sums"].numpy().tolist()]
     assert sums == [sum(map(sum, each)) for each in sessions[1:]]
+
+
+def test_a_column_of_files_and_of_folders_is_told_where_feed_uses_it(pipeline, parquet):
+    path = parquet(name="x=1/data.parquet", x=[1.0], y=[2.0])
+    with pytest.raises(
+        UserError, match="column 'x' is in the files and also in the"
+    ):
+        pipeline(path)
+    pipeline(path, text=MODULE.replace('record["x"]', 'record["y"]'))
