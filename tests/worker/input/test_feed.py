@@ -362,8 +362,6 @@ def test_lists_of_lists_are_ragged_twice(pipeline, parquet):
 
 def test_a_column_of_files_and_of_folders_is_told_where_feed_uses_it(pipeline, parquet):
     path = parquet(name="x=1/data.parquet", x=[1.0], y=[2.0])
-    with pytest.raises(
-        UserError, match="column 'x' is in the files and also in the"
-    ):
+    with pytest.raises(UserError, match="column 'x' is in the files and also in the"):
         pipeline(path)
     pipeline(path, text=MODULE.replace('record["x"]', 'record["y"]'))
