@@ -1,5 +1,7 @@
 """Chunks of every kind become arrays; custom readers get the full interface."""
 
+import decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,6 +10,7 @@ from shoal.data import (
     ListColumn,
     Source,
     as_columns,
+    minibatches,
     open_custom_reader,
     read_columns,
 )
@@ -79,7 +82,7 @@ def test_lists_of_one_length_are_a_matrix_also_in_a_slice():
         (pa.array([[1], None]), "1 missing values"),
         (pa.array([[1], [None]]), "1 missing values"),
         (pa.array([{"x": 1}]), "no counterpart"),
-        (pa.array([[[1]]]), "no counterpart"),
+        (pa.array([[{"x": 1}]]), "no counterpart"),
     ],
 )
 def test_what_cannot_be_a_tensor_is_refused_with_file_and_column(column, message):
@@ -149,3 +152,31 @@ def test_what_the_function_returns_is_checked():
         reader.sources()
     with pytest.raises(UserError, match="--training-data: here holds no records"):
         custom([]).sources()
+
+
+def test_decimals_and_times_are_numbers():
+    found = as_columns(
+        batch(
+            price=pa.array([decimal.Decimal("1.25"), None]),
+            day=pa.array([1, 2], pa.time32("s")),
+            moment=pa.array([3, 4], pa.time64("us")),
+        )
+    )
+    np.testing.assert_array_equal(found["price"], [1.25, np.nan])
+    assert (found["day"].tolist(), found["day"].dtype) == ([1, 2], np.int32)
+    assert (found["moment"].tolist(), found["moment"].dtype) == ([3, 4], np.int64)
+
+
+def test_lists_of_lists_are_cut_and_joined():
+    lists = [[[1, 2], [3]], [], [[], [4]], [[5]], [[6, 7]]]
+    chunks = [as_columns(batch(x=pa.array(lists[:3]))), as_columns(batch(x=pa.array(lists[3:])))]
+    pieces = list(minibatches(iter(chunks), 2))
+    assert [nested(piece["x"]) for piece in pieces] == [lists[:2], lists[2:4], lists[4:]]
+
+
+def nested(column):
+    if not isinstance(column, ListColumn):
+        return column.tolist()
+    values = nested(column.values)
+    ends = np.cumsum(column.row_lengths).tolist()
+    return [values[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]

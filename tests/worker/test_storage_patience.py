@@ -44,8 +44,8 @@ class Flaky(fsspec.AbstractFileSystem):
     def isfile(self, path):
         return path in FILES
 
-    def ukey(self, path):
-        return str(len(FILES[path]))
+    def info(self, path, **kwargs):
+        return {"name": path, "size": len(FILES[path]), "type": "file"}
 
     def _open(self, path, *args, **kwargs):
         return FlakyFile(FILES[path])
