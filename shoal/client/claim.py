@@ -128,12 +128,20 @@ def take_in(written: Path, folder: JobFolder, config: JobConfig) -> JobConfig:
         if path.is_relative_to(written)
     }
     config = dataclasses.replace(config, **changes)
+    keep_given(written, folder)
     try:
-        written.rename(folder.given)
         write_text(folder.config, config.to_json())
     except OSError as error:
         raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
     return config
+
+
+def keep_given(written: Path, folder: JobFolder) -> None:
+    """Move the folder that a program wrote into a claimed one. Raises UserError."""
+    try:
+        written.rename(folder.given)
+    except OSError as error:
+        raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
 
 
 def numbered(name: str) -> str:

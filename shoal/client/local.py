@@ -62,7 +62,7 @@ def run_job(
     if config.image:
         from shoal.client.remote import run_remote_job  # late: the Kubernetes library is large
 
-        return run_remote_job(config, display, interruptions)
+        return run_remote_job(config, display, interruptions, written)
     config = config.resolved()
     doubts = check_inputs(config)
     config = with_checkpoint(config)

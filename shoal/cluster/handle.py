@@ -16,7 +16,7 @@ from typing import Any
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster import certificates, explain, manifests
+from shoal.cluster import certificates, explain, given_model, manifests
 from shoal.cluster.api import UNREACHABLE
 from shoal.cluster.lifetime import JobLifetime
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
@@ -121,6 +121,13 @@ class JobHandle(JobLifetime):
         data = self._data()
         config = JobConfig.from_json(data[manifests.CONFIG_FILE])
         return config, json.loads(data[manifests.TEMPLATES_FILE])
+
+    def given_model(self) -> dict[str, str]:
+        """The files of the model that was given by value, in base64, by name."""
+        name = given_model.config_map_name(self.name)
+        with self._explained("read the ConfigMap with the model"):
+            found = self._core.read_namespaced_config_map(name, self.namespace, **self._options)
+        return dict(found.binary_data or {})
 
     def exists(self) -> bool:
         """Whether the cluster has the master's Job, running or not."""

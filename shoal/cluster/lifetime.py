@@ -10,12 +10,13 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster import certificates, explain, manifests, metrics
+from shoal.cluster import certificates, explain, given_model, manifests, metrics
 from shoal.cluster.api import (
     CALL_SECONDS,
     GRPC_PROBES_SINCE,
@@ -124,12 +125,18 @@ class JobLifetime:
         templates: dict[str, Manifest],
         identities: Iterable[Identity],
         *,
+        model: Path | None = None,
         resume: str = "",
     ) -> None:
         """Create the master's Job and what belongs to it; all or nothing.
 
-        identities: of its processes. resume: names a resumption of the job.
+        identities: of its processes. model: the folder of one that was given by value. resume:
+        names a resumption of the job.
         """
+        config_maps = [manifests.config_map(config, templates)]
+        if model is not None:
+            of_model = manifests.labels(self.name, "model")
+            config_maps.append(given_model.config_map(self.name, model, of_model))
         probes = self.grpc_probes()
         job = manifests.master_job(config, templates, grpc_probes=probes, resume=resume)
         # Without a pod at first: what the pod mounts is to belong to the Job, and be there. Kueue
@@ -140,15 +147,15 @@ class JobLifetime:
         with self._explained("create the job"):
             created = self._batch.create_namespaced_job(self.namespace, job, **self._options)
         owned = {"ownerReferences": manifests.owner(self.name, created.metadata.uid)}
-        config_map = manifests.config_map(config, templates)
         service = manifests.service(self.name)
         labels = manifests.labels(self.name, "certificates")
         secrets = certificates.secrets(self.name, identities, labels)
-        for manifest in (config_map, service, *secrets):
+        for manifest in (*config_maps, service, *secrets):
             manifest["metadata"] |= owned
         try:
-            with self._explained("create the job's ConfigMap and Service"):
-                self._core.create_namespaced_config_map(self.namespace, config_map, **self._options)
+            with self._explained("create the job's ConfigMaps and Service"):
+                for each in config_maps:
+                    self._core.create_namespaced_config_map(self.namespace, each, **self._options)
                 self._core.create_namespaced_service(self.namespace, service, **self._options)
             for secret in secrets:
                 self._create_secret(secret)
