@@ -154,6 +154,7 @@ def run_job(
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     resume: str = "",
     health: str = "",
+    publish: Callable[[], None] = lambda: None,
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -164,6 +165,7 @@ def run_job(
     stop_signals: those that stop the job.
     resume: names a resumption, of a job whose processes have all ended; done once.
     health: host:port that answers the health check without encryption.
+    publish: called as soon as the result is written.
 
     Raises UserError if the journal is damaged; OSError if the port is taken.
     """
@@ -244,6 +246,8 @@ def run_job(
                 runner.run(launcher, again=journal.begun, resumed=resumed)
             result = shared.look(result_of) | {"journal": position_json(shared.position())}
             write_json(folder.result, result)
+            # Before uploads and reports, which are waited for at the end.
+            publish()
         finally:
             folder.master.unlink(missing_ok=True)
             # Where a thread of gRPC cannot be started, or has ended, nobody ends the wait.
