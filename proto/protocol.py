@@ -12,7 +12,7 @@ from importlib import metadata
 
 from shoal.proto import shoal_pb2 as pb
 
-PROTOCOL = 8
+PROTOCOL = 9
 
 
 @functools.cache
