@@ -20,11 +20,12 @@ typedef struct {
     int64_t from;
 } shoal_cuts;
 
-SHOAL_INLINE int shoal_is_chosen(const shoal_cuts *cuts, uint64_t tag, uint64_t header) {
+SHOAL_INLINE int shoal_is_chosen(const shoal_store *t, const shoal_cuts *cuts, uint64_t tag,
+                                 uint64_t header) {
     const int64_t *limits = shoal_live(tag) ? cuts->rows : cuts->counting;
     if (!limits) return 0;
-    const int64_t version = shoal_version_of(header);
-    return version >= cuts->from && version < limits[shoal_use_class(shoal_uses_of(header))];
+    const int64_t step = shoal_step_in(t, header);
+    return step >= cuts->from && step < limits[shoal_use_class(shoal_uses_of(header))];
 }
 
 /* What a scan does with an entry: hash, tag and header of it, and what the scan is to fill. */
@@ -60,12 +61,12 @@ typedef struct {
 SHOAL_INLINE void shoal_tally_entry(const shoal_store *t, uint64_t hash, uint64_t tag,
                                     uint64_t header, void *found) {
     const shoal_tally *tally = found;
-    const int64_t version = shoal_version_of(header);
+    const int64_t step = shoal_step_in(t, header);
     int64_t low = 0;
-    (void)t, (void)hash;
+    (void)hash;
     for (int64_t left = tally->count; left;) { /* without a branch that nothing foresees */
         const int64_t half = (left + 1) / 2;
-        low += tally->bounds[low + half - 1] <= version ? half : 0;
+        low += tally->bounds[low + half - 1] <= step ? half : 0;
         left -= half;
     }
     int64_t *table = shoal_live(tag) ? tally->rows : tally->counting;
@@ -73,7 +74,7 @@ SHOAL_INLINE void shoal_tally_entry(const shoal_store *t, uint64_t hash, uint64_
 }
 
 /* Adds the next segment's entries to the tables of numbers. A place is the number of bounds,
- * which ascend, that a version has reached. 0: at the end. */
+ * which ascend, that a step has reached. 0: at the end. */
 static int shoal_count_segment(shoal_store *t, uint64_t *cursor, const int64_t *bounds, int64_t count,
                                int64_t *rows, int64_t *counting) {
     shoal_tally tally = {bounds, count, rows, counting};
@@ -91,7 +92,7 @@ SHOAL_INLINE void shoal_collect_entry(const shoal_store *t, uint64_t hash, uint6
                                       uint64_t header, void *found) {
     shoal_collected *into = found;
     into->ids[into->filled] = shoal_id_of(t, hash);
-    into->filled += shoal_is_chosen(into->cuts, tag, header);
+    into->filled += shoal_is_chosen(t, into->cuts, tag, header);
 }
 
 /* Writes the chosen ids of segment after segment while `room` is left for a whole one. Returns
@@ -120,7 +121,7 @@ static int64_t shoal_remove(shoal_store *t, const int64_t *ids, int64_t n, const
             shoal_entry e = shoal_find_any(&t->index, hash);
             if (!e.bucket) continue;
             const uint64_t tag = e.bucket->tag[e.lane];
-            if (cuts && !shoal_is_chosen(cuts, tag, e.bucket->meta[e.lane])) continue;
+            if (cuts && !shoal_is_chosen(t, cuts, tag, e.bucket->meta[e.lane])) continue;
             ready = shoal_drop(t, hash, e);
             if (!ready) break;
             *rows += shoal_live(tag);

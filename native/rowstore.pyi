@@ -8,6 +8,7 @@ from shoal.native.optimizers import OptimizerSpec
 
 VALUE_DTYPES: tuple[str, ...]
 MAX_STEP: int
+ERA_BITS: int
 MAX_ROWS: int
 MANY_USES: int
 MAX_ADMIT_AFTER: int
@@ -68,6 +69,7 @@ class RowStore:
         step: int,
         gradient_scale: float = 1.0,
     ) -> None: ...
+    def advance(self, step: int) -> None: ...
     def remove(self, ids: NDArray[np.int64]) -> int: ...
     def remove_expired(
         self,
@@ -96,13 +98,13 @@ class RowStore:
             NDArray[np.int64],
             NDArray[np.float32],
             dict[str, NDArray[np.float32]],
-            NDArray[np.uint32],
+            NDArray[np.int64],
             NDArray[np.uint32],
         ]
     ]: ...
     def export_counting(
         self, batch: int = 65536
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]]: ...
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]]: ...
     def begin_snapshot(self) -> None: ...
     def snapshot(
         self, batch: int = 65536
@@ -111,7 +113,7 @@ class RowStore:
             NDArray[np.int64],
             NDArray[np.float32],
             dict[str, NDArray[np.float32]],
-            NDArray[np.uint32],
+            NDArray[np.int64],
             NDArray[np.uint32],
         ]
     ]: ...
@@ -124,26 +126,26 @@ class RowStore:
                 NDArray[np.int64],
                 NDArray[np.float32],
                 dict[str, NDArray[np.float32]],
-                NDArray[np.uint32],
+                NDArray[np.int64],
                 NDArray[np.uint32],
             ],
         ]
     ]: ...
     def snapshot_counting_by(
         self, part_of: NDArray[np.uint16] | None, parts: int, batch: int = 65536
-    ) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]]]: ...
+    ) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]]]: ...
     def end_snapshot(self) -> None: ...
     def assign(
         self,
         ids: NDArray[np.int64],
         values: NDArray[np.float32],
         slots: Mapping[str, NDArray[np.float32]] | None = None,
-        versions: NDArray[np.uint32] | None = None,
+        versions: NDArray[np.int64] | None = None,
         use_counts: NDArray[np.uint32] | None = None,
     ) -> None: ...
     def assign_counting(
         self,
         ids: NDArray[np.int64],
-        versions: NDArray[np.uint32],
+        versions: NDArray[np.int64],
         use_counts: NDArray[np.uint32],
     ) -> None: ...

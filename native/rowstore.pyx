@@ -15,6 +15,7 @@ import numpy as np
 from shoal.native.arrays import require
 
 from kernels cimport (
+    SHOAL_ERA_BITS,
     SHOAL_FORMATS,
     SHOAL_KINDS,
     SHOAL_MANY_USES,
@@ -25,6 +26,7 @@ from kernels cimport (
     SHOAL_SLOT_BITS,
     SHOAL_USE_CLASSES,
     number_of,
+    shoal_advance,
     shoal_assign_counting,
     shoal_batch,
     shoal_collect,
@@ -61,7 +63,8 @@ from kernels cimport (
 )
 
 VALUE_DTYPES = tuple([shoal_format_names[k].decode() for k in range(SHOAL_FORMATS)])
-MAX_STEP = 2**32 - 1
+MAX_STEP = 2**63 - 1
+ERA_BITS = SHOAL_ERA_BITS  # of steps (eras.h)
 MAX_ROWS = 1 << SHOAL_ROW_BITS
 MANY_USES = SHOAL_MANY_USES  # where use counts stop
 MAX_ADMIT_AFTER = SHOAL_MAX_ADMIT_AFTER
@@ -87,6 +90,16 @@ cdef const uint32_t *counters(object array) noexcept:
     if array is None:
         return NULL
     cdef const uint32_t[::1] flat = array
+    return &flat[0] if flat.shape[0] else NULL
+
+
+cdef const int64_t *steps_of(object array) except? NULL:
+    """Start of a checked int64 array of steps (NULL for None). Raises ValueError for one below 0."""
+    if array is None:
+        return NULL
+    if array.size and array.min() < 0:
+        raise ValueError(f"versions must be at least 0, got {array.min()}")
+    cdef const int64_t[::1] flat = array
     return &flat[0] if flat.shape[0] else NULL
 
 
@@ -126,13 +139,13 @@ cdef class _Piece:
             for name in store.slot_names
             if not counting
         }
-        self._versions = np.empty(room, np.uint32)
+        self._versions = np.empty(room, np.int64)
         self._uses = np.empty(room, np.uint32)
         self.rows.ids = <int64_t *><size_t>self._ids.ctypes.data
         self.rows.values = <float *>floats(self._values)
         for k, slot in enumerate(self._slots.values()):
             self.rows.slots[k] = <float *>floats(slot)
-        self.rows.versions = <uint32_t *>counters(self._versions)
+        self.rows.steps = <int64_t *><size_t>self._versions.ctypes.data
         self.rows.uses = <uint32_t *>counters(self._uses)
         self.rows.filled, self.rows.room = 0, room
 
@@ -329,24 +342,34 @@ cdef class RowStore:
         ids: int64 [n], best unique; a repeated id is updated once per occurrence, in
         order. gradients: float32 [n, dim]. learning_rate: of this update. step: the
         1-based count of updates, for Adam's bias correction; becomes the rows' last
-        version, which stops at MAX_STEP. gradient_scale: multiplies every gradient (loss
-        scale, global-norm clip).
+        version. gradient_scale: multiplies every gradient (loss scale, global-norm clip).
         """
         cdef shoal_batch batch = empty_batch()
         cdef shoal_step now
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
         require("gradients", gradients, np.float32, (keys.shape[0], self.dim))
         self.optimizer.check_learning_rate(learning_rate)
-        if step < 1:
-            raise ValueError(f"step must be at least 1, got {step}")
+        if not 1 <= step <= MAX_STEP:
+            raise ValueError(f"step must be from 1 to {MAX_STEP}, got {step}")
         if keys.shape[0]:
             now = shoal_step_at(&self._step, learning_rate, gradient_scale, step)
             batch.n = keys.shape[0]
             batch.ids = &keys[0]
             batch.gradients = floats(gradients)
             batch.step = &now
-            batch.version = min(step, MAX_STEP)
+            batch.number = step
             self.run(&batch)
+
+    def advance(self, step):
+        """Have `step` be the last one: rows' steps are told apart back to 3 * 2^30 before it.
+
+        Rows that were used earlier count as used at the first step that is told apart. An update
+        does the same; a store that is restored, or whose rows are compared with another's, is to
+        be told.
+        """
+        cdef int64_t last = step
+        with nogil:
+            shoal_advance(self._store, last)
 
     def remove(self, ids):
         """Remove rows, and counts of ids without one; returns how many there were. ids: int64 [n].
@@ -458,7 +481,7 @@ cdef class RowStore:
         """Iterate over all rows as (ids, values, slots, versions, use_counts).
 
         ids: int64 [n]; values: float32 [n, dim]; slots: name to float32 [n, slot_width];
-        versions, use_counts: uint32 [n] (use counts stop at MANY_USES). n is at most the
+        versions: int64 [n]; use_counts: uint32 [n], which stop at MANY_USES. n is at most the
         larger of ``batch`` and 2048. Each row comes whole, with slots of the same moment;
         different rows may be of different moments. A row that is there throughout comes
         exactly once.
@@ -470,8 +493,8 @@ cdef class RowStore:
     def export_counting(self, batch=65536):
         """Iterate over the ids that are counted and have no row, as (ids, versions, use_counts).
 
-        ids: int64 [n]; versions, the step of the last use, and use_counts: uint32 [n]. Otherwise
-        as ``export``.
+        ids: int64 [n]; versions, the step of the last use: int64 [n]; use_counts: uint32 [n].
+        Otherwise as ``export``.
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
@@ -588,9 +611,9 @@ cdef class RowStore:
         """Set rows as they are, inserting missing ones; for checkpoints and tests.
 
         ids: int64 [n]; values: float32 [n, dim]; slots: name to float32 [n, slot_width];
-        versions, use_counts: uint32 [n]. What is not given stays as it is, also the numbers of
-        an id that was counted, or starts as in a new row. 16-bit values are rounded to nearest even. Raises ValueError for a slot
-        this optimizer does not have.
+        versions: int64 [n], at least 0; use_counts: uint32 [n]. What is not given stays as it is,
+        also the numbers of an id that was counted, or starts as in a new row. 16-bit values are
+        rounded to nearest even. Raises ValueError for a slot this optimizer does not have.
         """
         cdef shoal_batch batch = empty_batch()
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
@@ -603,7 +626,7 @@ cdef class RowStore:
         for name, slot in slots.items():
             require(f"slots[{name!r}]", slot, np.float32, (n, self.slot_width))
         if versions is not None:
-            require("versions", versions, np.uint32, (n,))
+            require("versions", versions, np.int64, (n,))
         if use_counts is not None:
             require("use_counts", use_counts, np.uint32, (n,))
         if n:
@@ -612,25 +635,28 @@ cdef class RowStore:
             batch.values = floats(values)
             for k, name in enumerate(self.slot_names):
                 batch.slots[k] = floats(slots.get(name))
-            batch.versions = counters(versions)
+            batch.steps = steps_of(versions)
+            if versions is not None:
+                self.advance(versions.max())
             batch.uses = counters(use_counts)
             self.run(&batch)
 
     def assign_counting(self, ids, versions, use_counts):
         """Have ids counted as they are said to be; for checkpoints.
 
-        ids: int64 [n]; versions, the step of the last use, and use_counts: uint32 [n]. An id that
-        has a row is left alone. The next update judges by this store's ``admit_after``. Raises
+        ids: int64 [n]; versions, the step of the last use: int64 [n]; use_counts: uint32 [n]. An
+        id that has a row is left alone. The next update judges by this store's ``admit_after``. Raises
         MemoryError.
         """
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
         cdef Py_ssize_t n = keys.shape[0]
-        require("versions", versions, np.uint32, (n,))
+        require("versions", versions, np.int64, (n,))
         require("use_counts", use_counts, np.uint32, (n,))
-        cdef const uint32_t *steps = counters(versions)
+        cdef const int64_t *steps = steps_of(versions)
         cdef const uint32_t *uses = counters(use_counts)
         cdef int result = 0
         if n:
+            self.advance(versions.max())
             with nogil:
                 result = shoal_assign_counting(self._store, &keys[0], steps, uses, n)
         if result != 0:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.native.rowstore import RowStore
+from shoal.native.rowstore import ERA_BITS, RowStore
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
@@ -185,7 +185,7 @@ class ServerModel:
         """
         self.dense.restore(trainable, state)
         self._version = self._dense_version = version
-        self._step = step
+        self._begin_step(step)
         self._senders = dict(senders)
         self.moments.set(version, version)
         for worker, last in senders.items():
@@ -245,8 +245,17 @@ class ServerModel:
         """Admit a push to be applied: the next one is another step."""
         with self._lock:
             # Concurrent pushes each need a step of their own for bias correction.
-            self._step += 1
+            self._begin_step(self._step + 1)
             return Ticket(self._step, max(0, self._version - push.pulled_version))
+
+    def _begin_step(self, step: int) -> None:
+        """Have the optimizers' last step be this one. Under the lock."""
+        if step >> ERA_BITS != self._step >> ERA_BITS:
+            # All at once, also those that are not in its push: what they tell apart of steps
+            # depends on the step alone, and is the same after a restore.
+            for table in self.tables:
+                table.advance(step)
+        self._step = step
 
     def apply(self, push: Gradients, ticket: Ticket, *, again: bool = False) -> None:
         """Apply a push that was checked (checks.py).
@@ -270,7 +279,7 @@ class ServerModel:
             self.dense.update(push.dense[0], push.learning_rate / divisor, step)
         if again:
             with self._lock:
-                self._step = max(self._step, step)
+                self._begin_step(max(self._step, step))
         # Each worker moves the statistics it pulled, and has moved since, by its own batch's
         # share. Moves from one value add up: whole, they would go beyond what they aim at, a
         # variance below zero. Divided, they are that of one larger batch.
@@ -281,7 +290,7 @@ class ServerModel:
     def apply_update(self, update: Update) -> None:
         """Apply an average of gradients. Not beside `apply`; raises as that does."""
         with self._lock:
-            self._step += 1
+            self._begin_step(self._step + 1)
             step = self._step
             version = self._version
         for position, rows in update.tables.items():

@@ -60,7 +60,7 @@ def row_columns(
     return columns | {"version": pa.array(versions), "uses": pa.array(uses)}
 
 
-COUNTING_COLUMNS = {"id": pa.int64(), "version": pa.uint32(), "uses": pa.uint32()}
+COUNTING_COLUMNS = {"id": pa.int64(), "version": pa.int64(), "uses": pa.uint32()}
 """Columns of a file of counted ids."""
 
 
@@ -152,7 +152,7 @@ def table_columns(
         "id": pa.int64(),
         values: pa.list_(kind, dim),
         **{SLOT + name: pa.list_(pa.float32(), width) for name, width in slots.items()},
-        "version": pa.uint32(),
+        "version": pa.int64(),
         "uses": pa.uint32(),
     }
 

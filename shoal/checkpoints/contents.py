@@ -36,7 +36,7 @@ def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator
     """A table's rows in the shard of `server`, in pieces, by column.
 
     `id` int64 [n], `values` float32 [n, dim] of whichever dtype the rows are, each optimizer slot
-    float32 [n, width] under its name after arrow.SLOT, `version` and `uses` uint32 [n]. Raises
+    float32 [n, width] under its name after arrow.SLOT, `version` int64 [n], `uses` uint32 [n]. Raises
     CheckpointError naming a file that is not as written; after the last piece, too.
     """
     described = checkpoint.shards[server]["files"][position]
@@ -110,7 +110,7 @@ def _pages(
 def page_rows(checkpoint: Checkpoint, page: Page) -> dict[str, Array] | None:
     """The rows of a page, as `table_pieces` gives them; None for the last, which has none.
 
-    Of counted ids: `id` int64 [n], `version` and `uses` uint32 [n]. Reads the page once, and
+    Of counted ids: `id` and `version` int64 [n], `uses` uint32 [n]. Reads the page once, and
     compares it with its checksum before anything of it is used. Raises
     CheckpointError as `table_pieces` does.
     """

@@ -381,8 +381,7 @@ def arrow_pages(number: int) -> list[bytes]:
     ids, values = np.arange(6, dtype=np.int64), np.ones((6, 3), np.float32)
     width = OptimizerSpec("adam").slot_width(3)
     slots = {name: np.ones((6, width), np.float32) for name in OptimizerSpec("adam").slot_names}
-    counts = np.ones(6, np.uint32)
-    columns = arrow.row_columns(ids, values, slots, counts, counts)
+    columns = arrow.row_columns(ids, values, slots, ids, np.ones(6, np.uint32))
     storage = LocalStorage(scratch())
     described = arrow.write(storage, "table.arrow", [(columns, (0, 9)), (columns, (9, 20))])
     data = (scratch() / "table.arrow").read_bytes()

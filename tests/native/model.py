@@ -50,7 +50,14 @@ class Model:
         self.table, self.admit_after = self._new(), admit_after
         self.counting = {}
 
+    def advance(self, step):
+        """Uses of more than three eras ago are at the beginning of the oldest that is known."""
+        self.table.advance(step)
+        base = max(0, (step >> 30) - 3) << 30
+        self.counting = {key: (uses, max(at, base)) for key, (uses, at) in self.counting.items()}
+
     def update(self, ids, gradients, step):
+        self.advance(step)
         admitted, applied = {}, []
         for place, key in enumerate(ids.tolist()):
             if key not in admitted and key not in self.table:
@@ -68,7 +75,7 @@ class Model:
         ids = np.fromiter(uses, np.int64, len(uses))
         self.table.insert(ids)
         counts = np.fromiter(uses.values(), np.uint32, len(uses))
-        versions = np.array([self.counting.pop(key, (0, 0))[1] for key in uses], np.uint32)
+        versions = np.array([self.counting.pop(key, (0, 0))[1] for key in uses], np.int64)
         self.table.assign(ids, self.table.lookup(ids), versions=versions, use_counts=counts)
 
     def insert(self, ids):

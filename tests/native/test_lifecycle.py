@@ -71,6 +71,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
         """Enough of them that segments double, and that ids of several blocks are missed."""
         self.push((first * 150 + np.arange(count)) * 7919)
 
+    @rule(eras=st.integers(1, 5), less=st.integers(0, 2))
+    def many_steps_pass(self, eras, less):
+        """As in a job of months: headers have 32 bits for a step."""
+        self.step = (((self.step >> 30) + eras) << 30) - less
+        self.table.advance(self.step)
+        self.model.advance(self.step)
+
     @rule(ids=id_arrays(any_id, 100))
     def insert(self, ids):
         self.table.insert(ids)
@@ -84,13 +91,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
     @rule(ids=id_arrays(few_ids, 20), uses=st.integers(0, 5000), given=st.booleans())
     def assign(self, ids, uses, given):
         values = self.normal(len(ids))
-        numbers = (np.full(len(ids), self.step, np.uint32), np.full(len(ids), uses, np.uint32))
+        numbers = (np.full(len(ids), self.step, np.int64), np.full(len(ids), uses, np.uint32))
         self.table.assign(ids, values, None, *(numbers if given else ()))
         self.model.assign(ids, values, numbers if given else ())
 
     @rule(ids=id_arrays(few_ids, 20), uses=st.integers(0, 5000))
     def assign_counting(self, ids, uses):
-        numbers = np.full(len(ids), self.step, np.uint32), np.full(len(ids), uses, np.uint32)
+        numbers = np.full(len(ids), self.step, np.int64), np.full(len(ids), uses, np.uint32)
         self.table.assign_counting(ids, *numbers)
         self.model.assign_counting(ids, *numbers)
 
@@ -119,16 +126,18 @@ class StoreAgainstModel(RuleBasedStateMachine):
         assert of_rows == len(rows & set(ids.tolist()))
         assert self.model.remove(removed) == len(removed)
 
-    @rule(bounds=st.lists(st.integers(-1, 30), max_size=9).map(sorted))
-    def histogram(self, bounds):
+    @rule(bounds=st.lists(st.integers(-1, 30), max_size=9).map(sorted), late=st.booleans())
+    def histogram(self, bounds, late):
+        bounds = [bound + late * max(0, self.step - 15) for bound in bounds]
         expected = np.zeros((2, len(bounds) + 1, USE_CLASSES), np.int64)
         for _, version, use_class, row in self.model.entries():
             place = np.searchsorted(bounds, version, side="right")
             expected[1 - row, place, use_class] += 1
         np.testing.assert_array_equal(self.table.histogram(np.array(bounds, np.int64)), expected)
 
-    @rule(since=st.integers(0, 20))
-    def changed(self, since):
+    @rule(since=st.integers(0, 20), late=st.booleans())
+    def changed(self, since, late):
+        since += late * max(0, self.step - 10)
         ids, cursor = self.table.changed(since, 0, 1 << 17)
         expected = {
             key for key, version, _, row in self.model.entries() if row and version >= since
@@ -145,6 +154,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         """In a store with another threshold, as from a checkpoint."""
         self.end_snapshot()
         restored = self.create(admit_after)
+        restored.advance(self.step)
         for piece in self.table.export():
             restored.assign(*piece)
         for piece in self.table.export_counting():
@@ -303,7 +313,7 @@ def test_a_walk_meets_each_id_once_while_the_store_changes(growth, seed):
     random = np.random.default_rng(seed)
     table = store(1, "sgd", admit_after=2)
     old, passing, new = random.integers(-(2**63), 2**63, (3, 20_000))
-    numbers = np.zeros(10_000, np.uint32), np.ones(10_000, np.uint32)
+    numbers = np.zeros(10_000, np.int64), np.ones(10_000, np.uint32)
     table.insert(old[:10_000])
     table.assign_counting(old[10_000:], *numbers)
     table.assign_counting(passing[:10_000], *numbers)
@@ -347,13 +357,13 @@ def test_a_walk_meets_each_id_once_while_the_store_changes(growth, seed):
             ValueError,
             "use_counts must have shape",
             lambda: store().assign_counting(
-                np.arange(3), np.zeros(3, np.uint32), np.zeros(2, np.uint32)
+                np.arange(3), np.zeros(3, np.int64), np.zeros(2, np.uint32)
             ),
         ),
         (
             TypeError,
             "versions must be",
-            lambda: store().assign_counting(np.arange(3), np.arange(3), np.zeros(3, np.uint32)),
+            lambda: store().assign_counting(np.arange(3), np.zeros(3, np.uint32), np.zeros(3, np.uint32)),
         ),
     ],
 )
