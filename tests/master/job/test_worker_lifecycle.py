@@ -20,7 +20,7 @@ from shoal.master.work.outcomes import (
     Heartbeat,
 )
 from shoal.master.work.phases import Phase
-from shoal.master.work.tasks import Ledger
+from shoal.master.work.ledger import Ledger
 from shoal.master.work.units import Source, Span
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

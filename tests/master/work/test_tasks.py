@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal.master.work.applied import AppliedPush, applied_heads
-from shoal.master.work.tasks import Ledger
+from shoal.master.work.ledger import Ledger
 from shoal.master.work.units import Span, Task, cut
 from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples
