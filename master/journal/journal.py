@@ -23,9 +23,10 @@ from pathlib import Path
 from shoal.base.wholefile import remove_partial, replacing, sync
 from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig
 from shoal.errors import FULL, Error, UserError
-from shoal.master.journal import segments, state
+from shoal.master.journal import records, segments, state
 from shoal.master.journal.events import Event, RecordedJob
-from shoal.master.journal.segments import Entry, Header, Position, Segment
+from shoal.master.journal.records import Entry, Header, Position
+from shoal.master.journal.segments import Segment
 from shoal.proto import faults
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Journal:
             name = segments.segment_path(self.path, 1).name
             raise UserError(f"the journal {self.path} is damaged: {name} is missing")
         if not found:
-            before = segments.beginning(config, secrets.randbits(64))
+            before = records.beginning(config, secrets.randbits(64))
             first = Header(config, 1, before, 0.0, 0.0, "", state.version())
             return Segment(self._create(first))
         newest = Segment(found[-1])
@@ -269,7 +270,7 @@ class Journal:
         content, events = [], 0
         for each in batch:
             if isinstance(each, Entry):
-                record, self._encoded = segments.record_of(each, self._encoded)
+                record, self._encoded = records.record_of(each, self._encoded)
                 content.append(record)
                 events += 1
                 continue
@@ -300,7 +301,7 @@ class Journal:
         file = os.open(path, os.O_WRONLY)
         # Only now: whoever finds this record knows that there is a successor.
         try:
-            self._append(segments.followed_record(self.position))
+            self._append(records.followed_record(self.position))
         except OSError:
             os.close(file)
             raise
@@ -339,7 +340,7 @@ class Journal:
         Raises UserError if a segment that has to be read is damaged.
         """
         if number == 0:
-            return segments.beginning(self.config, self.position.journal).checksum
+            return records.beginning(self.config, self.position.journal).checksum
         for path in reversed(segments.segments(self.path)):
             segment = Segment(path)
             if number > segment.last.number:
