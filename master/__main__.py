@@ -32,6 +32,7 @@ from shoal.errors import (
     UserError,
     without_secrets,
 )
+from shoal.master.client_service import ClientService
 from shoal.master.job.job import Job
 from shoal.master.job.launcher import Launcher
 from shoal.master.journal.journal import Journal, JournalError
@@ -204,20 +205,19 @@ def run_job(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
         stacks = stack.enter_context(closing(Stacks(shared, identity)))
-        service = MasterService(
+        service = MasterService(shared, Routing.even(config.num_ps), losses, stacks)
+        clients = ClientService(
             shared,
-            Routing.even(config.num_ps),
-            losses,
-            partial(audit_apart, folder),
-            lambda: journal.trouble,
             stacks,
-            partial(bounded_text, folder.metrics),
+            audit=partial(audit_apart, folder),
+            trouble=lambda: journal.trouble,
+            metrics=partial(bounded_text, folder.metrics),
         )
         name = transport.peer_name(config.token, "master")
         here = f"{host}:{port}"
         if make_launcher is None and not port:
             here = listening_address(config, folder, "master")
-        handlers: serving.Handlers = service.handlers()
+        handlers: serving.Handlers = service.handlers() | clients.handlers()
         if config.serve_metrics:
             from shoal.master.metrics import serving_metrics  # late: its imports take long
 
