@@ -36,8 +36,8 @@ def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator
     """A table's rows in the shard of `server`, in pieces, by column.
 
     `id` int64 [n], `values` float32 [n, dim] of whichever dtype the rows are, each optimizer slot
-    float32 [n, width] under its name after arrow.SLOT, `version` int64 [n], `uses` uint32 [n]. Raises
-    CheckpointError naming a file that is not as written; after the last piece, too.
+    float32 [n, width] under its name after arrow.SLOT, `version` int64 [n], `uses` uint32 [n].
+    Raises CheckpointError naming a file that is not as written; after the last piece, too.
     """
     described = checkpoint.shards[server]["files"][position]
     pieces = arrow.read(checkpoint.folder, described, _columns(checkpoint, position))

@@ -363,7 +363,9 @@ def test_a_walk_meets_each_id_once_while_the_store_changes(growth, seed):
         (
             TypeError,
             "versions must be",
-            lambda: store().assign_counting(np.arange(3), np.zeros(3, np.uint32), np.zeros(3, np.uint32)),
+            lambda: store().assign_counting(
+                np.arange(3), np.zeros(3, np.uint32), np.zeros(3, np.uint32)
+            ),
         ),
     ],
 )
