@@ -418,7 +418,11 @@ ROWS = np.zeros((3, 4), np.float32)
             r"slots\['accumulator'\] must have shape",
             lambda t: t.assign(GOOD, ROWS, {"accumulator": ROWS[:2]}),
         ),
-        (TypeError, "versions must be", lambda t: t.assign(GOOD, ROWS, versions=GOOD.astype(np.uint32))),
+        (
+            TypeError,
+            "versions must be",
+            lambda t: t.assign(GOOD, ROWS, versions=GOOD.astype(np.uint32)),
+        ),
         (
             ValueError,
             "versions must be at least 0, got -1",
