@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from shoal.checkpoints.export_schema import ExportTable
     from shoal.checkpoints.saved import Export
-    from shoal.checkpoints.schema import ExportTable
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,10 +1,9 @@
-"""What the manifests hold: of a checkpoint, of a server's shard, and of an export.
+"""The content of the manifests of a checkpoint and of a server's shard.
 
-The one place that says it. Whoever reads a manifest has it checked here, so that wrong
-content is an error that names the file and the field, and never a traceback. What a
-manifest says of other files is compared with them by the readers of these. Fields stand above,
-what must hold between them below: who changes one looks at the other. To add a field, add it to
-its class here and where it is written, and raise the format.
+Every reader of a manifest has it checked here, so wrong content is an error that names the file and
+the field, and never a traceback. The readers of other files compare these with the manifest.
+Fields stand above; what must hold between them, below. To add a field, add it to its class here
+and to its writer, and raise the format. export_schema.py has the manifest of an export.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast
+from typing import Annotated, Any, NotRequired, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -25,10 +24,8 @@ from shoal.errors import Error
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.model_bounds import MAX_DIM, check_model
+from shoal.proto.model_bounds import check_model
 from shoal.proto.routing import SLOTS, Routing
-
-EXPORT_FORMAT = "shoal-export-3"
 
 
 def _relative(name: str) -> str:
@@ -40,7 +37,7 @@ def _relative(name: str) -> str:
     return name
 
 
-_exact = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
+exact = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(gt=0, lt=2**63)]
 FileName = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]
@@ -49,7 +46,7 @@ Slot = Annotated[int, Field(ge=0, lt=SLOTS)]
 Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
-@_exact
+@exact
 class Page(TypedDict):
     """A piece of a file, which is read and checked at once. Pages follow one another.
 
@@ -63,7 +60,7 @@ class Page(TypedDict):
     slots: NotRequired[Annotated[list[Slot], Field(min_length=2, max_length=2)]]
 
 
-@_exact
+@exact
 class File(TypedDict):
     """A file as it was written."""
 
@@ -72,14 +69,14 @@ class File(TypedDict):
     xxh3_128: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-@_exact
+@exact
 class PagedFile(File):
     """A file of rows or vectors. pages: all of it; the last is the file's end."""
 
     pages: Annotated[list[Page], Field(min_length=1)]
 
 
-@_exact
+@exact
 class AppliedPush(TypedDict):
     """The last push of a worker that a shard has, as ps/pushes.py keeps it."""
 
@@ -91,7 +88,7 @@ class AppliedPush(TypedDict):
     fenced: Annotated[int, Field(ge=-1, lt=2**63)]
 
 
-@_exact
+@exact
 class JournalPosition(TypedDict):
     """How far the master's journal was: which one, an event's number and its checksum."""
 
@@ -100,7 +97,7 @@ class JournalPosition(TypedDict):
     checksum: Nonce
 
 
-@_exact
+@exact
 class Shard(TypedDict):
     """One server's shard of a checkpoint.
 
@@ -126,7 +123,7 @@ class Shard(TypedDict):
     journal: NotRequired[JournalPosition | None]
 
 
-@_exact
+@exact
 class ShardEntry(TypedDict):
     """What a server answers of its shard. bytes: of all its files."""
 
@@ -135,7 +132,7 @@ class ShardEntry(TypedDict):
     version: Count
 
 
-@_exact
+@exact
 class Manifest(TypedDict):
     """A checkpoint. job: the id of the job that took it. ledger: the master's position."""
 
@@ -150,7 +147,7 @@ class Manifest(TypedDict):
     ledger: dict[str, Any]
 
 
-@_exact
+@exact
 class Begun(TypedDict):
     """Of a checkpoint that is under way, or was given up. job: as in the manifest."""
 
@@ -158,45 +155,6 @@ class Begun(TypedDict):
     number: Positive
     nonce: Nonce
     job: str
-
-
-@_exact
-class ExportTable(TypedDict):
-    """A table of an export. default: the row of ids that were never trained.
-
-    dtype: of the values in its file; int8 ones have a column of scales.
-    """
-
-    name: Text
-    file: FileName
-    dim: Annotated[int, Field(gt=0, le=MAX_DIM)]
-    rows: Count
-    default: list[float]
-    dtype: Literal["float32", "int8"]
-    in_models: bool
-    signature: NotRequired[dict[str, str]]
-
-
-@_exact
-class ExportManifest(TypedDict):
-    """An export.
-
-    job_id: of the job that may write it again. keras, saved_model: where they are, None if
-    they are not. files: all of it. partial: why the models could not be written, where tables
-    and dense values were.
-    """
-
-    format: str
-    partial: NotRequired[str]
-    job_name: str
-    job_id: str
-    version: Count
-    keras: FileName | None
-    saved_model: FileName | None
-    dense: FileName
-    optimizer: str
-    tables: list[ExportTable]
-    files: list[File]
 
 
 Kind = TypeVar("Kind")
@@ -258,7 +216,7 @@ def checked_shard(content: object) -> tuple[Shard, pb.ModelSpec, Routing]:
         if file["name"] != name:
             raise SchemaError(f"files[{position}].name: {file['name']!r}, not {name}")
         _check_pages(f"files[{position}].pages", file, rows)
-    _all_different("pushes", "worker", [push["worker"] for push in shard["pushes"]])
+    all_different("pushes", "worker", [push["worker"] for push in shard["pushes"]])
     return shard, model, routing
 
 
@@ -316,27 +274,8 @@ def checked_begun(content: object) -> Begun:
     return checked(content, Begun)
 
 
-def checked_export(content: object) -> ExportManifest:
-    """An export's manifest. Raises SchemaError."""
-    manifest = checked(content, ExportManifest)
-    files = [file["name"] for file in manifest["files"]]
-    _all_different("files", "name", files)
-    _all_different("tables", "name", [table["name"] for table in manifest["tables"]])
-    _all_different("tables", "file", [table["file"] for table in manifest["tables"]])
-    for position, table in enumerate(manifest["tables"]):
-        if len(table["default"]) != table["dim"]:
-            raise SchemaError(f"tables[{position}].default: not of dim {table['dim']}")
-        if table["file"] not in files:
-            raise SchemaError(f"tables[{position}].file: {table['file']} is not among the files")
-    for field in ("dense", "keras"):
-        name = manifest[field]
-        if name is not None and name not in files:
-            raise SchemaError(f"{field}: {name} is not among the files")
-    _parsed("optimizer", OptimizerSpec.from_json, manifest["optimizer"])
-    return manifest
-
-
-def _all_different(field: str, key: str, values: list[Any]) -> None:
+def all_different(field: str, key: str, values: list[Any]) -> None:
+    """Raise SchemaError if the key of two elements of a list has the same value."""
     seen = set()
     for position, value in enumerate(values):
         if value in seen:
@@ -344,7 +283,8 @@ def _all_different(field: str, key: str, values: list[Any]) -> None:
         seen.add(value)
 
 
-def _parsed(field: str, parse: Any, text: str) -> Any:
+def parsed(field: str, parse: Any, text: str) -> Any:
+    """The result of `parse` for a field's text. Raises SchemaError."""
     try:
         return parse(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -365,12 +305,12 @@ def model_spec(text: str) -> pb.ModelSpec:
         check_model(model)
     except ValueError as error:
         raise SchemaError(f"model.{error}") from error
-    _parsed("model.dense_optimizer", OptimizerSpec.from_json, model.dense_optimizer)
+    parsed("model.dense_optimizer", OptimizerSpec.from_json, model.dense_optimizer)
     for position, table in enumerate(model.tables):
         field = f"model.tables[{position}]"
-        _parsed(f"{field}.optimizer", OptimizerSpec.from_json, table.optimizer)
-        _parsed(f"{field}.initializer", InitializerSpec.from_json, table.initializer)
-    _all_different("model.tables", "name", [table.name for table in model.tables])
+        parsed(f"{field}.optimizer", OptimizerSpec.from_json, table.optimizer)
+        parsed(f"{field}.initializer", InitializerSpec.from_json, table.initializer)
+    all_different("model.tables", "name", [table.name for table in model.tables])
     return model
 
 
@@ -378,5 +318,5 @@ def _routing(text: str) -> Routing:
     message = _message("routing", text, pb.RoutingTable)
     if not message.servers:
         raise SchemaError("routing: of no server")
-    routing: Routing = _parsed("routing", Routing.from_message, message)
+    routing: Routing = parsed("routing", Routing.from_message, message)
     return routing

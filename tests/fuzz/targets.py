@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from shoal.checkpoints import arrow, folders, manifests, schema
+from shoal.checkpoints import arrow, export_schema, folders, manifests, schema
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
@@ -359,7 +359,7 @@ def _read_manifests(data: bytes) -> None:
         schema.checked_manifest,
         schema.checked_shard,
         schema.checked_begun,
-        schema.checked_export,
+        export_schema.checked_export,
     )
     for checked in checks:
         try:

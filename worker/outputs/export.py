@@ -27,11 +27,11 @@ import pyarrow as pa
 import tensorflow as tf
 
 from shoal.checkpoints import manifests
+from shoal.checkpoints.export_schema import EXPORT_FORMAT
 from shoal.checkpoints.manifests import MANIFEST
 from shoal.checkpoints.outputs import replacing_output
 from shoal.checkpoints.places import Place
 from shoal.checkpoints.saved import DENSE_COLUMNS
-from shoal.checkpoints.schema import EXPORT_FORMAT
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import DISK_FAILS, UserCodeError
