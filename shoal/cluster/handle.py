@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client, watch
@@ -136,7 +137,7 @@ class JobHandle(JobLifetime):
                 manifests.master_name(self.name), self.namespace, **self._options
             )
         except ApiException as error:
-            if error.status == 404:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return False
             raise explain.refused(error, self.namespace, self.name, "read the job") from error
         except UNREACHABLE as error:

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,6 @@ NEVER_STARTED_SECONDS = 5.0
 POLL_SECONDS = 0.25
 
 DRY_RUN = "All"
-NOT_FOUND, CONFLICT = 404, 409
 NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -87,7 +87,7 @@ class JobLifetime:
                 # Who may not create pods leaves that to the master; a full quota is a wait.
                 said = message_of(error)
                 passing = "cannot create resource" in said or "exceeded quota" in said
-                if error.status != CONFLICT and not passing:
+                if error.status != HTTPStatus.CONFLICT and not passing:
                     raise explain.refused(
                         error, self.namespace, self.name, f"create a {role} pod"
                     ) from error
@@ -103,7 +103,7 @@ class JobLifetime:
         try:
             found = self._core.read_namespaced_secret(secret, self.namespace, **self._options)
         except ApiException as error:
-            if error.status == NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 why = f"namespace {self.namespace} has no Secret {secret}"
         except UNREACHABLE as error:
             raise explain.unreachable(error) from error
@@ -180,7 +180,7 @@ class JobLifetime:
                 try:
                     self._core.create_namespaced_secret(self.namespace, secret, **self._options)
                 except ApiException as error:
-                    if error.status != CONFLICT:
+                    if error.status != HTTPStatus.CONFLICT:
                         raise
                     if time.monotonic() > give_up or not self._is_owned(name):
                         raise UserError(
@@ -197,7 +197,7 @@ class JobLifetime:
         try:
             found = self._core.read_namespaced_secret(secret, self.namespace, **self._options)
         except ApiException as error:
-            if error.status == NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return True
             raise
         return bool(found.metadata.owner_references)
