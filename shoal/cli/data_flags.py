@@ -38,11 +38,17 @@ class GroupedOption(click.Option):
         self.group = group
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """As of any option; none is required where an earlier one has said so."""
+        """As of any option; none is required if an earlier one has said so.
+
+        The error for a missing one says what it is.
+        """
         required = self.required
         self.required = required and not ctx.meta.get(NOTHING_REQUIRED)
         try:
             return super().process_value(ctx, value)
+        except click.MissingParameter as error:
+            error.message = (self.help or "").partition(". ")[0].rstrip(".")
+            raise
         finally:
             self.required = required
 

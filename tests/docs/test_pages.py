@@ -50,6 +50,8 @@ SERVING = ("serve.py", "vectors.py", "find.py", "plain.py", "tables.py")
 """Files that need no shoal, as the pages say."""
 
 NOT_RUN = {
+    "python3 -m venv": "the tests have an environment",
+    "bin/activate": "the tests run in theirs",
     "pip install": "the tests have what it installs",
     "make ": "they are what CI runs",
     "--image": "test_commands.py makes the objects of its job",
