@@ -15,7 +15,7 @@ from typing import Any
 import click
 import click.core
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.job_folder import JobFolder, meant_folder
 from shoal.cli import jobs
 from shoal.cli.analyze import analyze
 from shoal.cli.chaos import chaos_options, counting
@@ -225,9 +225,14 @@ def audit(job_dir: str, as_json: bool, namespace: str) -> None:
     Reads the job's journal. The job may be running, have ended or have been killed. The master
     of a job on Kubernetes reads it.
     """
-    if namespace or JobFolder(Path(job_dir)).audit.is_file():
+    folder = JobFolder(Path(job_dir))
+    if namespace or folder.audit.is_file():
         jobs.print_audit(job_dir, namespace, as_json=as_json)
         return
+    if not folder.journal.is_dir():
+        missing = folder.journal.absolute()
+        echo(f"Error: there is no journal {missing}{meant_folder(job_dir)}", err=True)
+        sys.exit(EXIT_USER_ERROR)
     command = [sys.executable, "-m", "shoal.master.journal.audit", job_dir]
     sys.exit(subprocess.call([*command, "--json"] if as_json else command))
 
