@@ -104,6 +104,8 @@ class GroupedCommand(click.Command):
         """Writes the sections in the order of their first flags."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Argument):
+                continue  # the text above says what it is
             record = parameter.get_help_record(ctx)
             if record is not None:
                 sections.setdefault(getattr(parameter, "group", OTHER), []).append(record)

@@ -369,3 +369,14 @@ def test_a_jobs_name_where_its_folder_is_wanted_is_told_with_the_folder(
     code, said = run(*command)
     assert code == 2
     assert said.endswith("(did you mean shoal-jobs/clicks?)")
+
+
+def test_the_list_of_commands_says_of_each_in_a_whole_sentence_what_it_does():
+    told = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout
+    assert "..." not in told
+    assert "Train a model, evaluate it and export it." in told
+
+
+def test_the_help_of_a_command_lists_flags_and_no_arguments():
+    told = CliRunner().invoke(main, ["export", "--help"]).stdout
+    assert told.partition("Options:")[2].split()[0] == "--number"
