@@ -47,8 +47,8 @@ class GroupedOption(click.Option):
         try:
             return super().process_value(ctx, value)
         except click.MissingParameter as error:
-            error.message = (self.help or "").partition(". ")[0].rstrip(".")
-            raise
+            what = (self.help or "").partition(". ")[0].rstrip(".")
+            raise click.MissingParameter(what, ctx=ctx, param=self) from error
         finally:
             self.required = required
 
