@@ -1,9 +1,9 @@
-"""The job's journal: events on disk before anybody is answered because of them.
+"""The job's journal: events are on disk before anybody gets an answer because of them.
 
-A folder of segments (segments.py), each of which begins with the state of the job, so that
-a new master reads the newest one only. Older ones are compressed and kept: the audit and a
-resumption read them. Owns when an event is written and synced, when a segment begins, and
-how the job is had again; it uses nothing of a file system but names, appending and fsync.
+The journal is a folder of segments (segments.py). Each begins with the state of the job, so a new
+master reads only the newest one. Older segments are compressed and kept for the audit and for
+resumptions. This module owns the moments at which events are written and synced and segments begin,
+and restores the job. It needs nothing of a file system but names, appending and fsync.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class _Records:
 class Journal:
     """The events of one job, in order; shared by threads.
 
-    `add` takes an event, `commit` returns once all events taken so far are on disk.
-    Whoever commits writes what others have added meanwhile too: the disk is synced once for
-    many answers.
+    `add` takes an event, and `commit` returns once all events taken so far are on disk. A thread
+    that commits also writes the events that others have added meanwhile, so one sync serves many
+    answers.
 
     begun: whether it had any event when it was opened. last: the wall clock and the job's
     seconds at its last event then.
@@ -184,9 +184,9 @@ class Journal:
 
     @property
     def trouble(self) -> tuple[float, str]:
-        """For how many seconds nothing could be written, and why; (0.0, "") if it can be.
+        """For how many seconds nothing could be written, and why; (0.0, "") if writing works.
 
-        Also of a write under way, which is nobody's worry as long as it is a short one.
+        A write that is under way counts, too; callers ignore short times.
         """
         waits, writes = self._waits, self._writes
         if waits is not None:

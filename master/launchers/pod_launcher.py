@@ -1,7 +1,7 @@
 """The launcher of a cluster: every worker and server is a pod.
 
-Calls the Kubernetes API and watches the job's pods. What is to be done, and what a
-pod's state means, is said by pods.py; no call is made under the lock.
+Calls the Kubernetes API and watches the job's pods. pods.py decides what to do, and what the state
+of a pod means. No call is made while the lock is held.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PodLauncher(Launcher):
     # ------------------------------------------------------------ the master's side
 
     def start(self, start: Start) -> None:
-        """Have a pod created, as soon as there is room for it."""
+        """Create a pod, as soon as there is room for it."""
         self._feed(lambda pods: pods.start(start))
 
     def adopt(self, start: Start) -> None:
@@ -90,14 +90,14 @@ class PodLauncher(Launcher):
         self._feed(lambda pods: pods.end(start, at_once=True))
 
     def tell_no_more(self) -> None:
-        """Leave what ends from now on to another master, which finds the pods gone.
+        """Report no end of a process from now on: another master will find the pods gone.
 
-        Takes no lock, so that it may be called by a signal handler.
+        Takes no lock, so a signal handler may call it.
         """
         self._tells = False
 
     def close(self) -> None:
-        """Look at the cluster no more."""
+        """Stop watching the cluster."""
         self._closed.set()
 
     def running(self) -> frozenset[Start]:
