@@ -92,9 +92,13 @@ cdef extern from "compaction.h" nogil:
         shoal_rows **parts
         const uint16_t *part_of
         int counting
+    ctypedef struct shoal_choice:
+        const int64_t *sure
+        const int64_t *maybe
+        uint64_t below
     ctypedef struct shoal_cuts:
-        const int64_t *rows
-        const int64_t *counting
+        shoal_choice rows
+        shoal_choice counting
         int64_t from_ "from"
     shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                     const float *slot_initial, shoal_initial initial,
@@ -114,6 +118,7 @@ cdef extern from "compaction.h" nogil:
     int shoal_count_segment(shoal_store *, uint64_t *, const int64_t *, int64_t, int64_t *,
                             int64_t *)
     int shoal_contains(shoal_store *, int64_t)
+    int shoal_export_one(shoal_store *, int64_t, const shoal_split *)
     int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)
     int shoal_counting_segment(shoal_store *, uint64_t *, int, const shoal_split *)
     int shoal_assign_counting(shoal_store *, const int64_t *, const int64_t *, const uint32_t *,

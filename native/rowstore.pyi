@@ -3,6 +3,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.native.choices import Choice
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 
@@ -71,16 +72,13 @@ class RowStore:
     ) -> None: ...
     def advance(self, step: int) -> None: ...
     def remove(self, ids: NDArray[np.int64]) -> int: ...
-    def remove_expired(
-        self,
-        ids: NDArray[np.int64],
-        row_cuts: NDArray[np.int64] | None,
-        counting_cuts: NDArray[np.int64] | None,
+    def remove_chosen(
+        self, ids: NDArray[np.int64], rows: Choice | None, counting: Choice | None
     ) -> tuple[NDArray[np.int64], int]: ...
     def collect(
         self,
-        row_cuts: NDArray[np.int64] | None,
-        counting_cuts: NDArray[np.int64] | None,
+        rows: Choice | None,
+        counting: Choice | None,
         cursor: int = 0,
         limit: int = 4096,
     ) -> tuple[NDArray[np.int64], int | None]: ...
@@ -91,6 +89,9 @@ class RowStore:
         self, bounds: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
     def compact(self) -> None: ...
+    def find(
+        self, id: int
+    ) -> tuple[NDArray[np.float32] | None, dict[str, NDArray[np.float32]], int, int] | None: ...
     def export(
         self, batch: int = 65536
     ) -> Iterator[

@@ -29,12 +29,14 @@ from kernels cimport (
     shoal_advance,
     shoal_assign_counting,
     shoal_batch,
+    shoal_choice,
     shoal_collect,
     shoal_compact,
     shoal_contains,
     shoal_count_segment,
     shoal_counting_segment,
     shoal_cuts,
+    shoal_export_one,
     shoal_export_segment,
     shoal_format_names,
     shoal_initial,
@@ -103,12 +105,16 @@ cdef const int64_t *steps_of(object array) except? NULL:
     return &flat[0] if flat.shape[0] else NULL
 
 
-cdef const int64_t *limits(str name, object array) except? NULL:
-    """Start of an int64 array with a number for each class of use counts (NULL for None)."""
-    if array is None:
-        return NULL
-    cdef const int64_t[::1] flat = require(name, array, np.int64, (SHOAL_USE_CLASSES,))
-    return &flat[0]
+cdef int choose(shoal_choice *into, str name, object choice) except -1:
+    """Have a Choice of choices.py in C, which points into it; nothing for None."""
+    cdef const int64_t[::1] sure, maybe
+    into.sure = into.maybe = NULL
+    into.below = 0
+    if choice is not None:
+        sure = require(f"{name}.sure", choice.sure, np.int64, (SHOAL_USE_CLASSES,))
+        maybe = require(f"{name}.maybe", choice.maybe, np.int64, (SHOAL_USE_CLASSES,))
+        into.sure, into.maybe, into.below = &sure[0], &maybe[0], choice.below
+    return 0
 
 
 cdef int roomy(shoal_rows **rows, int parts) noexcept nogil:
@@ -385,8 +391,8 @@ cdef class RowStore:
             raise MemoryError("no memory to note removed rows; a part of them was removed")
         return removed
 
-    def remove_expired(self, ids, row_cuts, counting_cuts):
-        """Remove those of the ids that qualify as in ``collect``, by their headers of now.
+    def remove_chosen(self, ids, rows, counting):
+        """Remove those of the ids that are chosen as in ``collect``, by their headers of now.
 
         ids: int64 [n]. Returns (removed, rows): the ids removed, int64 [m], in the order given,
         and how many of them had a row; the others were counted. A few hundred ids at a time are
@@ -394,39 +400,41 @@ cdef class RowStore:
         """
         cdef shoal_cuts cuts
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
-        cdef int64_t n = keys.shape[0], removed = 0, rows = 0
+        cdef int64_t n = keys.shape[0], removed = 0, of_rows = 0
         found = np.empty(n, np.int64)
         cdef int64_t[::1] out = found
-        cuts.rows = limits("row_cuts", row_cuts)
-        cuts.counting = limits("counting_cuts", counting_cuts)
+        choose(&cuts.rows, "rows", rows)
+        choose(&cuts.counting, "counting", counting)
         cuts.from_ = 0
         if n:
             with nogil:
-                removed = shoal_remove(self._store, &keys[0], n, &cuts, &out[0], &rows)
+                removed = shoal_remove(self._store, &keys[0], n, &cuts, &out[0], &of_rows)
         if removed < 0:
             raise MemoryError("no memory to note removed rows; a part of them was removed")
-        return found[:removed].copy(), rows
+        return found[:removed].copy(), of_rows
 
-    def collect(self, row_cuts, counting_cuts, cursor=0, limit=4096):
-        """Ids last used before a step, which depends on how often they were used.
+    def collect(self, rows, counting, cursor=0, limit=4096):
+        """Ids that are chosen by the step of their last use and their use count.
 
-        row_cuts, counting_cuts: int64 [USE_CLASSES], of rows and of ids that are counted; None
-        for none of that kind. An id qualifies if its version is below the number for its class,
-        floor(log2(uses)). cursor: 0, or what the call before returned. limit: ids at most, at
+        rows, counting: a Choice (choices.py) of rows, and of ids that are counted; None for none
+        of that kind. cursor: 0, or what the call before returned. limit: ids at most, at
         least 2048. Returns (ids, cursor): int64 [m], and None at the end. An id that is there and
-        qualifies throughout comes exactly once, however the store grows, or is compacted.
+        chosen throughout comes exactly once, however the store grows, or is compacted.
         """
         cdef shoal_cuts cuts
-        cuts.rows = limits("row_cuts", row_cuts)
-        cuts.counting = limits("counting_cuts", counting_cuts)
+        choose(&cuts.rows, "rows", rows)
+        choose(&cuts.counting, "counting", counting)
         cuts.from_ = 0
         return self._collect(&cuts, cursor, limit)
 
     def changed(self, since, cursor=0, limit=4096):
         """Ids of rows whose version is at least ``since``; otherwise as ``collect``."""
         cdef shoal_cuts cuts
-        cdef const int64_t[::1] all_steps = np.full(SHOAL_USE_CLASSES, 2**63 - 1, np.int64)
-        cuts.rows, cuts.counting, cuts.from_ = &all_steps[0], NULL, since
+        cdef const int64_t[::1] all_steps = np.full(SHOAL_USE_CLASSES, MAX_STEP, np.int64)
+        cuts.rows.sure = cuts.rows.maybe = &all_steps[0]
+        cuts.counting.sure = cuts.counting.maybe = NULL
+        cuts.rows.below = cuts.counting.below = 0
+        cuts.from_ = since
         return self._collect(&cuts, cursor, limit)
 
     cdef _collect(self, shoal_cuts *cuts, cursor, limit):
@@ -476,6 +484,28 @@ cdef class RowStore:
             result = shoal_compact(self._store)
         if result != 0:
             raise MemoryError("no memory to compact; rows are intact")
+
+    def find(self, id):
+        """What there is of one id: (values, slots, version, use count), or None for nothing.
+
+        values: float32 [dim]; slots: name to float32 [slot_width]. values is None and slots empty
+        for an id that is counted and has no row. The use count stops at MANY_USES.
+        """
+        cdef int64_t key = id
+        cdef int found
+        cdef _Piece piece = _Piece(self, 1, False)
+        cdef shoal_split split
+        cdef shoal_rows *part = &piece.rows
+        split.parts, split.part_of, split.counting = &part, NULL, 0
+        with nogil:
+            found = shoal_export_one(self._store, key, &split)
+        if not found:
+            return None
+        _, values, slots, versions, uses = piece.arrays()
+        numbers = int(versions[0]), int(uses[0])
+        if found == 1:
+            return None, {}, *numbers
+        return values[0], {name: slot[0] for name, slot in slots.items()}, *numbers
 
     def export(self, batch=65536):
         """Iterate over all rows as (ids, values, slots, versions, use_counts).

@@ -132,6 +132,24 @@ static void shoal_export_count(const shoal_store *t, uint64_t hash, uint64_t hea
     part->uses[part->filled++] = shoal_uses_of(header);
 }
 
+/* Copies what there is of one id, with room for it in `out`. 0: nothing, 1: it is counted, 2: it
+ * has a row. */
+static int shoal_export_one(shoal_store *t, int64_t id, const shoal_split *out) {
+    const uint64_t hash = shoal_hash_of(t, id);
+    int found = 0;
+    pthread_rwlock_rdlock(&t->lock);
+    shoal_entry e = shoal_find_any(&t->index, hash);
+    if (e.bucket && shoal_live(e.bucket->tag[e.lane])) {
+        shoal_export_row(t, e.bucket, e.lane, hash, out);
+        found = 2;
+    } else if (e.bucket) {
+        shoal_export_count(t, hash, shoal_stable_meta(&e.bucket->meta[e.lane]), out);
+        found = 1;
+    }
+    pthread_rwlock_unlock(&t->lock);
+    return found;
+}
+
 /* As shoal_export_segment, of the ids that are counted; fixed: as the snapshot has them and
  * were not kept. */
 static int shoal_counting_segment(shoal_store *t, uint64_t *cursor, int fixed, const shoal_split *out) {
