@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from shoal.config.event_time import EventTime
 from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
@@ -90,6 +91,7 @@ class JobData:
                     self._config.minibatch_size,
                     self._spent,
                     self._patience,
+                    EventTime.parse(self._config.event_time) if mode == TRAINING else None,
                 ),
                 reader.reopen,
             )

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -44,7 +45,7 @@ from shoal.worker.model.supported import (
     spec_of_inputs,
     with_named_input,
 )
-from shoal.worker.model.table_options import chosen_options
+from shoal.worker.model.table_options import check_lifecycle, chosen_options
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
@@ -71,6 +72,7 @@ class ServedModel:
     tables: the first embedding layer of each table by the table's name, in the order of
         the tables on the servers.
     servers: that hold the values, or what stands for them (servers/local.py).
+    check_lifecycle: raises UserError if its tables cannot be trained with their options.
     file: name of the user's file, for messages.
     """
 
@@ -142,9 +144,13 @@ class ServedModel:
                 if keras.backend.is_float_dtype(variable.dtype)
             ]
         )
+        options = chosen_options(self.tables, config.table)
+        self.check_lifecycle = partial(check_lifecycle, options, self._ids.frozen, config)
+        if config.command == "train":
+            self.check_lifecycle()
         self.spec = model_spec(
             self.tables,
-            options=chosen_options(self.tables, config.table),
+            options=options,
             frozen=self._ids.frozen,
             optimizers=self.optimizers,
             trainable=self.trainable.manifest,
@@ -288,6 +294,7 @@ class ServedModel:
             records_done=batch.records_done,
             modulate_rate=self._modulate_rate,
             number=next(self._numbers),
+            event_time=batch.event_time,
         )
         push = self._finite.checked(value, push)
         if not push.left_out:

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from shoal.config.table_options import fields_of
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.model.initial_rows import initializer_spec, table_seed
 from shoal.worker.model.keras_embeddings import vocabulary
@@ -27,7 +28,7 @@ def model_spec(
     """The tables and dense variables that servers hold, and the optimizers that they run.
 
     tables: the first embedding layer of each table by the table's name, in the servers' order.
-    options: of each table, fields of TableSpec, as `chosen_options` returns them. frozen: names of
+    options: of each table, as `chosen_options` returns them. frozen: names of
     tables that are not trained. trainable, non_trainable: manifests of the dense vectors. seed:
     of the job; the seeds of the tables follow from it.
     """
@@ -42,7 +43,7 @@ def model_spec(
                 frozen=name in frozen,
                 vocabulary=vocabulary(layer),
                 value_dtype=value_dtype(layer),
-                **options[name],
+                **fields_of(options[name]),
             )
             for position, (name, layer) in enumerate(tables.items())
         ],
