@@ -485,20 +485,20 @@ cdef class RowStore:
         if result != 0:
             raise MemoryError("no memory to compact; rows are intact")
 
-    def find(self, id):
+    def find(self, key):
         """What there is of one id: (values, slots, version, use count), or None for nothing.
 
         values: float32 [dim]; slots: name to float32 [slot_width]. values is None and slots empty
         for an id that is counted and has no row. The use count stops at MANY_USES.
         """
-        cdef int64_t key = id
+        cdef int64_t wanted = key
         cdef int found
         cdef _Piece piece = _Piece(self, 1, False)
         cdef shoal_split split
         cdef shoal_rows *part = &piece.rows
         split.parts, split.part_of, split.counting = &part, NULL, 0
         with nogil:
-            found = shoal_export_one(self._store, key, &split)
+            found = shoal_export_one(self._store, wanted, &split)
         if not found:
             return None
         _, values, slots, versions, uses = piece.arrays()

@@ -100,7 +100,9 @@ def test_spans_have_a_unit(text, seconds, shortest):
     assert span_of(seconds) == shortest
 
 
-@pytest.mark.parametrize("text", ["", "14", "d", "0h", "1.5d", "-3d", "14 d", "999999999w", None, 14])
+@pytest.mark.parametrize(
+    "text", ["", "14", "d", "0h", "1.5d", "-3d", "14 d", "999999999w", None, 14]
+)
 def test_what_is_no_span_is_refused(text):
     with pytest.raises(ValueError, match="is not a number with a unit"):
         seconds_of(text)

@@ -13,6 +13,7 @@ import binascii
 import json
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated, Any, NotRequired, TypeVar, cast
 
@@ -23,6 +24,7 @@ from typing_extensions import TypedDict
 from shoal.errors import Error
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
+from shoal.native.rowstore import USE_CLASSES
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.model_bounds import check_model
 from shoal.proto.routing import SLOTS, Routing
@@ -39,6 +41,7 @@ def _relative(name: str) -> str:
 
 exact = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Positive = Annotated[int, Field(gt=0, lt=2**63)]
 FileName = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]
 Text = Annotated[str, Field(min_length=1)]
@@ -98,13 +101,60 @@ class JournalPosition(TypedDict):
 
 
 @exact
+class TimelineState(TypedDict):
+    """Steps and event times of a table that expires, as ps/clock.py has them."""
+
+    table: Count
+    span: Positive
+    entries: list[Annotated[list[Integer], Field(min_length=2, max_length=2)]]
+    base: Integer
+    swept: Count
+    planned: Count
+
+
+@exact
+class ClockState(TypedDict):
+    """A server's event clock, as ps/clock.py has it. Times are microseconds since 1970."""
+
+    now: Integer | None
+    jump: Annotated[list[Integer], Field(min_length=3, max_length=3)] | None
+    behind: Count
+    lines: list[TimelineState]
+
+
+@exact
+class RemovedCounts(TypedDict):
+    """How many ids of a table sweeps have removed: rows of both kinds, and counted ids."""
+
+    expired: Count
+    evicted: Count
+    counts: Count
+
+
+@exact
+class LifecycleState(TypedDict):
+    """The sweeps of a server's tables, as ps/lifecycle.py has them.
+
+    plan: of the sweep that is under way, a message, base64; None for none. part: of it, the next.
+    owing: a part is to be done before the next push. removed: of each table.
+    """
+
+    clock: ClockState
+    plan: str | None
+    part: Count
+    owing: bool
+    removed: list[RemovedCounts]
+
+
+@exact
 class Shard(TypedDict):
     """One server's shard of a checkpoint.
 
     routing, model: messages, base64. version: pushes applied. step: the last one taken. rows:
-    of each table. counting: of each table, how many ids without a row are counted. files: of each
-    table; of each table's counted ids, if there are any; of the trainable and the non-trainable
-    slice.
+    of each table. counting: of each table, how many ids without a row are counted. removed: of each
+    table, how many rows were removed since the complete checkpoint before. files: of each
+    table; of each table's counted ids, if there are any; of its removed ones; of the trainable and
+    the non-trainable slice. lifecycle: where the rows of a table expire or have a cap.
     """
 
     format: int
@@ -119,8 +169,10 @@ class Shard(TypedDict):
     pushes: list[AppliedPush]
     rows: list[Count]
     counting: list[Count]
+    removed: list[Count]
     files: list[PagedFile]
     journal: NotRequired[JournalPosition | None]
+    lifecycle: NotRequired[LifecycleState | None]
 
 
 @exact
@@ -203,13 +255,18 @@ def checked_shard(content: object) -> tuple[Shard, pb.ModelSpec, Routing]:
     if shard["server"] >= shard["servers"]:
         raise SchemaError(f"server: {shard['server']} of {shard['servers']}")
     tables = len(model.tables)
-    for field in ("rows", "counting"):
+    for field in ("rows", "counting", "removed"):
         if len(shard[field]) != tables:
             count = len(shard[field])
             raise SchemaError(f"{field}: of {count} tables, the model has {tables}")
     prefix = shard_prefix(shard["server"], shard["nonce"])
-    names = shard_files(prefix, shard["counting"])
-    counts = [*shard["rows"], *filter(None, shard["counting"]), None, None]
+    names = shard_files(prefix, shard["counting"], shard["removed"])
+    counts = [
+        *shard["rows"],
+        *filter(None, shard["counting"]),
+        *filter(None, shard["removed"]),
+        *(None, None),
+    ]
     if len(shard["files"]) != len(names):
         raise SchemaError(f"files: {len(shard['files'])}, and {len(names)} are its shard's")
     for position, (file, name, rows) in enumerate(zip(shard["files"], names, counts, strict=True)):
@@ -217,7 +274,34 @@ def checked_shard(content: object) -> tuple[Shard, pb.ModelSpec, Routing]:
             raise SchemaError(f"files[{position}].name: {file['name']!r}, not {name}")
         _check_pages(f"files[{position}].pages", file, rows)
     all_different("pushes", "worker", [push["worker"] for push in shard["pushes"]])
+    if (lifecycle := shard.get("lifecycle")) is not None:
+        _check_lifecycle(lifecycle, tables)
     return shard, model, routing
+
+
+def _check_lifecycle(lifecycle: LifecycleState, tables: int) -> None:
+    if len(lifecycle["removed"]) != tables:
+        count = len(lifecycle["removed"])
+        raise SchemaError(f"lifecycle.removed: of {count} tables, the model has {tables}")
+    lines = lifecycle["clock"]["lines"]
+    all_different("lifecycle.clock.lines", "table", [line["table"] for line in lines])
+    for number, line in enumerate(lines):
+        field = f"lifecycle.clock.lines[{number}]"
+        if line["table"] >= tables:
+            raise SchemaError(f"{field}.table: {line['table']}, the model has {tables}")
+        if lifecycle["clock"]["now"] is None and line["entries"]:
+            raise SchemaError(f"{field}.entries: of a clock without a time")
+        if any(a >= b for a, b in pairwise(step for step, _ in line["entries"])):
+            raise SchemaError(f"{field}.entries: steps that do not rise")
+        if any(a > b for a, b in pairwise(time for _, time in line["entries"])):
+            raise SchemaError(f"{field}.entries: times that go back")
+    if lifecycle["plan"] is not None:
+        plan: pb.SweepPlan = _message("lifecycle.plan", lifecycle["plan"], pb.SweepPlan)
+        lengths = {
+            len(each) for kind in (plan.rows, plan.counts) for each in (kind.sure, kind.maybe)
+        }
+        if plan.table >= tables or lifecycle["part"] >= plan.parts or lengths - {0, USE_CLASSES}:
+            raise SchemaError("lifecycle.plan: of no sweep of this model")
 
 
 def _check_pages(field: str, file: PagedFile, rows: int | None) -> None:
@@ -244,10 +328,14 @@ def shard_prefix(server: int, nonce: str) -> str:
     return f"server-{server:04d}.{nonce}"
 
 
-def shard_files(prefix: str, counting: Sequence[int]) -> list[str]:
-    """The names of a shard's files, in the order of its manifest. counting: as Shard's."""
+def shard_files(prefix: str, counting: Sequence[int], removed: Sequence[int]) -> list[str]:
+    """The names of a shard's files, in the order of its manifest.
+
+    counting, removed: as Shard's.
+    """
     parts = [f"table-{position:04d}" for position in range(len(counting))]
-    parts += [f"counting-{position:04d}" for position, count in enumerate(counting) if count]
+    for kind, counts in (("counting", counting), ("removed", removed)):
+        parts += [f"{kind}-{position:04d}" for position, count in enumerate(counts) if count]
     return [f"{prefix}.{part}.arrow" for part in (*parts, "dense", "state")]
 
 

@@ -72,9 +72,7 @@ def check(options: JobOptions) -> None:
 def _check_tables(options: JobOptions) -> None:
     for name, given in table_options(options.table).items():
         if options.command == "train" and given.get("expire_after") and not options.event_time:
-            raise UserError(
-                f"{FLAG} {name}.expire_after={given['expire_after']}: {NO_EVENT_TIME}"
-            )
+            raise UserError(f"{FLAG} {name}.expire_after={given['expire_after']}: {NO_EVENT_TIME}")
 
 
 def _check_secrets(options: JobOptions) -> None:

@@ -1,8 +1,8 @@
 """Options of one table: arguments of shoal.layers.Embedding, and --table NAME.OPTION=VALUE.
 
 Owns which options there are, with what each may be, and their form as text, which the
-configuration keeps. Another option is another entry of OPTIONS, a field of pb.TableSpec of its name,
-and an argument of the layer. Which table gets which is worker/model/table_options.py's.
+configuration keeps. Another option is another entry of OPTIONS, a field of pb.TableSpec of its
+name, and an argument of the layer. Which table gets which is worker/model/table_options.py's.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from shoal.errors import UserError
 
 FLAG = "--table"
 
-NO_EVENT_TIME = (
-    "nothing tells the time of a record, by which rows expire: add --event-time COLUMN"
-)
+NO_EVENT_TIME = "nothing tells the time of a record, by which rows expire: add --event-time COLUMN"
 """Of a job with a table that has expire_after."""
 
 MAX_ADMIT_AFTER = 2_047

@@ -399,7 +399,7 @@ def test_refusals_name_the_argument(error, message, call):
 
 
 def splitmix(number):
-    """Steele, Lea and Flood's splitmix64, whose first number for the seed 0 is 0xE220A8397B1DCDAF."""
+    """Steele, Lea and Flood's splitmix64."""
     bits = 2**64 - 1
     number = (number + 0x9E3779B97F4A7C15) & bits
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & bits

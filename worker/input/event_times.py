@@ -71,9 +71,9 @@ class EventTimes:
         if wrong.any():
             row = int(np.argmax(wrong))
             raise UserError(
-                f"{source}: column {self.column!r} in row {first + row + 1} is {values[row]}, which "
-                f"is no time in {self._unit}: {FLAG} names the unit, as {self.column}:ms, and every "
-                "record needs a time"
+                f"{source}: column {self.column!r} in row {first + row + 1} is {values[row]}, "
+                f"which is no time in {self._unit}: {FLAG} names the unit, as {self.column}:ms, "
+                "and every record needs a time"
             )
         if values.dtype.kind == "f":
             return np.rint(values.astype(np.float64) * scale).astype(np.int64)
@@ -90,10 +90,10 @@ class EventTimes:
             return
         units = [unit for unit in MICROSECONDS if _is_likely(self._as(times[0], unit))]
         if not _is_likely(float(times[0])) and len(units) == 1:
+            here, there = _date(int(times[0])), _date(int(self._as(times[0], units[0])))
             raise UserError(
-                f"{FLAG}: column {self.column!r} of {source} begins with {_date(int(times[0]))} in "
-                f"{self._unit}; in {units[0]} it is {_date(int(self._as(times[0], units[0])))}: use "
-                f"{FLAG} {self.column}:{units[0]}"
+                f"{FLAG}: column {self.column!r} of {source} begins with {here} in {self._unit}; "
+                f"in {units[0]} it is {there}: use {FLAG} {self.column}:{units[0]}"
             )
         latest = np.maximum.accumulate(times)
         back = latest - times
@@ -101,8 +101,8 @@ class EventTimes:
         if back[worst] > _SORTED_YEARS * _YEAR:
             raise UserError(
                 f"{FLAG}: the times of {source} go back by {back[worst] / _YEAR:.1f} years, to "
-                f"{_date(int(times[worst]))} in row {worst + 1}: rows expire by a time that goes on, "
-                f"so sort the records by {self.column!r}"
+                f"{_date(int(times[worst]))} in row {worst + 1}: rows expire by a time that goes "
+                f"on, so sort the records by {self.column!r}"
             )
 
     def _as(self, time: Any, unit: str) -> float:
@@ -117,8 +117,8 @@ def _unit(given: EventTime, kind: str) -> str:
         own = unit or found[1]
         if given.unit not in ("", own):
             raise UserError(
-                f"{FLAG} {given.column}:{given.unit}: the column is of type {kind}, which counts in "
-                f"{own}: use {FLAG} {given.column}"
+                f"{FLAG} {given.column}:{given.unit}: the column is of type {kind}, which counts "
+                f"in {own}: use {FLAG} {given.column}"
             )
         return own
     if _NUMBERS.fullmatch(kind) is None:

@@ -15,7 +15,6 @@ from shoal.config.table_options import FLAG, NO_EVENT_TIME, OPTIONS, table_optio
 from shoal.errors import UserError
 from shoal.worker.model.initial_rows import gives_rows
 
-
 LEAST_SHARE = 64
 """Of max_rows, for each server: ids are spread evenly over servers only where they are many."""
 

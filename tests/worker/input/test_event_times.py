@@ -80,15 +80,20 @@ def test_where_feed_drops_records_it_is_the_median_of_those_read(times_of):
         "return dataset.map(parse)",
         "return dataset.map(parse).filter(lambda *xy: tf.reduce_sum(xy[0]) >= 3)",
     )
-    assert times_of([START + each for each in range(8)], "at:s", dropping) == [
-        (START + 3) * SECOND
-    ] * 2
+    assert (
+        times_of([START + each for each in range(8)], "at:s", dropping)
+        == [(START + 3) * SECOND] * 2
+    )
 
 
 @pytest.mark.parametrize(
     ("values", "flag", "why"),
     [
-        ([START], "when:s", r"--event-time: there is no column 'when' in .*; the columns are x, y, at"),
+        (
+            [START],
+            "when:s",
+            r"--event-time: there is no column 'when' in .*; the columns are x, y, at",
+        ),
         ([START], "att:s", r"no column 'att' \(did you mean at\?\)"),
         ([START], "at", "type int64, which does not tell its unit: add it, as at:s "),
         (["today"], "at", "of type string; a time is a number, a timestamp or a date"),

@@ -57,7 +57,9 @@ def test_a_table_whose_rows_are_all_there_has_no_admission():
     layer = served(name="given")
     layer.set_weights([np.ones((50, 4), np.float32)])
     for option, value in (("admit_after", "2"), ("expire_after", "7d"), ("max_rows", "9")):
-        with pytest.raises(UserError, match=f"'given' has {option}={value}, but its rows are given"):
+        with pytest.raises(
+            UserError, match=f"'given' has {option}={value}, but its rows are given"
+        ):
             chosen_options({"given": layer}, f"given.{option}={value}")
 
 
