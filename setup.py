@@ -51,6 +51,7 @@ def extensions() -> list[Extension]:
         "-fno-math-errno",
         "-fno-trapping-math",
         "-Wall",
+        "-Wsign-compare",
         "-Wno-unused-function",
         "-Wno-maybe-uninitialized",
     ]

@@ -41,13 +41,20 @@ from shoal.chaos.faults import (
     HALF_SENT,
     HANG,
     JOB,
-    KILL,
     LAST,
     NO_ROOM,
     PAUSE,
     STORAGE,
     TOGETHER,
+    Cut,
+    DisturbStorage,
     Fault,
+    Fill,
+    Hang,
+    Kill,
+    LeaveNoRoom,
+    Pause,
+    SendHalves,
     Target,
     When,
 )
@@ -156,7 +163,7 @@ def faults_of(
         faults.append(fault)
         if kind == RESTORE:
             killed = dataclasses.replace(fault.when, point="")
-            faults.append(Fault(KILL, fault.targets, killed))
+            faults.append(Kill(fault.targets, killed))
     return faults
 
 
@@ -169,8 +176,7 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
     if kind == JOB:
         damage = [(draw.choice((FLIP, FLIP, REMOVE)), draw.choice(list(FILES)))]
         changes = [("num_ps", draw.randint(1 + (config.log_place == "peer"), 3))]
-        return Fault(
-            KILL,
+        return Kill(
             (Target(JOB),),
             when,
             damage=tuple(damage * (draw.random() < 0.7)),
@@ -179,17 +185,17 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
     if kind == "point":
         there = {name: point for name, point in POINTS.items() if name not in ELSEWHERE}
         named = draw.choice([name for name, point in there.items() if point.role == anyone.role])
-        return Fault(KILL, (anyone,), dataclasses.replace(when, point=named))
+        return Kill((anyone,), dataclasses.replace(when, point=named))
     if kind == CUT:
         ends = draw.choice([(draw.choice(workers), draw.choice([*servers, master]))])
         if draw.random() < 0.3:
             ends = draw.choice(servers), master
-        return Fault(CUT, ends, when, seconds)
+        return Cut(ends, when, seconds)
     if kind in PATIENCE:
         return _slow(draw, kind, when, config)
     if kind == FILL:
-        return Fault(FILL, (draw.choice([*servers, master]),), when, seconds)
-    return Fault(PAUSE, (anyone,), when, seconds) if kind == PAUSE else Fault(KILL, (anyone,), when)
+        return Fill((draw.choice([*servers, master]),), when, seconds)
+    return Pause((anyone,), when, seconds) if kind == PAUSE else Kill((anyone,), when)
 
 
 def _slow(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fault:
@@ -199,16 +205,16 @@ def _slow(draw: random.Random, kind: str, when: When, config: JobConfig) -> Faul
     seconds = LONG_SECONDS.get(kind, round(draw.uniform(0.5, 4.0), 1))
     if kind in (STORAGE, LONG_STORAGE):
         what, how = draw.choice((DATA, CHECKPOINTS)), draw.choice((FAIL, HANG))
-        return Fault(STORAGE, (Target(what),), when, seconds, how=how, every=draw.randint(1, 4))
+        return DisturbStorage((Target(what),), when, seconds, how=how, every=draw.randint(1, 4))
     if kind == HALF_SENT:
-        return Fault(HALF_SENT, (server,), when, seconds)
+        return SendHalves((server,), when, seconds)
     if kind in (NO_ROOM, LONG_NO_ROOM):
-        return Fault(NO_ROOM, (draw.choice((worker, server)),), when, seconds)
+        return LeaveNoRoom((draw.choice((worker, server)),), when, seconds)
     if kind == CALLS:
-        return Fault(HANG, (draw.choice((server, server, Target("master"))),), when, seconds)
+        return Hang((draw.choice((server, server, Target("master"))),), when, seconds)
     when = dataclasses.replace(when, point=draw.choice(POINTS_OF[kind]))
     seconds = math.inf if kind == STUCK else seconds
-    return Fault(HANG, (server if kind == RESTORE else worker,), when, seconds)
+    return Hang((server if kind == RESTORE else worker,), when, seconds)
 
 
 def problems_of(outcome: Outcome, config: JobConfig) -> list[str]:
@@ -262,7 +268,8 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
     done = [action for action in outcome.actions if action.at is not None]
     moments = Counter(action.fault.when for action in done)
     kinds = Counter(kind_of(action.fault) for action in done)
-    kinds.update(verb for action in done for verb, _ in action.fault.damage)
+    kills = [action.fault for action in done if isinstance(action.fault, Kill)]
+    kinds.update(verb for kill in kills for verb, _ in kill.damage)
     problems = problems_of(outcome, config)
     found = outcome.comparison
     shown = ("num_ps", "num_workers", "durability", "log_place", "on_loss", "checkpoint_steps")
@@ -274,9 +281,7 @@ def entry_of(outcome: Outcome, config: JobConfig, seed: int, seconds: float) -> 
         "state": outcome.state,
         "faults": kinds.total(),
         "kinds": kinds,
-        "roles": Counter(
-            action.fault.targets[0].role for action in done if action.fault.kind == KILL
-        ),
+        "roles": Counter(kill.targets[0].role for kill in kills),
         "at_once": sum(count > 1 for count in moments.values()),
         "not_done": len(outcome.not_done),
         "done": lines_of(outcome)[1:],
@@ -300,7 +305,9 @@ def kind_of(fault: Fault) -> str:
         return f"{fault.kind} {fault.targets[0].role} for {fault.seconds:g} s"
     if fault.kind == HANG:
         return f"hang of {fault.when.point or 'calls'}"
-    return f"{fault.kind} {fault.targets[0]} {fault.how}" if fault.kind == STORAGE else fault.kind
+    if isinstance(fault, DisturbStorage):
+        return f"{fault.kind} {fault.targets[0]} {fault.how}"
+    return fault.kind
 
 
 def recovered(outcome: Outcome) -> dict[str, list[float]]:

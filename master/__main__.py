@@ -32,6 +32,7 @@ from shoal.errors import (
     UserError,
     without_secrets,
 )
+from shoal.master.client_service import ClientService
 from shoal.master.data_index import DataIndex
 from shoal.master.job.job import Job
 from shoal.master.job.launcher import Launcher
@@ -155,6 +156,7 @@ def run_job(
     stop_signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     resume: str = "",
     health: str = "",
+    publish: Callable[[], None] = lambda: None,
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -165,6 +167,7 @@ def run_job(
     stop_signals: those that stop the job.
     resume: names a resumption, of a job whose processes have all ended; done once.
     health: host:port that answers the health check without encryption.
+    publish: called as soon as the result is written.
 
     Raises UserError if the journal is damaged; OSError if the port is taken.
     """
@@ -203,21 +206,20 @@ def run_job(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
         stacks = stack.enter_context(closing(Stacks(shared, identity)))
-        service = MasterService(
+        routing = Routing.even(config.num_ps)
+        service = MasterService(shared, routing, losses, stacks, DataIndex(folder.index))
+        clients = ClientService(
             shared,
-            Routing.even(config.num_ps),
-            losses,
-            partial(audit_apart, folder),
-            lambda: journal.trouble,
             stacks,
-            partial(bounded_text, folder.metrics),
-            DataIndex(folder.index),
+            audit=partial(audit_apart, folder),
+            trouble=lambda: journal.trouble,
+            metrics=partial(bounded_text, folder.metrics),
         )
         name = transport.peer_name(config.token, "master")
         here = f"{host}:{port}"
         if make_launcher is None and not port:
             here = listening_address(config, folder, "master")
-        handlers: serving.Handlers = service.handlers()
+        handlers: serving.Handlers = service.handlers() | clients.handlers()
         if config.serve_metrics:
             from shoal.master.metrics import serving_metrics  # late: its imports take long
 
@@ -246,6 +248,8 @@ def run_job(
                 runner.run(launcher, again=journal.begun, resumed=resumed)
             result = shared.look(result_of) | {"journal": position_json(shared.position())}
             write_json(folder.result, result)
+            # Before uploads and reports, which are waited for at the end.
+            publish()
         finally:
             folder.master.unlink(missing_ok=True)
             # Where a thread of gRPC cannot be started, or has ended, nobody ends the wait.

@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -92,7 +93,7 @@ def remove_pods(core: client.CoreV1Api, namespace: str, job_name: str) -> None:
                     name, namespace, grace_period_seconds=0, _request_timeout=CALL_SECONDS
                 )
             except ApiException as error:
-                if error.status != 404:
+                if error.status != HTTPStatus.NOT_FOUND:
                     raise
             asked.add(name)
         time.sleep(POLL_SECONDS)

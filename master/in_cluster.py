@@ -177,6 +177,18 @@ def _run_alone(pod: _Pod, resume: str) -> int:
             threading.Thread(target=work, daemon=True).start()
         return launcher
 
+    def publish() -> None:
+        ended.set()
+        audit: str | None = None
+        try:
+            audit = audit_apart(folder)
+        except UserError as error:
+            logger.error("%s", error)  # which must not keep the result back
+        result = folder.result.read_text()
+        metrics = bounded_text(folder.metrics)
+        insist(pod.objects.publish, published(result, audit, config.job_dir, metrics))
+        pod.events.tell(end_of(json.loads(result)))
+
     try:
         code = run_job(
             config,
@@ -187,21 +199,13 @@ def _run_alone(pod: _Pod, resume: str) -> int:
             resume=resume,
             make_launcher=make_launcher,
             health=f"0.0.0.0:{HEALTH_PORT}",
+            publish=publish,
         )
     finally:
         ended.set()
-    audit: str | None = None
-    try:
-        audit = audit_apart(folder)
-    except UserError as error:
-        logger.error("%s", error)  # which must not keep the result back
-    result = folder.result.read_text()
-    metrics = bounded_text(folder.metrics)
-    insist(pod.objects.publish, published(result, audit, config.job_dir, metrics))
-    pod.events.tell(end_of(json.loads(result)))
     if code:
         with contextlib.suppress(OSError):
-            TERMINATION_LOG.write_text(json.loads(result)["state"])
+            TERMINATION_LOG.write_text(JobResult.read(folder.result).state)
     return code
 
 

@@ -1,6 +1,6 @@
-"""What the master tells Prometheus: the job's state, as families of metrics.
+"""The master's metrics for Prometheus: the state of the job, as families of metrics.
 
-The facts are taken under the job's lock, in one look; the page is made of them without it.
+The facts are taken in one look, under the job's lock; the page is made from them without the lock.
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ TYPES = {
     "server_deaths": "int",
     "rows": "int",
     "table_bytes": "int",
+    "counted_ids": "int",
+    "removed_rows": "int",
     "evaluated_version": "int",
 }
 """The columns that every file has, in their order. Those of evaluation metrics follow."""

@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from shoal.master.job.job import Job
-from shoal.master.job.status import age, diagnosis, staleness
+from shoal.master.job.status import age, diagnosis, staleness, tables
 
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
 
@@ -70,6 +70,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             [member.stage_seconds for member in job.members.workers.values()]
         ),
         "diagnosis": _diagnosis_of(job),
+        "tables": {name: dataclasses.asdict(each) for name, each in tables(job).items()},
         "workers": {
             "starts": sum(member.starts for member in job.members.workers.values()),
             "deaths": sum(member.deaths for member in job.members.workers.values()),

@@ -1,7 +1,7 @@
-"""Runs a job: executes its instructions, feeds it the launcher's events and time.
+"""Runs a job: executes its instructions, and feeds it the launcher's events and the time.
 
-The shell around the decisions. Starts and ends processes; the calls to servers are
-server_work.py's, the one lock is shared_job.py's.
+This is the shell around the decisions. It starts and ends processes; server_work.py makes the calls
+to servers, and shared_job.py has the lock.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Woken:
 class Runner:
     """Runs `job`.
 
-    resume_again: has a job whose checkpoint was refused go on from another one. Raises UserError.
+    resume_again: resumes a job whose checkpoint was refused from another one. Raises UserError.
     identity: of the master, for its calls to servers. cores: as ServerWork takes it.
     """
 
@@ -143,7 +143,7 @@ class Runner:
             self._loop(launcher, servers)
 
     def _forget_processes(self) -> None:
-        """Nothing of the processes there were is of interest any more."""
+        """Drop the events and starts of processes that have ended; keep requests to stop."""
         self._delayed, self._roomless = DelayedStarts(), set()
         left = []
         with contextlib.suppress(queue.Empty):
@@ -165,8 +165,8 @@ class Runner:
 
         def turn(job: Job, now: float) -> tuple[float, bool, list[Instruction]]:
             if now - looked > PAUSED_SECONDS:
-                # Stopped itself, or held up by a full disk: who was silent meanwhile
-                # may have spoken all the time.
+                # The master itself was stopped, or held up by a full disk: processes that seem
+                # silent may have spoken meanwhile.
                 job.members.unheard(now - looked, now)
                 job.start_waits.unheard(now - looked, now)
             job.tick(now)

@@ -62,8 +62,12 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
     """
     if job.members.servers[server].state != ProcessState.ALIVE:
         return
-    job.servers.answered(server, status)
     member = job.members.servers[server]
+    doubted = member.told.clock_doubt
+    job.servers.answered(server, status)
+    if bool(status.clock_doubt) != bool(doubted):
+        doubt = f"warning: {status.clock_doubt}" if status.clock_doubt else "rows expire again"
+        job.noted(f"{server}: {doubt}", now)
     member.answered = now
     absences = member.absences_before + status.absences
     if absences != member.absences or status.unprotected != member.unprotected:

@@ -1,20 +1,17 @@
-"""The master's gRPC service: one table from call to handler.
+"""The master's gRPC service for servers and workers: one table from call to handler.
 
-Handlers convert between messages and the job's own types, and nothing else.
+Handlers convert between messages and the job's own types, and nothing else. The calls of clients
+are in client_service.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, assert_never
 
-from shoal.cluster.certificates import certified_workers
-from shoal.errors import UserError
 from shoal.master.data_index import DataIndex
 from shoal.master.job.assignments import WAIT_SECONDS
 from shoal.master.job.instructions import Assignment, Finished, Wait
-from shoal.master.job.status import status_message
 from shoal.master.job.updates import Gradient
 from shoal.master.shared_job import SharedJob
 from shoal.master.stacks import Stacks
@@ -33,32 +30,25 @@ from shoal.proto.routing import Routing
 
 
 class MasterService:
-    """The handlers, over `job`."""
+    """The handlers of servers' and workers' calls, over `job`.
+
+    losses: takes the losses of steps that workers tell. stacks: takes the stacks that they tell.
+    index: keeps what they tell of the data.
+    """
 
     def __init__(
         self,
         job: SharedJob,
         routing: Routing,
         losses: StepLosses | None = None,
-        audit: Callable[[], str] | None = None,
-        trouble: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
         stacks: Stacks | None = None,
-        metrics: Callable[[], str] = lambda: "",
         index: DataIndex | None = None,
     ) -> None:
-        """losses: takes what the workers tell of their steps. audit: as `audit_apart`.
-
-        trouble: as `Journal.trouble`. stacks: of the job's processes. metrics: gives metrics.csv
-        in a size that a reply may have. index: keeps what workers tell of the data.
-        """
         self._index = index
-        self._metrics = metrics
-        self._stacks = stacks
-        self._trouble = trouble
         self._job = job
-        self._audit = audit
-        self._losses = losses
         self._routing = routing.to_message()
+        self._losses = losses
+        self._stacks = stacks
 
     def handlers(self) -> dict[Method[Any, Any], Callable[[Any], Any]]:
         """The table for serving.serve."""
@@ -78,13 +68,6 @@ class MasterService:
             methods.HEARTBEAT: self._heartbeat,
             methods.REPORT_TASK: self._report_task,
             methods.REPORT_FAILURE: self._report_failure,
-            methods.GET_JOB_STATUS: self._get_job_status,
-            methods.STOP_JOB: self._stop_job,
-            methods.SCALE_JOB: self._scale_job,
-            methods.AUDIT_JOB: self._audit_job,
-            methods.GET_JOB_METRICS: self._get_job_metrics,
-            methods.GET_JOB_STACKS: self._get_job_stacks,
-            methods.PROFILE_JOB: self._profile_job,
         }
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
@@ -297,54 +280,6 @@ class MasterService:
         else:
             self._job.answer(lambda job, now: job.process_failed(start, failure, now))
         return pb.ReportFailureReply()
-
-    def _get_job_status(self, request: pb.JobStatusRequest) -> pb.JobStatus:
-        del request  # it has no fields
-        # Without waiting for the disk: when that does not answer, this says so.
-        return self._job.look(partial(status_message, trouble=self._trouble()))
-
-    def _stop_job(self, request: pb.StopJobRequest) -> pb.StopJobReply:
-        reason = request.reason or "asked to"
-        self._job.answer(lambda job, now: job.stop(reason, now))
-        return pb.StopJobReply()
-
-    def _scale_job(self, request: pb.ScaleJobRequest) -> pb.ScaleJobReply:
-        if request.num_workers < 1:
-            raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
-        config = self._job.config
-        most = certified_workers(config)
-        if most is not None and request.num_workers > most:
-            raise WireError(
-                pb.BAD_REQUEST,
-                f"job {config.job_name} has certificates for {most} workers, made before it began. "
-                f"To have more, stop it and continue it with: shoal train --resume "
-                f"{config.job_name} --num-workers {request.num_workers}",
-            )
-        self._job.answer(lambda job, now: job.scale(request.num_workers, now))
-        return pb.ScaleJobReply()
-
-    def _audit_job(self, request: pb.AuditJobRequest) -> pb.AuditJobReply:
-        del request  # it has no fields
-        if self._audit is None:
-            raise WireError(pb.BAD_REQUEST, "this master keeps no journal")
-        try:
-            return pb.AuditJobReply(audit=self._audit())
-        except UserError as error:
-            raise WireError(pb.BAD_REQUEST, str(error)) from error
-
-    def _get_job_metrics(self, request: pb.JobMetricsRequest) -> pb.JobMetrics:
-        del request  # it has no fields
-        return pb.JobMetrics(csv=self._metrics())
-
-    def _get_job_stacks(self, request: pb.JobStacksRequest) -> pb.JobStacks:
-        if self._stacks is None:
-            raise WireError(pb.BAD_REQUEST, "this master knows no stacks")
-        return pb.JobStacks(processes=self._stacks.of(request.role, request.index))
-
-    def _profile_job(self, request: pb.ProfileJobRequest) -> pb.ProcessStacks:
-        if self._stacks is None:
-            raise WireError(pb.BAD_REQUEST, "this master knows no stacks")
-        return self._stacks.profile(request.role, request.index, request.seconds)
 
 
 def _task_reply(answer: Assignment | Wait | Finished) -> pb.GetTaskReply:

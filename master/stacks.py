@@ -1,7 +1,8 @@
-"""Where the threads of all processes of a job stand, asked for by the master.
+"""The stacks and profiles of all processes of a job, which the master collects.
 
-Servers are called. Workers, which nobody can call, are asked in the answer to a heartbeat and tell
-it with the next one. A process that says nothing is told with the reason, beside the others.
+It calls servers. Nobody can call a worker: the answer to its heartbeat has the question, and the
+next heartbeat has the stacks. A process that does not answer is reported with the reason, beside
+the others.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Questions:
         self._closed = False
 
     def close(self) -> None:
-        """Who waits for answers has those that are there."""
+        """End all waits: the callers get the answers that are there."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -109,7 +110,7 @@ class Questions:
 
 
 class Stacks:
-    """Of the processes of `job`; shared by threads. Close it when nobody asks any more.
+    """The stacks and profiles of the processes of `job`; shared by threads. Close it at the end.
 
     identity: of the master. patience: seconds to wait for workers; by default a few heartbeats.
     """

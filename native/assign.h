@@ -18,11 +18,13 @@ typedef struct {
     int use_default;          /* lookup: missing rows read default_value */
     const float *gradients;   /* update: [n, dim] */
     const shoal_step *step;
-    uint32_t version;
+    int64_t number;           /* update: of the step */
+    uint32_t version;         /* update: the same in headers (eras.h), while the structure lock is held */
     shoal_missed *missed;     /* update: notes ids without a row and goes on; NULL: stops there */
     const float *values;      /* assign: [n, dim] */
     const float *slots[SHOAL_MAX_SLOTS]; /* assign: each [n, slot_width] or NULL */
-    const uint32_t *versions, *uses;     /* assign: [n] or NULL */
+    const int64_t *steps;                /* assign: of the last use, [n] or NULL */
+    const uint32_t *uses;                /* assign: [n] or NULL */
 } shoal_batch;
 
 /* Item i of the batch as a record; fresh: also what the batch does not have. */
@@ -44,7 +46,7 @@ SHOAL_INLINE int shoal_assign_row(shoal_store *t, const shoal_batch *b, uint64_t
     shoal_entry e = shoal_find_any(&t->index, hash);
     if (SHOAL_LIKELY(!e.bucket)) {
         e = shoal_index_add(&t->index, hash, row, b->uses ? b->uses[i] : 0,
-                            b->versions ? b->versions[i] : 0, &t->arena);
+                            b->steps ? shoal_version_at(t, b->steps[i]) : 0, &t->arena);
         if (t->snapshot) shoal_snapshot_lacks(t->snapshot, row);
         if (e.bucket) return SHOAL_OK;
         shoal_push_row(t, row);
@@ -56,14 +58,14 @@ SHOAL_INLINE int shoal_assign_row(shoal_store *t, const shoal_batch *b, uint64_t
         shoal_index_admit(&t->index, e, row);
         if (t->snapshot) shoal_snapshot_lacks(t->snapshot, row);
         *meta = shoal_meta(row, b->uses ? b->uses[i] : shoal_uses_of(*meta),
-                           b->versions ? b->versions[i] : shoal_version_of(*meta));
+                           b->steps ? shoal_version_at(t, b->steps[i]) : shoal_version_of(*meta));
         return SHOAL_OK;
     }
     const uint32_t old = shoal_row_of(e.bucket->tag[e.lane], *meta);
     shoal_preserve(t, meta, hash, *meta);
     shoal_write_row(t, b, i, shoal_record(t, old), 0);
     *meta = shoal_meta(old, b->uses ? b->uses[i] : shoal_uses_of(*meta),
-                       b->versions ? b->versions[i] : shoal_version_of(*meta));
+                       b->steps ? shoal_version_at(t, b->steps[i]) : shoal_version_of(*meta));
     return shoal_push_row(t, row) ? SHOAL_OK : SHOAL_NO_MEMORY;
 }
 

@@ -63,6 +63,15 @@ static int shoal_shrink_segment(shoal_index *x, uint32_t place, shoal_arena *are
     return log < now || x->used[place] > live ? shoal_resize_segment(x, place, log) : 1;
 }
 
+/* Gives back what a list does not need. */
+static void shoal_fit_list(shoal_row_list *list) {
+    uint32_t *items = list->count ? realloc(list->items, list->count * sizeof *items) : NULL;
+    if (!list->count) free(list->items);
+    else if (!items) return; /* as it was */
+    list->items = items;
+    list->room = list->count;
+}
+
 /* Frees the chunks that hold only free rows from `boundary` on. */
 static void shoal_trim_chunks(shoal_store *t) {
     if (t->free_high.count == t->next_row - t->boundary) { /* every row up there is free */
@@ -75,6 +84,8 @@ static void shoal_trim_chunks(shoal_store *t) {
     t->boundary = SHOAL_MAX_ROWS;
     for (size_t i = 0; i < t->free_high.count; i++) shoal_push_row(t, t->free_high.items[i]);
     t->free_high.count = 0;
+    shoal_fit_list(&t->free_high);
+    shoal_fit_list(&t->free_low);
 }
 
 /* Segment by segment: moves rows into the gaps that removal left and shrinks the

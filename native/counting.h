@@ -9,7 +9,7 @@
 #ifndef SHOAL_COUNTING_H
 #define SHOAL_COUNTING_H
 
-#include "snapshot.h"
+#include "eras.h"
 
 enum {
     SHOAL_BLOCK = 2048,  /* ids per hold of the shared lock */
@@ -107,7 +107,7 @@ static int shoal_drop(shoal_store *t, uint64_t hash, shoal_entry e) {
 /* ---- for checkpoints ---- */
 
 /* Has ids counted as said; those with a row are left alone. Takes the lock itself. */
-static int shoal_assign_counting(shoal_store *t, const int64_t *ids, const uint32_t *versions,
+static int shoal_assign_counting(shoal_store *t, const int64_t *ids, const int64_t *steps,
                                  const uint32_t *uses, int64_t n) {
     int result = SHOAL_OK;
     for (int64_t base = 0; base < n && result == SHOAL_OK; base += SHOAL_INSERTS) {
@@ -120,7 +120,7 @@ static int shoal_assign_counting(shoal_store *t, const int64_t *ids, const uint3
             const uint64_t hash = shoal_hash_of(t, ids[i]);
             shoal_entry e = shoal_find_any(&t->index, hash);
             if (e.bucket && shoal_live(e.bucket->tag[e.lane])) continue;
-            result = shoal_set_count(t, hash, e, uses[i], versions[i]);
+            result = shoal_set_count(t, hash, e, uses[i], shoal_version_at(t, steps[i]));
         }
         pthread_rwlock_unlock(&t->lock);
     }

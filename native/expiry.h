@@ -13,18 +13,33 @@ enum { SHOAL_USE_CLASSES = 12 }; /* floor(log2(uses)), 0 for none; the last: SHO
 
 SHOAL_INLINE int shoal_use_class(uint32_t uses) { return 31 - __builtin_clz(uses | 1u); }
 
-/* What is chosen by the step of its last use, in [from, cuts[use class]); of rows, and of what is
- * counted. NULL: none of that kind. */
+/* What is chosen by the step of its last use: below sure[use class], and below maybe[use class] if
+ * the id's order is below `below`. sure NULL: nothing. */
 typedef struct {
-    const int64_t *rows, *counting; /* [SHOAL_USE_CLASSES] */
+    const int64_t *sure, *maybe; /* [SHOAL_USE_CLASSES] */
+    uint64_t below;
+} shoal_choice;
+
+/* Of rows, and of what is counted; nothing that was last used before `from`. */
+typedef struct {
+    shoal_choice rows, counting;
     int64_t from;
 } shoal_cuts;
 
-SHOAL_INLINE int shoal_is_chosen(const shoal_cuts *cuts, uint64_t tag, uint64_t header) {
-    const int64_t *limits = shoal_live(tag) ? cuts->rows : cuts->counting;
-    if (!limits) return 0;
-    const int64_t version = shoal_version_of(header);
-    return version >= cuts->from && version < limits[shoal_use_class(shoal_uses_of(header))];
+/* Of an id among all: the same in every process. The hash itself, which gives its server, would
+ * prefer one part of a server's ids. */
+SHOAL_INLINE uint64_t shoal_order(int64_t id) {
+    return shoal_mix64(shoal_mix64((uint64_t)id));
+}
+
+SHOAL_INLINE int shoal_is_chosen(const shoal_store *t, const shoal_cuts *cuts, uint64_t hash,
+                                 uint64_t tag, uint64_t header) {
+    const shoal_choice *choice = shoal_live(tag) ? &cuts->rows : &cuts->counting;
+    if (!choice->sure) return 0;
+    const int64_t step = shoal_step_in(t, header);
+    const int use_class = shoal_use_class(shoal_uses_of(header));
+    if (step < cuts->from || step >= choice->maybe[use_class]) return 0;
+    return step < choice->sure[use_class] || shoal_order(shoal_id_of(t, hash)) < choice->below;
 }
 
 /* What a scan does with an entry: hash, tag and header of it, and what the scan is to fill. */
@@ -60,12 +75,12 @@ typedef struct {
 SHOAL_INLINE void shoal_tally_entry(const shoal_store *t, uint64_t hash, uint64_t tag,
                                     uint64_t header, void *found) {
     const shoal_tally *tally = found;
-    const int64_t version = shoal_version_of(header);
+    const int64_t step = shoal_step_in(t, header);
     int64_t low = 0;
-    (void)t, (void)hash;
+    (void)hash;
     for (int64_t left = tally->count; left;) { /* without a branch that nothing foresees */
         const int64_t half = (left + 1) / 2;
-        low += tally->bounds[low + half - 1] <= version ? half : 0;
+        low += tally->bounds[low + half - 1] <= step ? half : 0;
         left -= half;
     }
     int64_t *table = shoal_live(tag) ? tally->rows : tally->counting;
@@ -73,7 +88,7 @@ SHOAL_INLINE void shoal_tally_entry(const shoal_store *t, uint64_t hash, uint64_
 }
 
 /* Adds the next segment's entries to the tables of numbers. A place is the number of bounds,
- * which ascend, that a version has reached. 0: at the end. */
+ * which ascend, that a step has reached. 0: at the end. */
 static int shoal_count_segment(shoal_store *t, uint64_t *cursor, const int64_t *bounds, int64_t count,
                                int64_t *rows, int64_t *counting) {
     shoal_tally tally = {bounds, count, rows, counting};
@@ -91,7 +106,7 @@ SHOAL_INLINE void shoal_collect_entry(const shoal_store *t, uint64_t hash, uint6
                                       uint64_t header, void *found) {
     shoal_collected *into = found;
     into->ids[into->filled] = shoal_id_of(t, hash);
-    into->filled += shoal_is_chosen(into->cuts, tag, header);
+    into->filled += shoal_is_chosen(t, into->cuts, hash, tag, header);
 }
 
 /* Writes the chosen ids of segment after segment while `room` is left for a whole one. Returns
@@ -120,7 +135,7 @@ static int64_t shoal_remove(shoal_store *t, const int64_t *ids, int64_t n, const
             shoal_entry e = shoal_find_any(&t->index, hash);
             if (!e.bucket) continue;
             const uint64_t tag = e.bucket->tag[e.lane];
-            if (cuts && !shoal_is_chosen(cuts, tag, e.bucket->meta[e.lane])) continue;
+            if (cuts && !shoal_is_chosen(t, cuts, hash, tag, e.bucket->meta[e.lane])) continue;
             ready = shoal_drop(t, hash, e);
             if (!ready) break;
             *rows += shoal_live(tag);

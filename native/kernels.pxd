@@ -65,7 +65,7 @@ cdef extern from "initial.h" nogil:
 
 cdef extern from "compaction.h" nogil:
     enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_ROW_BITS, SHOAL_MANY_USES
-    enum: SHOAL_MAX_ADMIT_AFTER, SHOAL_USE_CLASSES
+    enum: SHOAL_MAX_ADMIT_AFTER, SHOAL_USE_CLASSES, SHOAL_ERA_BITS
     ctypedef struct shoal_store:
         pass
     ctypedef struct shoal_batch:
@@ -75,16 +75,16 @@ cdef extern from "compaction.h" nogil:
         const float *gradients
         int use_default
         const shoal_step *step
-        uint32_t version
+        int64_t number
         const float *values
         const float *slots[SHOAL_MAX_SLOTS]
-        const uint32_t *versions
+        const int64_t *steps
         const uint32_t *uses
     ctypedef struct shoal_rows:
         int64_t *ids
         float *values
         float *slots[SHOAL_MAX_SLOTS]
-        uint32_t *versions
+        int64_t *steps
         uint32_t *uses
         int64_t filled
         int64_t room
@@ -92,9 +92,13 @@ cdef extern from "compaction.h" nogil:
         shoal_rows **parts
         const uint16_t *part_of
         int counting
+    ctypedef struct shoal_choice:
+        const int64_t *sure
+        const int64_t *maybe
+        uint64_t below
     ctypedef struct shoal_cuts:
-        const int64_t *rows
-        const int64_t *counting
+        shoal_choice rows
+        shoal_choice counting
         int64_t from_ "from"
     shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                     const float *slot_initial, shoal_initial initial,
@@ -106,6 +110,7 @@ cdef extern from "compaction.h" nogil:
     int64_t shoal_store_counting(shoal_store *)
     int64_t shoal_store_free(shoal_store *)
     int shoal_run(shoal_store *, const shoal_batch *)
+    void shoal_advance(shoal_store *, int64_t)
     int shoal_reserve(shoal_store *, int64_t)
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t, const shoal_cuts *, int64_t *,
                          int64_t *)
@@ -113,9 +118,10 @@ cdef extern from "compaction.h" nogil:
     int shoal_count_segment(shoal_store *, uint64_t *, const int64_t *, int64_t, int64_t *,
                             int64_t *)
     int shoal_contains(shoal_store *, int64_t)
+    int shoal_export_one(shoal_store *, int64_t, const shoal_split *)
     int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)
     int shoal_counting_segment(shoal_store *, uint64_t *, int, const shoal_split *)
-    int shoal_assign_counting(shoal_store *, const int64_t *, const uint32_t *, const uint32_t *,
+    int shoal_assign_counting(shoal_store *, const int64_t *, const int64_t *, const uint32_t *,
                               int64_t)
     int shoal_compact(shoal_store *)
     int shoal_snapshot_begin(shoal_store *)

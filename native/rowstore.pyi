@@ -3,11 +3,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.native.choices import Choice
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 
 VALUE_DTYPES: tuple[str, ...]
 MAX_STEP: int
+ERA_BITS: int
 MAX_ROWS: int
 MANY_USES: int
 MAX_ADMIT_AFTER: int
@@ -68,17 +70,15 @@ class RowStore:
         step: int,
         gradient_scale: float = 1.0,
     ) -> None: ...
+    def advance(self, step: int) -> None: ...
     def remove(self, ids: NDArray[np.int64]) -> int: ...
-    def remove_expired(
-        self,
-        ids: NDArray[np.int64],
-        row_cuts: NDArray[np.int64] | None,
-        counting_cuts: NDArray[np.int64] | None,
+    def remove_chosen(
+        self, ids: NDArray[np.int64], rows: Choice | None, counting: Choice | None
     ) -> tuple[NDArray[np.int64], int]: ...
     def collect(
         self,
-        row_cuts: NDArray[np.int64] | None,
-        counting_cuts: NDArray[np.int64] | None,
+        rows: Choice | None,
+        counting: Choice | None,
         cursor: int = 0,
         limit: int = 4096,
     ) -> tuple[NDArray[np.int64], int | None]: ...
@@ -89,6 +89,9 @@ class RowStore:
         self, bounds: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
     def compact(self) -> None: ...
+    def find(
+        self, key: int
+    ) -> tuple[NDArray[np.float32] | None, dict[str, NDArray[np.float32]], int, int] | None: ...
     def export(
         self, batch: int = 65536
     ) -> Iterator[
@@ -96,13 +99,13 @@ class RowStore:
             NDArray[np.int64],
             NDArray[np.float32],
             dict[str, NDArray[np.float32]],
-            NDArray[np.uint32],
+            NDArray[np.int64],
             NDArray[np.uint32],
         ]
     ]: ...
     def export_counting(
         self, batch: int = 65536
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]]: ...
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]]: ...
     def begin_snapshot(self) -> None: ...
     def snapshot(
         self, batch: int = 65536
@@ -111,7 +114,7 @@ class RowStore:
             NDArray[np.int64],
             NDArray[np.float32],
             dict[str, NDArray[np.float32]],
-            NDArray[np.uint32],
+            NDArray[np.int64],
             NDArray[np.uint32],
         ]
     ]: ...
@@ -124,26 +127,26 @@ class RowStore:
                 NDArray[np.int64],
                 NDArray[np.float32],
                 dict[str, NDArray[np.float32]],
-                NDArray[np.uint32],
+                NDArray[np.int64],
                 NDArray[np.uint32],
             ],
         ]
     ]: ...
     def snapshot_counting_by(
         self, part_of: NDArray[np.uint16] | None, parts: int, batch: int = 65536
-    ) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]]]: ...
+    ) -> Iterator[tuple[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]]]: ...
     def end_snapshot(self) -> None: ...
     def assign(
         self,
         ids: NDArray[np.int64],
         values: NDArray[np.float32],
         slots: Mapping[str, NDArray[np.float32]] | None = None,
-        versions: NDArray[np.uint32] | None = None,
+        versions: NDArray[np.int64] | None = None,
         use_counts: NDArray[np.uint32] | None = None,
     ) -> None: ...
     def assign_counting(
         self,
         ids: NDArray[np.int64],
-        versions: NDArray[np.uint32],
+        versions: NDArray[np.int64],
         use_counts: NDArray[np.uint32],
     ) -> None: ...

@@ -15,6 +15,7 @@ import numpy as np
 from shoal.native.arrays import require
 
 from kernels cimport (
+    SHOAL_ERA_BITS,
     SHOAL_FORMATS,
     SHOAL_KINDS,
     SHOAL_MANY_USES,
@@ -25,14 +26,17 @@ from kernels cimport (
     SHOAL_SLOT_BITS,
     SHOAL_USE_CLASSES,
     number_of,
+    shoal_advance,
     shoal_assign_counting,
     shoal_batch,
+    shoal_choice,
     shoal_collect,
     shoal_compact,
     shoal_contains,
     shoal_count_segment,
     shoal_counting_segment,
     shoal_cuts,
+    shoal_export_one,
     shoal_export_segment,
     shoal_format_names,
     shoal_initial,
@@ -61,7 +65,8 @@ from kernels cimport (
 )
 
 VALUE_DTYPES = tuple([shoal_format_names[k].decode() for k in range(SHOAL_FORMATS)])
-MAX_STEP = 2**32 - 1
+MAX_STEP = 2**63 - 1
+ERA_BITS = SHOAL_ERA_BITS  # of steps (eras.h)
 MAX_ROWS = 1 << SHOAL_ROW_BITS
 MANY_USES = SHOAL_MANY_USES  # where use counts stop
 MAX_ADMIT_AFTER = SHOAL_MAX_ADMIT_AFTER
@@ -90,12 +95,26 @@ cdef const uint32_t *counters(object array) noexcept:
     return &flat[0] if flat.shape[0] else NULL
 
 
-cdef const int64_t *limits(str name, object array) except? NULL:
-    """Start of an int64 array with a number for each class of use counts (NULL for None)."""
+cdef const int64_t *steps_of(object array) except? NULL:
+    """Start of a checked int64 array of steps (NULL for None). Raises ValueError for one below 0."""
     if array is None:
         return NULL
-    cdef const int64_t[::1] flat = require(name, array, np.int64, (SHOAL_USE_CLASSES,))
-    return &flat[0]
+    if array.size and array.min() < 0:
+        raise ValueError(f"versions must be at least 0, got {array.min()}")
+    cdef const int64_t[::1] flat = array
+    return &flat[0] if flat.shape[0] else NULL
+
+
+cdef int choose(shoal_choice *into, str name, object choice) except -1:
+    """Have a Choice of choices.py in C, which points into it; nothing for None."""
+    cdef const int64_t[::1] sure, maybe
+    into.sure = into.maybe = NULL
+    into.below = 0
+    if choice is not None:
+        sure = require(f"{name}.sure", choice.sure, np.int64, (SHOAL_USE_CLASSES,))
+        maybe = require(f"{name}.maybe", choice.maybe, np.int64, (SHOAL_USE_CLASSES,))
+        into.sure, into.maybe, into.below = &sure[0], &maybe[0], choice.below
+    return 0
 
 
 cdef int roomy(shoal_rows **rows, int parts) noexcept nogil:
@@ -126,13 +145,13 @@ cdef class _Piece:
             for name in store.slot_names
             if not counting
         }
-        self._versions = np.empty(room, np.uint32)
+        self._versions = np.empty(room, np.int64)
         self._uses = np.empty(room, np.uint32)
         self.rows.ids = <int64_t *><size_t>self._ids.ctypes.data
         self.rows.values = <float *>floats(self._values)
         for k, slot in enumerate(self._slots.values()):
             self.rows.slots[k] = <float *>floats(slot)
-        self.rows.versions = <uint32_t *>counters(self._versions)
+        self.rows.steps = <int64_t *><size_t>self._versions.ctypes.data
         self.rows.uses = <uint32_t *>counters(self._uses)
         self.rows.filled, self.rows.room = 0, room
 
@@ -329,24 +348,34 @@ cdef class RowStore:
         ids: int64 [n], best unique; a repeated id is updated once per occurrence, in
         order. gradients: float32 [n, dim]. learning_rate: of this update. step: the
         1-based count of updates, for Adam's bias correction; becomes the rows' last
-        version, which stops at MAX_STEP. gradient_scale: multiplies every gradient (loss
-        scale, global-norm clip).
+        version. gradient_scale: multiplies every gradient (loss scale, global-norm clip).
         """
         cdef shoal_batch batch = empty_batch()
         cdef shoal_step now
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
         require("gradients", gradients, np.float32, (keys.shape[0], self.dim))
         self.optimizer.check_learning_rate(learning_rate)
-        if step < 1:
-            raise ValueError(f"step must be at least 1, got {step}")
+        if not 1 <= step <= MAX_STEP:
+            raise ValueError(f"step must be from 1 to {MAX_STEP}, got {step}")
         if keys.shape[0]:
             now = shoal_step_at(&self._step, learning_rate, gradient_scale, step)
             batch.n = keys.shape[0]
             batch.ids = &keys[0]
             batch.gradients = floats(gradients)
             batch.step = &now
-            batch.version = min(step, MAX_STEP)
+            batch.number = step
             self.run(&batch)
+
+    def advance(self, step):
+        """Have `step` be the last one: rows' steps are told apart back to 3 * 2^30 before it.
+
+        Rows that were used earlier count as used at the first step that is told apart. An update
+        does the same; a store that is restored, or whose rows are compared with another's, is to
+        be told.
+        """
+        cdef int64_t last = step
+        with nogil:
+            shoal_advance(self._store, last)
 
     def remove(self, ids):
         """Remove rows, and counts of ids without one; returns how many there were. ids: int64 [n].
@@ -362,8 +391,8 @@ cdef class RowStore:
             raise MemoryError("no memory to note removed rows; a part of them was removed")
         return removed
 
-    def remove_expired(self, ids, row_cuts, counting_cuts):
-        """Remove those of the ids that qualify as in ``collect``, by their headers of now.
+    def remove_chosen(self, ids, rows, counting):
+        """Remove those of the ids that are chosen as in ``collect``, by their headers of now.
 
         ids: int64 [n]. Returns (removed, rows): the ids removed, int64 [m], in the order given,
         and how many of them had a row; the others were counted. A few hundred ids at a time are
@@ -371,39 +400,41 @@ cdef class RowStore:
         """
         cdef shoal_cuts cuts
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
-        cdef int64_t n = keys.shape[0], removed = 0, rows = 0
+        cdef int64_t n = keys.shape[0], removed = 0, of_rows = 0
         found = np.empty(n, np.int64)
         cdef int64_t[::1] out = found
-        cuts.rows = limits("row_cuts", row_cuts)
-        cuts.counting = limits("counting_cuts", counting_cuts)
+        choose(&cuts.rows, "rows", rows)
+        choose(&cuts.counting, "counting", counting)
         cuts.from_ = 0
         if n:
             with nogil:
-                removed = shoal_remove(self._store, &keys[0], n, &cuts, &out[0], &rows)
+                removed = shoal_remove(self._store, &keys[0], n, &cuts, &out[0], &of_rows)
         if removed < 0:
             raise MemoryError("no memory to note removed rows; a part of them was removed")
-        return found[:removed].copy(), rows
+        return found[:removed].copy(), of_rows
 
-    def collect(self, row_cuts, counting_cuts, cursor=0, limit=4096):
-        """Ids last used before a step, which depends on how often they were used.
+    def collect(self, rows, counting, cursor=0, limit=4096):
+        """Ids that are chosen by the step of their last use and their use count.
 
-        row_cuts, counting_cuts: int64 [USE_CLASSES], of rows and of ids that are counted; None
-        for none of that kind. An id qualifies if its version is below the number for its class,
-        floor(log2(uses)). cursor: 0, or what the call before returned. limit: ids at most, at
+        rows, counting: a Choice (choices.py) of rows, and of ids that are counted; None for none
+        of that kind. cursor: 0, or what the call before returned. limit: ids at most, at
         least 2048. Returns (ids, cursor): int64 [m], and None at the end. An id that is there and
-        qualifies throughout comes exactly once, however the store grows, or is compacted.
+        chosen throughout comes exactly once, however the store grows, or is compacted.
         """
         cdef shoal_cuts cuts
-        cuts.rows = limits("row_cuts", row_cuts)
-        cuts.counting = limits("counting_cuts", counting_cuts)
+        choose(&cuts.rows, "rows", rows)
+        choose(&cuts.counting, "counting", counting)
         cuts.from_ = 0
         return self._collect(&cuts, cursor, limit)
 
     def changed(self, since, cursor=0, limit=4096):
         """Ids of rows whose version is at least ``since``; otherwise as ``collect``."""
         cdef shoal_cuts cuts
-        cdef const int64_t[::1] all_steps = np.full(SHOAL_USE_CLASSES, 2**63 - 1, np.int64)
-        cuts.rows, cuts.counting, cuts.from_ = &all_steps[0], NULL, since
+        cdef const int64_t[::1] all_steps = np.full(SHOAL_USE_CLASSES, MAX_STEP, np.int64)
+        cuts.rows.sure = cuts.rows.maybe = &all_steps[0]
+        cuts.counting.sure = cuts.counting.maybe = NULL
+        cuts.rows.below = cuts.counting.below = 0
+        cuts.from_ = since
         return self._collect(&cuts, cursor, limit)
 
     cdef _collect(self, shoal_cuts *cuts, cursor, limit):
@@ -454,11 +485,33 @@ cdef class RowStore:
         if result != 0:
             raise MemoryError("no memory to compact; rows are intact")
 
+    def find(self, key):
+        """What there is of one id: (values, slots, version, use count), or None for nothing.
+
+        values: float32 [dim]; slots: name to float32 [slot_width]. values is None and slots empty
+        for an id that is counted and has no row. The use count stops at MANY_USES.
+        """
+        cdef int64_t wanted = key
+        cdef int found
+        cdef _Piece piece = _Piece(self, 1, False)
+        cdef shoal_split split
+        cdef shoal_rows *part = &piece.rows
+        split.parts, split.part_of, split.counting = &part, NULL, 0
+        with nogil:
+            found = shoal_export_one(self._store, wanted, &split)
+        if not found:
+            return None
+        _, values, slots, versions, uses = piece.arrays()
+        numbers = int(versions[0]), int(uses[0])
+        if found == 1:
+            return None, {}, *numbers
+        return values[0], {name: slot[0] for name, slot in slots.items()}, *numbers
+
     def export(self, batch=65536):
         """Iterate over all rows as (ids, values, slots, versions, use_counts).
 
         ids: int64 [n]; values: float32 [n, dim]; slots: name to float32 [n, slot_width];
-        versions, use_counts: uint32 [n] (use counts stop at MANY_USES). n is at most the
+        versions: int64 [n]; use_counts: uint32 [n], which stop at MANY_USES. n is at most the
         larger of ``batch`` and 2048. Each row comes whole, with slots of the same moment;
         different rows may be of different moments. A row that is there throughout comes
         exactly once.
@@ -470,8 +523,8 @@ cdef class RowStore:
     def export_counting(self, batch=65536):
         """Iterate over the ids that are counted and have no row, as (ids, versions, use_counts).
 
-        ids: int64 [n]; versions, the step of the last use, and use_counts: uint32 [n]. Otherwise
-        as ``export``.
+        ids: int64 [n]; versions, the step of the last use: int64 [n]; use_counts: uint32 [n].
+        Otherwise as ``export``.
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
@@ -588,9 +641,9 @@ cdef class RowStore:
         """Set rows as they are, inserting missing ones; for checkpoints and tests.
 
         ids: int64 [n]; values: float32 [n, dim]; slots: name to float32 [n, slot_width];
-        versions, use_counts: uint32 [n]. What is not given stays as it is, also the numbers of
-        an id that was counted, or starts as in a new row. 16-bit values are rounded to nearest even. Raises ValueError for a slot
-        this optimizer does not have.
+        versions: int64 [n], at least 0; use_counts: uint32 [n]. What is not given stays as it is,
+        also the numbers of an id that was counted, or starts as in a new row. 16-bit values are
+        rounded to nearest even. Raises ValueError for a slot this optimizer does not have.
         """
         cdef shoal_batch batch = empty_batch()
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
@@ -603,7 +656,7 @@ cdef class RowStore:
         for name, slot in slots.items():
             require(f"slots[{name!r}]", slot, np.float32, (n, self.slot_width))
         if versions is not None:
-            require("versions", versions, np.uint32, (n,))
+            require("versions", versions, np.int64, (n,))
         if use_counts is not None:
             require("use_counts", use_counts, np.uint32, (n,))
         if n:
@@ -612,25 +665,28 @@ cdef class RowStore:
             batch.values = floats(values)
             for k, name in enumerate(self.slot_names):
                 batch.slots[k] = floats(slots.get(name))
-            batch.versions = counters(versions)
+            batch.steps = steps_of(versions)
+            if versions is not None:
+                self.advance(versions.max())
             batch.uses = counters(use_counts)
             self.run(&batch)
 
     def assign_counting(self, ids, versions, use_counts):
         """Have ids counted as they are said to be; for checkpoints.
 
-        ids: int64 [n]; versions, the step of the last use, and use_counts: uint32 [n]. An id that
-        has a row is left alone. The next update judges by this store's ``admit_after``. Raises
+        ids: int64 [n]; versions, the step of the last use: int64 [n]; use_counts: uint32 [n]. An
+        id that has a row is left alone. The next update judges by this store's ``admit_after``. Raises
         MemoryError.
         """
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
         cdef Py_ssize_t n = keys.shape[0]
-        require("versions", versions, np.uint32, (n,))
+        require("versions", versions, np.int64, (n,))
         require("use_counts", use_counts, np.uint32, (n,))
-        cdef const uint32_t *steps = counters(versions)
+        cdef const int64_t *steps = steps_of(versions)
         cdef const uint32_t *uses = counters(use_counts)
         cdef int result = 0
         if n:
+            self.advance(versions.max())
             with nogil:
                 result = shoal_assign_counting(self._store, &keys[0], steps, uses, n)
         if result != 0:

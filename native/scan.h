@@ -32,7 +32,8 @@ typedef struct {
     int64_t *ids;
     float *values;
     float *slots[SHOAL_MAX_SLOTS];
-    uint32_t *versions, *uses;
+    int64_t *steps; /* of the last use */
+    uint32_t *uses;
     int64_t filled, room; /* rows */
 } shoal_rows;
 
@@ -52,7 +53,7 @@ SHOAL_INLINE shoal_rows *shoal_part_for(const shoal_split *s, int64_t id) {
 SHOAL_INLINE void shoal_prefetch_place(const shoal_store *t, const shoal_rows *out) {
     const int64_t at = out->filled;
     __builtin_prefetch(out->ids + at, 1);
-    __builtin_prefetch(out->versions + at, 1);
+    __builtin_prefetch(out->steps + at, 1);
     __builtin_prefetch(out->uses + at, 1);
     const char *values = (const char *)(out->values + at * t->dim);
     for (int64_t line = 0; line < t->dim * 4; line += SHOAL_LINE)
@@ -74,7 +75,7 @@ static void shoal_export_record(const shoal_store *t, int64_t id, uint64_t heade
     for (int k = 0; k < t->slots; k++)
         shoal_read(out->slots[k] + at * t->slot_width, slots + k * t->slot_width,
                    (size_t)t->slot_width * 4);
-    out->versions[at] = shoal_version_of(header);
+    out->steps[at] = shoal_step_in(t, header);
     out->uses[at] = shoal_uses_of(header);
 }
 
@@ -127,8 +128,26 @@ static void shoal_export_count(const shoal_store *t, uint64_t hash, uint64_t hea
     const int64_t id = shoal_id_of(t, hash);
     shoal_rows *part = shoal_part_for(out, id);
     part->ids[part->filled] = id;
-    part->versions[part->filled] = shoal_version_of(header);
+    part->steps[part->filled] = shoal_step_in(t, header);
     part->uses[part->filled++] = shoal_uses_of(header);
+}
+
+/* Copies what there is of one id, with room for it in `out`. 0: nothing, 1: it is counted, 2: it
+ * has a row. */
+static int shoal_export_one(shoal_store *t, int64_t id, const shoal_split *out) {
+    const uint64_t hash = shoal_hash_of(t, id);
+    int found = 0;
+    pthread_rwlock_rdlock(&t->lock);
+    shoal_entry e = shoal_find_any(&t->index, hash);
+    if (e.bucket && shoal_live(e.bucket->tag[e.lane])) {
+        shoal_export_row(t, e.bucket, e.lane, hash, out);
+        found = 2;
+    } else if (e.bucket) {
+        shoal_export_count(t, hash, shoal_stable_meta(&e.bucket->meta[e.lane]), out);
+        found = 1;
+    }
+    pthread_rwlock_unlock(&t->lock);
+    return found;
 }
 
 /* As shoal_export_segment, of the ids that are counted; fixed: as the snapshot has them and

@@ -48,6 +48,7 @@ typedef struct {
     shoal_initial initial;
     float default_value;
     uint32_t admit_after;  /* updates of an id until it gets a row (counting.h) */
+    int64_t base;          /* the step of a header's version 0 (eras.h) */
     uint64_t noise_key;
     uint64_t place_key;    /* of the hash that places rows */
     size_t value_bytes;    /* of a row */

@@ -152,7 +152,7 @@ static inline void shoal_update_group(shoal_store *t, const shoal_batch *b,
                 const uint64_t own = (uint64_t)shoal_id_of(t, hashes[r]) ^ t->noise_key;
                 uint64_t noise = shoal_mix64(own) + (held[r] >> 33 & 0xFFFu);
                 shoal_apply_row(apply, records[r], t->slot_offset, g, t->dim, t->format,
-                                shoal_mix64(noise + ((uint64_t)b->version << 12)), b->step, scratch);
+                                shoal_mix64(noise + ((uint64_t)b->number << 12)), b->step, scratch);
             }
         }
         for (uint64_t r = from; r < to; r++)
@@ -285,7 +285,7 @@ static int shoal_admit(shoal_store *t, const shoal_batch *b, uint64_t hash, cons
 
 /* The ids that an update of a block has missed and that were not just counted. gradients: the
  * block's. */
-static int shoal_admit_missed(shoal_store *t, const shoal_batch *b, const uint64_t *hashes,
+static int shoal_admit_missed(shoal_store *t, shoal_batch *b, const uint64_t *hashes,
                               const float *gradients, float *scratch) {
     const shoal_missed *m = b->missed;
     int result = SHOAL_OK;
@@ -293,6 +293,7 @@ static int shoal_admit_missed(shoal_store *t, const shoal_batch *b, const uint64
         const uint32_t end = base + SHOAL_INSERTS < m->count ? base + SHOAL_INSERTS : m->count;
         shoal_arena_prepare(&t->arena);
         pthread_rwlock_wrlock(&t->lock);
+        b->version = shoal_version_at(t, b->number);
         for (uint32_t k = base; k < end; k++)
             shoal_prefetch(shoal_home_bucket(&t->index, hashes[m->places[k]]));
         for (uint32_t k = base; k < end && result == SHOAL_OK; k++)
@@ -309,8 +310,7 @@ static int shoal_admit_missed(shoal_store *t, const shoal_batch *b, const uint64
 static int shoal_run(shoal_store *t, const shoal_batch *given) {
     uint64_t hashes[SHOAL_BLOCK + SHOAL_FARTHEST];
     shoal_missed missed;
-    shoal_batch batch = *given;
-    const shoal_batch *b = &batch;
+    shoal_batch batch = *given, *const b = &batch;
     int result = SHOAL_OK;
     missed.count = 0;
     batch.missed = t->admit_after > 1 ? &missed : NULL;
@@ -318,7 +318,10 @@ static int shoal_run(shoal_store *t, const shoal_batch *given) {
     const shoal_update_fn update = shoal_update_block();
     float *scratch = malloc((size_t)t->dim * 8); /* 2 * dim floats */
     if (!scratch) return SHOAL_NO_MEMORY;
-    if (b->gradients) __atomic_add_fetch(&t->updating, 1, __ATOMIC_SEQ_CST);
+    if (b->gradients) {
+        shoal_advance(t, b->number);
+        __atomic_add_fetch(&t->updating, 1, __ATOMIC_SEQ_CST);
+    }
     for (int64_t base = 0; base < b->n && result == SHOAL_OK; base += SHOAL_BLOCK) {
         int64_t n = b->n - base < SHOAL_BLOCK ? b->n - base : SHOAL_BLOCK, done = 0;
         shoal_hash_ids(b->ids + base, hashes, n, t->place_key);
@@ -335,6 +338,7 @@ static int shoal_run(shoal_store *t, const shoal_batch *given) {
                     done = n;
                 } else {
                     const int alone = shoal_begin_updates(t);
+                    b->version = shoal_version_at(t, b->number);
                     done += (int64_t)update(t, b, hashes + done,
                                             b->gradients + (base + done) * t->dim,
                                             (uint64_t)(n - done), alone, scratch);

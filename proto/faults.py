@@ -64,6 +64,8 @@ POINTS = {
     "push-logged": Point("ps", "a push is in the log, if there is one, and not applied yet"),
     "push-half-applied": Point("ps", "a table has its part of a push, others may not yet"),
     "push-applied": Point("ps", "a push is applied and not answered yet"),
+    "sweep-half-done": Point("ps", "a part of a sweep is done, and is not in the log yet"),
+    "sweep-logged": Point("ps", "a part of a sweep is in the log, if there is one"),
     "shard-restoring": Point("ps", "a part of a shard is restored, and more is to come"),
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
     "log-appending": Point("ps", "another server's push has come to its log, and is not in it yet"),

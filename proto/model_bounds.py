@@ -32,6 +32,9 @@ MAX_TEXT = 4_096
 MAX_ADMIT_AFTER = 2_047
 """Of a table, as native/rowstore.pyx has it."""
 
+MAX_EXPIRE_AFTER = 2**40
+"""Seconds: in microseconds, too, it is an int64."""
+
 VALUE_DTYPES = ("", "float32", "bfloat16", "float16")
 
 
@@ -48,6 +51,10 @@ def check_model(model: pb.ModelSpec) -> None:
         if table.vocabulary < 0:
             raise ValueError(f"{field}.vocabulary: {table.vocabulary} is negative")
         _at_most(f"{field}.admit_after", table.admit_after, MAX_ADMIT_AFTER)
+        _at_most(f"{field}.expire_after", table.expire_after, MAX_EXPIRE_AFTER)
+        for name in ("expire_after", "max_rows"):
+            if getattr(table, name) < 0:
+                raise ValueError(f"{field}.{name}: {getattr(table, name)} is negative")
         for name in ("name", "optimizer", "initializer"):
             _at_most(f"{field}.{name}", len(getattr(table, name)), MAX_TEXT)
     _check_variables("trainable", model.trainable)

@@ -113,7 +113,7 @@ class ErrorDetail(_message.Message):
     def __init__(self, kind: _Optional[_Union[ErrorKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class TableSpec(_message.Message):
-    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype", "frozen", "vocabulary", "admit_after")
+    __slots__ = ("name", "dim", "initializer", "optimizer", "seed", "value_dtype", "frozen", "vocabulary", "admit_after", "expire_after", "max_rows")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIM_FIELD_NUMBER: _ClassVar[int]
     INITIALIZER_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,8 @@ class TableSpec(_message.Message):
     FROZEN_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     ADMIT_AFTER_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_ROWS_FIELD_NUMBER: _ClassVar[int]
     name: str
     dim: int
     initializer: str
@@ -132,7 +134,9 @@ class TableSpec(_message.Message):
     frozen: bool
     vocabulary: int
     admit_after: int
-    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ..., frozen: bool = ..., vocabulary: _Optional[int] = ..., admit_after: _Optional[int] = ...) -> None: ...
+    expire_after: int
+    max_rows: int
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., optimizer: _Optional[str] = ..., seed: _Optional[int] = ..., value_dtype: _Optional[str] = ..., frozen: bool = ..., vocabulary: _Optional[int] = ..., admit_after: _Optional[int] = ..., expire_after: _Optional[int] = ..., max_rows: _Optional[int] = ...) -> None: ...
 
 class VariableSpec(_message.Message):
     __slots__ = ("name", "shape", "offset")
@@ -355,7 +359,7 @@ class PullReply(_message.Message):
     def __init__(self, version: _Optional[int] = ..., has_dense: bool = ..., time: _Optional[float] = ..., applied: _Optional[int] = ..., update: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("identity", "routing_epoch", "tables", "ids_of", "scales", "has_dense", "learning_rate", "modulate_rate", "pulled_version", "pulled_time", "own_pushes", "task", "records_done", "hold", "arrays", "table_rates")
+    __slots__ = ("identity", "routing_epoch", "tables", "ids_of", "scales", "has_dense", "learning_rate", "modulate_rate", "pulled_version", "pulled_time", "own_pushes", "task", "records_done", "hold", "arrays", "table_rates", "event_time")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -372,6 +376,7 @@ class PushRequest(_message.Message):
     HOLD_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     TABLE_RATES_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
     identity: PushIdentity
     routing_epoch: int
     tables: _containers.RepeatedScalarFieldContainer[int]
@@ -388,7 +393,8 @@ class PushRequest(_message.Message):
     hold: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
     table_rates: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., ids_of: _Optional[_Iterable[int]] = ..., scales: _Optional[_Iterable[float]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., modulate_rate: bool = ..., pulled_version: _Optional[int] = ..., pulled_time: _Optional[float] = ..., own_pushes: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., table_rates: _Optional[_Iterable[float]] = ...) -> None: ...
+    event_time: int
+    def __init__(self, identity: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., ids_of: _Optional[_Iterable[int]] = ..., scales: _Optional[_Iterable[float]] = ..., has_dense: bool = ..., learning_rate: _Optional[float] = ..., modulate_rate: bool = ..., pulled_version: _Optional[int] = ..., pulled_time: _Optional[float] = ..., own_pushes: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., hold: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., table_rates: _Optional[_Iterable[float]] = ..., event_time: _Optional[int] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("version", "applied", "staleness", "arrays")
@@ -498,22 +504,34 @@ class Distribution(_message.Message):
     maximum: float
     def __init__(self, buckets: _Optional[_Iterable[int]] = ..., count: _Optional[int] = ..., sum: _Optional[float] = ..., maximum: _Optional[float] = ...) -> None: ...
 
+class RemovedIds(_message.Message):
+    __slots__ = ("expired", "evicted", "counts")
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    expired: int
+    evicted: int
+    counts: int
+    def __init__(self, expired: _Optional[int] = ..., evicted: _Optional[int] = ..., counts: _Optional[int] = ...) -> None: ...
+
 class TableStatus(_message.Message):
-    __slots__ = ("name", "rows", "memory_bytes", "row_norms", "counting")
+    __slots__ = ("name", "rows", "memory_bytes", "row_norms", "counting", "removed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     ROW_NORMS_FIELD_NUMBER: _ClassVar[int]
     COUNTING_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     memory_bytes: int
     row_norms: Distribution
     counting: int
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., row_norms: _Optional[_Union[Distribution, _Mapping]] = ..., counting: _Optional[int] = ...) -> None: ...
+    removed: RemovedIds
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., row_norms: _Optional[_Union[Distribution, _Mapping]] = ..., counting: _Optional[int] = ..., removed: _Optional[_Union[RemovedIds, _Mapping]] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds", "event_time", "clock_doubt")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -536,6 +554,8 @@ class ServerStatus(_message.Message):
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_DOUBT_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
     routing_epoch: int
@@ -558,7 +578,9 @@ class ServerStatus(_message.Message):
     journal: JournalPosition
     seconds: float
     cpu_seconds: float
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ...) -> None: ...
+    event_time: int
+    clock_doubt: str
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., event_time: _Optional[int] = ..., clock_doubt: _Optional[str] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -630,21 +652,59 @@ class LogBase(_message.Message):
     journal: JournalPosition
     def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
 
+class SweepChoice(_message.Message):
+    __slots__ = ("sure", "maybe", "below")
+    SURE_FIELD_NUMBER: _ClassVar[int]
+    MAYBE_FIELD_NUMBER: _ClassVar[int]
+    BELOW_FIELD_NUMBER: _ClassVar[int]
+    sure: _containers.RepeatedScalarFieldContainer[int]
+    maybe: _containers.RepeatedScalarFieldContainer[int]
+    below: int
+    def __init__(self, sure: _Optional[_Iterable[int]] = ..., maybe: _Optional[_Iterable[int]] = ..., below: _Optional[int] = ...) -> None: ...
+
+class SweepPlan(_message.Message):
+    __slots__ = ("table", "step", "eviction", "rows", "counts", "parts")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EVICTION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    table: int
+    step: int
+    eviction: bool
+    rows: SweepChoice
+    counts: SweepChoice
+    parts: int
+    def __init__(self, table: _Optional[int] = ..., step: _Optional[int] = ..., eviction: bool = ..., rows: _Optional[_Union[SweepChoice, _Mapping]] = ..., counts: _Optional[_Union[SweepChoice, _Mapping]] = ..., parts: _Optional[int] = ...) -> None: ...
+
+class Sweep(_message.Message):
+    __slots__ = ("plan", "part", "arrays")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    plan: SweepPlan
+    part: int
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, plan: _Optional[_Union[SweepPlan, _Mapping]] = ..., part: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
 class LogEntry(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "step", "staleness", "journal")
+    __slots__ = ("log", "server", "incarnation", "step", "staleness", "journal", "sweep")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    SWEEP_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
     step: int
     staleness: int
     journal: JournalPosition
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    sweep: bool
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., sweep: bool = ...) -> None: ...
 
 class BeginLogRequest(_message.Message):
     __slots__ = ("base",)

@@ -8,7 +8,7 @@ master's to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -21,10 +21,18 @@ from shoal.checkpoints.folders import Attempt
 from shoal.checkpoints.manifests import FORMAT
 from shoal.proto.routing import SLOTS, Routing
 from shoal.ps.pushes import PushRegister
+from shoal.ps.removals import Removal, columns_of
 from shoal.ps.tables import AT_ONCE, FrozenDense, ServerModel, rows_of
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import AppliedPush, JournalPosition, PagedFile, Shard, ShardEntry
+    from shoal.checkpoints.schema import (
+        AppliedPush,
+        JournalPosition,
+        LifecycleState,
+        PagedFile,
+        Shard,
+        ShardEntry,
+    )
 
 PIECE_BYTES = 4 << 20
 """Of rows in a page, about: what is written, and later read, checked and restored, at once."""
@@ -42,18 +50,24 @@ that are counted: ids, versions and use counts."""
 COUNTING_BYTES = 16
 """Of a counted id in a piece."""
 
+REMOVED_ROOM = PIECE_BYTES // 25
+"""Removed ids in a piece, about."""
+
 
 @dataclass(frozen=True)
 class Cut:
     """A server at one moment; its rows are fixed until `ServerModel.thaw`.
 
     applied: the last push of each worker. counting: of each table, ids that are counted and have
-    no row.
+    no row. lifecycle, removed: where tables are swept, how far that is, and of each table the
+    removals that no complete checkpoint has.
     """
 
     dense: FrozenDense
     applied: list[dict[str, int]]
     counting: list[int]
+    lifecycle: LifecycleState | None = None
+    removed: Sequence[list[Removal]] = ()
 
 
 def cut(
@@ -65,7 +79,13 @@ def cut(
     are there.
     """
     with pushes.paused() as applied:
-        made = Cut(model.freeze(), applied, [table.counting for table in model.tables])
+        counting = [table.counting for table in model.tables]
+        frozen = model.freeze()
+        made = Cut(frozen, applied, counting)
+        if (lifecycle := model.lifecycle) is not None:
+            positions = range(len(model.tables))
+            removed = [lifecycle.removals.pending(position) for position in positions]
+            made = Cut(frozen, applied, counting, lifecycle.state(), removed)
         noted(made)
         return made
 
@@ -94,7 +114,9 @@ def write_shard(
     prefix = schema.shard_prefix(server, attempt.nonce)
     owned = np.flatnonzero(routing.owners == server)
     parts = _parts_of(owned)
-    *names, dense, state = schema.shard_files(prefix, at.counting)
+    removed = [sum(each.ids.size for each in removals) for removals in at.removed]
+    removed = removed or [0] * len(model.tables)
+    *names, dense, state = schema.shard_files(prefix, at.counting, removed)
 
     def pieces(
         by_part: Iterator[tuple[int, Piece]], room: int, columns: Callable[..., dict[str, Any]]
@@ -113,12 +135,17 @@ def write_shard(
             files.append(arrow.write(attempt.folder, name, found))
         room = PIECE_BYTES // COUNTING_BYTES + AT_ONCE
         counted = [table for table, n in zip(model.tables, at.counting, strict=True) if n]
-        for name, table in zip(names[len(model.tables) :], counted, strict=True):
+        for name, table in zip(names[len(model.tables) :], counted, strict=False):
             by_part = table.snapshot_counting_by(parts, PARTS, room)
             found = pieces(by_part, room, arrow.counting_columns)
             files.append(arrow.write(attempt.folder, name, found))
     finally:
         model.thaw()
+    swept = [removals for removals in at.removed if removals]
+    for name, removals in zip(names[len(names) - len(swept) :], swept, strict=True):
+        all_slots = int(owned[0]), int(owned[-1])
+        pages = ((each, all_slots) for each in columns_of(removals, REMOVED_ROOM))
+        files.append(arrow.write(attempt.folder, name, pages))
     for name, vectors in ((dense, at.dense.trainable), (state, {"values": at.dense.state})):
         files.append(arrow.write_vectors(attempt.folder, name, vectors))
     content: Shard = {
@@ -134,8 +161,10 @@ def write_shard(
         "pushes": cast("list[AppliedPush]", at.applied),
         "rows": rows[: len(model.tables)],
         "counting": at.counting,
+        "removed": removed,
         "files": files,
         "journal": cast("JournalPosition | None", journal),
+        "lifecycle": at.lifecycle,
     }
     described = manifests.write(attempt.folder, f"{prefix}.json", content)
     size = described["bytes"] + sum(each["bytes"] for each in files)

@@ -19,6 +19,9 @@ from shoal.ps.unpack import UnpackedPush
 LARGEST_NUMBER = 2**63 - 1
 """Of a sequence: messages elsewhere carry it as an int64."""
 
+MAX_TIME = 2**62
+"""Of an event time: differences of two are int64 too."""
+
 
 def check_push(push: UnpackedPush, model: ServerModel, *, synchronous: bool) -> None:
     """Check a push that is new. A row that comes twice in it is updated twice, in order.
@@ -74,6 +77,8 @@ def _field(request: pb.PushRequest) -> str:
     # Its age is counted once it is applied; the clock never goes below 0.
     if not 0 <= request.pulled_time < math.inf:
         return f"its pulled_time is {request.pulled_time}"
+    if not -MAX_TIME < request.event_time < MAX_TIME:
+        return f"its event_time is {request.event_time}"
     return ""
 
 

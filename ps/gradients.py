@@ -27,6 +27,7 @@ class Gradients:
     own_pushes: of the pushes that came since the pull, those of the same worker.
     sender: the worker, its incarnation, and the push's sequence.
     table_rates: learning rates of all tables, by position; empty: all have `learning_rate`.
+    event_time: microseconds since 1970; None without one.
     """
 
     tables: dict[int, tuple[Int64, Float32]]
@@ -38,6 +39,7 @@ class Gradients:
     own_pushes: int = 0
     sender: tuple[int, int, int] = (0, 0, 0)
     table_rates: Sequence[float] = ()
+    event_time: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Update:
     """The average of several gradients, as one update of --sync.
 
     tables, dense, table_rates: as `Gradients`.
-    pulled: version and time of the pull of each gradient.
+    pulled: version and time of the pull of each gradient. event_times: of those that have one.
     """
 
     tables: dict[int, tuple[Int64, Float32]]
@@ -72,6 +74,7 @@ class Update:
     learning_rate: float
     pulled: list[tuple[int, float]]
     table_rates: Sequence[float] = ()
+    event_times: Sequence[int] = ()
 
 
 def averaged(gradients: Sequence[Sequence[Gradients]]) -> Update:
@@ -100,4 +103,5 @@ def averaged(gradients: Sequence[Sequence[Gradients]]) -> Update:
         newest.learning_rate,
         [(parts[0].pulled_version, parts[0].pulled_time) for parts in gradients],
         newest.table_rates,
+        [each[0].event_time for each in gradients if each[0].event_time is not None],
     )

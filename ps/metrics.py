@@ -153,6 +153,26 @@ def _of_model(status: pb.ServerStatus) -> Iterator[Metric]:
         "table",
         {table.name: float(table.counting) for table in status.tables},
     )
+    removed = CounterMetricFamily(
+        "shoal_table_removed",
+        "Ids of a table that sweeps of this server have removed.",
+        labels=["table", "reason"],
+    )
+    for table in status.tables:
+        for reason in ("expired", "evicted", "counts"):
+            removed.add_metric([table.name, reason], getattr(table.removed, reason))
+    yield removed
+    if status.HasField("event_time"):
+        yield GaugeMetricFamily(
+            "shoal_event_time_seconds",
+            "Event clock of this server, by --event-time: seconds since 1970.",
+            status.event_time / 1e6,
+        )
+        yield GaugeMetricFamily(
+            "shoal_event_time_doubted",
+            "1 while event times jump, or are far behind, and nothing expires.",
+            float(bool(status.clock_doubt)),
+        )
     yield gauges(
         "shoal_table_memory_bytes",
         "Memory of a table on this server, with optimizer slots and index.",

@@ -200,6 +200,8 @@ class Registration:
             self._begin_with_saved()
         else:
             self._serve(self._model)
+            log = self.log if plan.replay else None
+            self._model.settle(log.append_sweep if log else lambda *_: None)
         return done
 
     def _serve(self, model: ServerModel) -> None:

@@ -20,6 +20,7 @@ from shoal.native import ids as native_ids
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults
 from shoal.proto.routing import Routing, flat_size, slice_of
+from shoal.ps.merged_clocks import MergedClocks
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
@@ -54,7 +55,8 @@ def restore(
     for position, table in enumerate(model.tables):
         # An index that grows step by step moves its entries again and again.
         table.reserve(sum(page.rows for page in pages if page.position == position))
-    _read_rows(checkpoint, pages, model, owned, progress)
+    clocks = None if same else MergedClocks(checkpoint.shards)
+    _read_rows(checkpoint, pages, model, owned, clocks, progress)
     dense, state = _dense(checkpoint, dense_shards, server, routing, progress)
     version = max(checkpoint.shards[shard]["version"] for shard in shards)
     step = max(checkpoint.shards[shard]["step"] for shard in shards)
@@ -63,6 +65,14 @@ def restore(
     model.restore(version, step, dense, state, senders)
     if same:
         pushes.restore([{**push} for push in applied])
+    if model.lifecycle is not None:
+        saved = (
+            checkpoint.shards[server].get("lifecycle")
+            if clocks is None
+            else clocks.state_of(server, routing.servers)
+        )
+        if saved is not None:
+            model.lifecycle.restore(saved, step)
     return model
 
 
@@ -91,9 +101,13 @@ def _read_rows(
     pages: Iterable[contents.Page],
     model: ServerModel,
     owned: Flags | None,
+    clocks: MergedClocks | None,
     progress: Progress,
 ) -> None:
-    """Assign the rows of pages that are of the slots in `owned`; None: all."""
+    """Assign the rows of pages that are of the slots in `owned`; None: all.
+
+    clocks: of the shards, where rows of several come together.
+    """
 
     def take(page: contents.Page) -> None:
         columns = contents.page_rows(checkpoint, page)
@@ -102,6 +116,8 @@ def _read_rows(
                 ours = owned[native_ids.slot_of(columns["id"])]
                 if not ours.all():
                     columns = {name: column[ours] for name, column in columns.items()}
+            if clocks is not None:
+                columns["version"] = clocks.steps(page.server, page.position, columns["version"])
             _assign(model.tables[page.position], columns)
         progress.advance(page.bytes)
         faults.point("shard-restoring")

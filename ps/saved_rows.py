@@ -144,7 +144,7 @@ class SavedRows:
             table = model.spec.tables[position]
             for ids, uses in saved.counted(table.name, table.dim, owned):
                 ours = owned[native_ids.slot_of(ids)]
-                versions = np.zeros(int(ours.sum()), np.uint32)  # this job has no step yet
+                versions = np.zeros(int(ours.sum()), np.int64)  # this job has no step yet
                 model.tables[position].assign_counting(ids[ours], versions, uses[ours])
 
         for_each(find, range(len(model.spec.tables)))

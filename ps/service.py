@@ -203,11 +203,17 @@ class ParameterServer:
         """Apply a push that was checked, and have it logged meanwhile; returns its staleness."""
         ticket = model.ticket(gradients)
         log = self._log
-        kept = log.append(ticket, frame) if log else _nothing
-        faults.point("push-logged", first=kept)
-        with self._unbroken.changing():
-            model.apply(gradients, ticket)
-            kept()
+        record = None
+        try:
+            kept = log.append(ticket, frame) if log else _nothing
+            faults.point("push-logged", first=kept)
+            with self._unbroken.changing():
+                model.apply(gradients, ticket)
+                kept()
+            record = log.append_sweep if log else _no_record
+        finally:
+            with self._unbroken.changing():
+                model.leave(record)
         return ticket.staleness
 
     def read_table(self, request: pb.ReadTableRequest) -> Iterator[frames.Pieces]:
@@ -281,6 +287,8 @@ class ParameterServer:
                     memory_bytes=memory.value(),
                     counting=store.counting,
                 )
+            if (lifecycle := model.lifecycle) is not None:
+                lifecycle.describe(status)
         return status
 
     def last_pushes(self) -> list[pb.LastPush]:
@@ -365,3 +373,7 @@ _OF_LOGS = (methods.APPEND_LOG, methods.TAKE_LOG)
 
 def _nothing() -> None:
     """Of a push that nobody logs."""
+
+
+def _no_record(step: int, frame: bytes) -> None:
+    """Of a sweep that nobody logs."""

@@ -92,6 +92,9 @@ class Shards:
         self._root = root
         self._lock = threading.Lock()
         self._under_way: _UnderWay | None = None
+        self._cuts: dict[
+            int, tuple[str, int]
+        ] = {}  # of each, its nonce and the step it was made at
         # Always the same thread: malloc keeps for each thread what it has once used, and a piece of
         # rows takes megabytes.
         self._writer = started_pool(1, "write-shard")
@@ -120,6 +123,7 @@ class Shards:
                     log, number, nonce = self.log, request.number, request.nonce
                     noted = (lambda at: log.cut(number, nonce, at)) if log else (lambda _: None)
                     at = cut(model, self._pushes, noted)
+                    self._cuts[number] = nonce, at.dense.step
                 except MemoryError as error:
                     raise WireError(pb.CHECKPOINT_FAILED, "no memory for it") from error
                 under_way = _UnderWay(number, nonce, model, at, timer)
@@ -182,6 +186,11 @@ class Shards:
         """A checkpoint is whole, and found by whoever restores."""
         if self.log is not None:
             self.log.completed(request.number, request.nonce)
+        with self._lock:
+            made = self._cuts.get(request.number)
+            self._cuts = {n: each for n, each in self._cuts.items() if n > request.number}
+        if made is not None and made[0] == request.nonce:
+            self._model().has_saved(made[1])
         return pb.CompleteCheckpointReply()
 
     def drop(self, request: pb.DropCheckpointRequest) -> pb.DropCheckpointReply:

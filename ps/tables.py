@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.native.rowstore import RowStore
+from shoal.native.rowstore import ERA_BITS, RowStore
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
@@ -25,6 +25,7 @@ from shoal.proto.missing_rows import missing_row
 from shoal.proto.model_bounds import check_model
 from shoal.ps.dense import DenseSlices
 from shoal.ps.gradients import Gradients, Ticket, Update
+from shoal.ps.lifecycle import Lifecycle, Record, lives
 from shoal.ps.measured import Measured
 
 Float32 = npt.NDArray[np.float32]
@@ -84,6 +85,7 @@ class ServerModel:
 
     tables: by position. dense: the slices of the dense variables. memory: of each table.
     moments: what native/answer.h knows of version, senders and dense slices, changed with them.
+    lifecycle: the sweeps of tables whose rows expire or have a cap; None where none has.
     """
 
     def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
@@ -108,8 +110,13 @@ class ServerModel:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
         self._of_tables = {each.optimizer for each in self.tables}
+        self.lifecycle = Lifecycle(spec, self.tables, server, servers) if lives(spec) else None
         self._frozen = False
         self._lock = threading.Lock()
+        # Only where there are sweeps: a part of one is between two pushes.
+        self._between = threading.Condition(self._lock)
+        self._applying = 0
+        self._closed = False
         self._step = 0
         self._version = 0
         self._dense_version = 0
@@ -164,6 +171,11 @@ class ServerModel:
         with self._lock:
             return FrozenDense(*copies, self._version, self._step)
 
+    def has_saved(self, step: int) -> None:
+        """A complete checkpoint has the model as it was after this step."""
+        if self.lifecycle is not None:
+            self.lifecycle.removals.saved(step)
+
     def thaw(self) -> None:
         """End what `freeze` began."""
         for table in self.tables:
@@ -185,7 +197,7 @@ class ServerModel:
         """
         self.dense.restore(trainable, state)
         self._version = self._dense_version = version
-        self._step = step
+        self._begin_step(step)
         self._senders = dict(senders)
         self.moments.set(version, version)
         for worker, last in senders.items():
@@ -242,11 +254,77 @@ class ServerModel:
                 optimizer.check_learning_rate(learning_rate)
 
     def ticket(self, push: Gradients) -> Ticket:
-        """Admit a push to be applied: the next one is another step."""
+        """Admit a push to be applied: the next one is another step. `leave` ends it."""
         with self._lock:
+            if self.lifecycle is not None:
+                self._enter(self.lifecycle, push.event_time)
             # Concurrent pushes each need a step of their own for bias correction.
-            self._step += 1
+            self._begin_step(self._step + 1)
             return Ticket(self._step, max(0, self._version - push.pulled_version))
+
+    def _enter(self, lifecycle: Lifecycle, event_time: int | None) -> None:
+        """The next push begins, once what is due before it was swept. Under the lock."""
+        while self._closed:
+            self._between.wait()
+        self._applying += 1
+        if event_time is not None:
+            lifecycle.clock.note(self._step + 1, event_time)
+        # The others wait until this push and those before it are applied, and the sweep is done.
+        self._closed = lifecycle.is_due()
+
+    def leave(self, record: Record | None) -> None:
+        """A push that had a ticket is applied: sweep if that is due, and no other is under way.
+
+        record: has a part of a sweep logged; None where the push failed. Raises MemoryError as
+        `apply` does.
+        """
+        lifecycle = self.lifecycle
+        if lifecycle is None:
+            return
+        with self._lock:
+            self._applying -= 1
+            self._closed = self._closed or lifecycle.is_due()  # of a cap
+            if self._applying or not self._closed or record is None:
+                return
+        self._sweep(lifecycle, record)
+
+    def _sweep(self, lifecycle: Lifecycle, record: Record) -> None:
+        try:
+            lifecycle.sweep(lambda: self._step, self._next_step, record)
+        finally:
+            with self._lock:
+                self._closed = False
+                self._between.notify_all()
+
+    def settle(self, record: Record) -> None:
+        """Sweep what was due when an earlier incarnation ended. Before the first push."""
+        if self.lifecycle is not None and self.lifecycle.owes():
+            self._sweep(self.lifecycle, record)
+
+    def sweep_again(self, step: int, frame: bytes | memoryview) -> None:
+        """Do a part of a sweep again, with the ids of its log.
+
+        Raises WireError or ValueError before anything is changed.
+        """
+        if self.lifecycle is None:
+            raise ValueError("a sweep of tables whose rows stay for good")
+        self.lifecycle.again(step, frame)
+        with self._lock:
+            self._begin_step(max(self._step, step))
+
+    def _next_step(self) -> int:
+        with self._lock:
+            self._begin_step(self._step + 1)
+            return self._step
+
+    def _begin_step(self, step: int) -> None:
+        """Have the optimizers' last step be this one. Under the lock."""
+        if step >> ERA_BITS != self._step >> ERA_BITS:
+            # All at once, also those that are not in its push: what they tell apart of steps
+            # depends on the step alone, and is the same after a restore.
+            for table in self.tables:
+                table.advance(step)
+        self._step = step
 
     def apply(self, push: Gradients, ticket: Ticket, *, again: bool = False) -> None:
         """Apply a push that was checked (checks.py).
@@ -270,7 +348,9 @@ class ServerModel:
             self.dense.update(push.dense[0], push.learning_rate / divisor, step)
         if again:
             with self._lock:
-                self._step = max(self._step, step)
+                self._begin_step(max(self._step, step))
+                if self.lifecycle is not None:
+                    self.lifecycle.pushed_again(step, push.event_time)
         # Each worker moves the statistics it pulled, and has moved since, by its own batch's
         # share. Moves from one value add up: whole, they would go beyond what they aim at, a
         # variance below zero. Divided, they are that of one larger batch.
@@ -281,7 +361,7 @@ class ServerModel:
     def apply_update(self, update: Update) -> None:
         """Apply an average of gradients. Not beside `apply`; raises as that does."""
         with self._lock:
-            self._step += 1
+            self._begin_step(self._step + 1)
             step = self._step
             version = self._version
         for position, rows in update.tables.items():
@@ -294,6 +374,11 @@ class ServerModel:
             self.dense.update(gradient, update.learning_rate, step)
         stale = [(max(0, version - pulled), at) for pulled, at in update.pulled]
         self._count(stale, change)
+        if self.lifecycle is not None:
+            for time in update.event_times:
+                self.lifecycle.clock.note(step, time)
+            if self.lifecycle.is_due():
+                self._sweep(self.lifecycle, lambda *_: None)  # of --sync there is no log
 
     def _count(
         self,

@@ -64,6 +64,7 @@ def unpack(frame: bytes | memoryview) -> UnpackedPush:
         own_pushes=request.own_pushes,
         sender=(identity.worker, identity.incarnation, identity.sequence),
         table_rates=tuple(request.table_rates),
+        event_time=request.event_time if request.HasField("event_time") else None,
     )
     return UnpackedPush(request, distinct, gradients)
 

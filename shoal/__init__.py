@@ -7,6 +7,8 @@ Importing it costs nothing: each name is loaded when it is first used, so that
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,6 +50,13 @@ _HOMES = {
     "predict": "shoal.api",
     "train": "shoal.api",
 }
+
+if importlib.util.find_spec("shoal.native") is None:
+    # Python looks in the working directory first, and a clone's folder shoal/ is no whole package.
+    raise ImportError(
+        f"{Path(__file__).parent} is a part of shoal's source code, and hides the shoal that is "
+        "installed: work in a folder outside of the clone (or build shoal there: make demo)"
+    )
 
 
 def __getattr__(name: str) -> Any:

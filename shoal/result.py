@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from shoal.checkpoints.export_schema import ExportTable
     from shoal.checkpoints.saved import Export
-    from shoal.checkpoints.schema import ExportTable
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,6 +47,7 @@ class JobResult:
     bad_records: records given up, {data, source, record, place, error}.
     diagnosis: what bounded training, {bound_by, evidence, advice}; None if nothing was trained.
     left_out: {minibatches, records, last}, left out by --nonfinite-gradients=skip.
+    tables: by name, {rows, counting, memory_bytes, expired, evicted, counts}, at the end.
     failure: {kind, message, traceback, range}, or None.
     job_dir: the job's folder, with its configuration, logs and result.json.
     """
@@ -68,6 +69,7 @@ class JobResult:
     staleness: dict[str, Any] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(default_factory=dict)
     diagnosis: dict[str, str] | None = None
+    tables: dict[str, dict[str, int]] = field(default_factory=dict)
     workers: dict[str, int] = field(default_factory=dict)
     servers: dict[str, int] = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from shoal.base.by_value import LABEL, MODEL, PICKLE, Kept, MadeOf, Parts
+from shoal.base.by_value import LABEL, MODEL, PICKLE, Kept, MadeOf, Parts, python_version
 from shoal.base.words import near
 from shoal.errors import UserError
 from shoal.worker.keras_internals import all_layers, inputs_structure
@@ -33,6 +33,12 @@ ACCURACIES = {
 def load(folder: Path) -> dict[str, Any]:
     """The names of a model's module -> what it has under them; for what was not given, None."""
     kept: Kept = pickle.loads(folder.joinpath(PICKLE).read_bytes())
+    if kept.python != python_version():
+        raise UserError(
+            f"the model was given by value by Python {kept.python}, and workers have Python "
+            f"{python_version()}, which cannot read its functions: use an image with Python "
+            f"{kept.python}, or a module, which model_def names"
+        )
     sys.path += [each for each in kept.path if each not in sys.path]
     for name, text in kept.sources.items():
         # AutoGraph and tracebacks read the text of functions there.

@@ -125,6 +125,9 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
         features_spec = labels_spec = None
     servers: Any = LocalServers()
     model = ServedModel(config, module, servers, features_spec, labels_spec, 0, Progress())
+    if pipeline is not None:
+        with report.noting():
+            model.check_lifecycle()
     model.register()
     model.assign_given_rows()
     report.lines += _places(model, config)

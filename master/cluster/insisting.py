@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster.api import UNREACHABLE, message_of
+from shoal.cluster.api import UNREACHABLE, is_final, message_of
 from shoal.errors import UserError
 from shoal.proto.backoff import backoff_seconds
 
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 PATIENCE_SECONDS = 300.0
 """For the API to take a change: an upgrade of a control plane takes minutes."""
 
-_NO_RIGHT, _AGAIN = (401, 403), (409, 429)
+_NO_RIGHT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def insist(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -33,7 +34,7 @@ def insist(call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
         except ApiException as error:
-            if 400 <= error.status < 500 and error.status not in _AGAIN:
+            if is_final(error):
                 raise UserError(refusal(error)) from error
             why = message_of(error)
         except UNREACHABLE as error:

@@ -11,6 +11,7 @@ import logging
 import secrets
 import threading
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client
@@ -125,7 +126,7 @@ class JobEvents:
         try:
             self._core.create_namespaced_event(self._namespace, body, _request_timeout=CALL_SECONDS)
         except (ApiException, *UNREACHABLE) as error:
-            self._refused = isinstance(error, ApiException) and error.status == 403
+            self._refused = isinstance(error, ApiException) and error.status == HTTPStatus.FORBIDDEN
             logger.warning("no Event on the Job: %s", message_of(error))
 
     def follow(self, job: SharedJob, ended: threading.Event) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0
 """Between two looks: without the Service nobody finds a server that was started again."""
 
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _BUDGETS = "poddisruptionbudgets"
 
 
@@ -82,7 +82,7 @@ class JobObjects:
                 self._name, self._namespace, {"data": data}, **self._options
             )
         except ApiException as error:
-            if error.status != _NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             self.keep()
 
@@ -105,11 +105,11 @@ class JobObjects:
             try:
                 self._any.patch_namespaced_custom_object(*where, self._name, body, **self._options)
             except ApiException as error:
-                if error.status != _NOT_FOUND:
+                if error.status != HTTPStatus.NOT_FOUND:
                     raise
                 self._any.create_namespaced_custom_object(*where, body, **self._options)
         except ApiException as error:
-            if error.status != _FORBIDDEN:
+            if error.status != HTTPStatus.FORBIDDEN:
                 raise
             self._may_budget = False  # the job does without
             logger.warning("no disruption budget for the servers: %s", message_of(error))
@@ -123,7 +123,7 @@ class JobObjects:
         try:
             return patch(self._name, self._namespace, {"metadata": owned}, **self._options), False
         except ApiException as error:
-            if error.status != _NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
         manifest["metadata"] |= owned
         return create(self._namespace, manifest, **self._options), True
@@ -149,7 +149,7 @@ class JobObjects:
                     pod.metadata.name, self._namespace, [change], **self._options
                 )
             except ApiException as error:
-                if error.status != _NOT_FOUND:
+                if error.status != HTTPStatus.NOT_FOUND:
                     raise
 
 

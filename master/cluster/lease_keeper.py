@@ -18,12 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any, NoReturn
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster.api import UNREACHABLE, connect_from_pod, message_of
+from shoal.cluster.api import UNREACHABLE, connect_from_pod, is_final, message_of
 from shoal.cluster.manifests import Manifest, labels, owner
 from shoal.errors import EXIT_JOB_FAILED, UserError
 from shoal.master.cluster.job_lease import DURATION_SECONDS, Claim, Read, Request, Seen, Write
@@ -37,8 +38,6 @@ TOLD_SECONDS = 30.0
 """Between two log lines of a master that waits."""
 
 RELEASE_ATTEMPTS = 3
-
-_FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_MANY = 403, 404, 409, 429
 
 
 def identity() -> str:
@@ -77,7 +76,7 @@ class LeaseApi:
                 self._name, self._namespace, _request_timeout=CALL_SECONDS
             )
         except ApiException as error:
-            if error.status != _NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             self._found = None
             return None
@@ -168,7 +167,7 @@ class LeaseKeeper:
                 self._ask()
                 why = f"{self._claim.other} has it" if self._claim.other else ""
             except ApiException as error:
-                if 400 <= error.status < 500 and error.status != _TOO_MANY:
+                if is_final(error):
                     raise _refusal(request, error) from error
                 why = message_of(error)
             except UNREACHABLE as error:
@@ -259,13 +258,13 @@ def _overtaken(request: Request, error: Exception) -> bool:
     """Whether the Lease has changed or gone since it was read: the next Read says how."""
     if not isinstance(error, ApiException) or not isinstance(request, Write):
         return False
-    if error.status == _NOT_FOUND:
+    if error.status == HTTPStatus.NOT_FOUND:
         return request.version is not None
-    return bool(error.status == _CONFLICT)
+    return bool(error.status == HTTPStatus.CONFLICT)
 
 
 def _refusal(request: Request, error: ApiException) -> UserError:
-    if error.status != _FORBIDDEN:
+    if error.status != HTTPStatus.FORBIDDEN:
         return UserError(f"the Kubernetes API refuses the job's Lease: {message_of(error)}")
     verb = "get"
     if isinstance(request, Write):

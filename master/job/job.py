@@ -1,14 +1,14 @@
-"""One job: all that can happen to it, each as a call.
+"""One job: everything that can happen to it, each event as a method.
 
-The only object through which a job's state changes. Events come in as method calls
-with the time `now` (seconds of a monotonic clock); answers are returned; what is to
-be done in the world is left in `take_instructions`. No I/O, no lock, no clock: the
-caller serialises the calls (shared_job.py), and events.py writes them down, by the names
-and arguments that they have here.
+This is the only object through which a job's state changes. An event comes in as a method call
+with the time `now` (seconds of a monotonic clock). The method returns the answer, and leaves
+instructions for the world outside in `take_instructions`. There is no I/O, no lock and no clock:
+the caller serialises the calls (shared_job.py), and journal/events.py writes them down by their
+names and arguments.
 
-Owns who may speak, and the order in which the parts are told. What an event leads to is
-theirs: worker_lifecycle.py, server_lifecycle.py, assignments.py (who is given which task),
-task_outcomes.py (what comes of it), phase_machine.py and checkpoints.py.
+Owns who may speak, and the order in which the parts hear of an event. The parts decide on the
+consequences: worker_lifecycle.py, server_lifecycle.py, assignments.py (who gets which task),
+task_outcomes.py (what follows from its result), phase_machine.py and checkpoints.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The course of a job: its phase, which phase follows, and how it ends.
 
-Owns the phase and the reason of a failure. What comes of a task is task_outcomes.py's, what tasks
-there are workload.py's, deaths and processes are worker_lifecycle.py's and server_lifecycle.py's.
-No I/O, no clock.
+Owns the phase and the reason of a failure. task_outcomes.py decides on the consequences of a task,
+workload.py makes the tasks, worker_lifecycle.py and server_lifecycle.py follow the processes. No
+I/O and no clock.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LAST = frozenset(
 
 
 class PhaseMachine:
-    """The course of the job that `config` describes; what happens is kept in `record`.
+    """The course of the job that `config` describes; `record` keeps the events.
 
-    work: its tasks. updates: those of --sync. version: the highest seen of the model.
-    failure: why the job failed. giving_up: why it is about to, as soon as a checkpoint has what
-    was trained. returns: how often training has begun again. newest_checkpoint: its number; 0
-    for none.
+    work: its tasks. updates: those of --sync. version: the highest version seen of the model.
+    failure: the reason why the job failed. giving_up: the reason why it is about to fail, once a
+    checkpoint has all that was trained. returns: how often training has begun again.
+    newest_checkpoint: its number; 0 for none.
     """
 
     def __init__(
@@ -129,9 +129,10 @@ class PhaseMachine:
 
     @property
     def workers_needed(self) -> int | None:
-        """How many workers what is left to do can occupy, at least 1; None: all there are.
+        """How many workers the rest of the work can occupy, at least 1; None: all there are.
 
-        Those that wait while a last checkpoint is taken are kept: who knows what comes after it.
+        While the last checkpoint is taken, waiting workers are kept: training may begin again
+        after it.
         """
         if self.phase not in _LAST:
             return None
@@ -161,7 +162,7 @@ class PhaseMachine:
                 break
 
     def _must_train_again(self) -> bool:
-        """Whether records were lost after training, and nobody is at what else is done."""
+        """Whether records were lost after training, and no worker is at another task."""
         return self._is_after_training and not self._work.trained and not self._work.exporting
 
     @property
@@ -215,15 +216,17 @@ class PhaseMachine:
     def _way_out(self) -> str:
         """How to export the model that was trained."""
         config = self._config
-        number = f"the job's newest checkpoint, number {self.newest_checkpoint}"
+        number = self.newest_checkpoint
         here = not config.image
         what = config.job_dir if here else f"{config.checkpoint_dir} --model-def {config.model_def}"
         command = f"shoal export {what} --output FOLDER"
         if not self._whole:
-            return f"T{number[1:]}, is older: {command}"
+            return f"The job's newest checkpoint, number {number}, is older: {command}"
         lost = self._is_after_training and not self._work.trained
         but = ", but for records that a server has lost since," if lost else ""
-        return f"What was trained{but} is in {number}: {command}"
+        return (
+            f"What was trained{but} is in the job's newest checkpoint, number {number}: {command}"
+        )
 
     def stop(self, reason: str, now: float) -> None:
         """End the job as stopped, unless it has ended before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.master.job.job import Job
-from shoal.master.job.status import staleness
+from shoal.master.job.status import staleness, tables
 from shoal.master.work.evaluation import EvaluationResult
 from shoal.master.work.phases import Phase
 
@@ -21,6 +21,8 @@ SCALARS = {
     "server_deaths": "job/server_deaths",
     "rows": "tables/rows",
     "table_bytes": "tables/bytes",
+    "counted_ids": "tables/counted_ids",
+    "removed_rows": "tables/removed_rows",
 }
 """Figure -> its name in TensorBoard and MLflow."""
 
@@ -32,6 +34,7 @@ def sample_of(job: Job, now: float) -> dict[str, Any]:
     """The figures at the time `now`, by column of metrics.csv; None: not known."""
     members, record = job.members, job.record
     servers, workers = members.servers.values(), members.workers.values()
+    of_tables = tables(job).values()
     working = job.phases.phase in (Phase.TRAINING, Phase.PREDICTING)
     return {
         "seconds": record.seconds(now),
@@ -47,10 +50,10 @@ def sample_of(job: Job, now: float) -> dict[str, Any]:
         "servers": members.servers_alive,
         "worker_deaths": sum(member.deaths for member in workers),
         "server_deaths": sum(member.deaths for member in servers),
-        "rows": sum(table.rows for member in servers for table in member.told.tables),
-        "table_bytes": sum(
-            table.memory_bytes for member in servers for table in member.told.tables
-        ),
+        "rows": sum(table.rows for table in of_tables),
+        "table_bytes": sum(table.memory_bytes for table in of_tables),
+        "counted_ids": sum(table.counting for table in of_tables),
+        "removed_rows": sum(table.expired + table.evicted for table in of_tables),
     }
 
 

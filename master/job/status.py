@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shoal.master.job.diagnosis import Diagnosis, Facts, diagnose
@@ -44,6 +44,37 @@ def position(job: Job, now: float) -> dict[str, Any]:
 def staleness(job: Job) -> Distribution:
     """Of the pushes that the servers applied, in pushes."""
     return Distribution.merged(member.staleness for member in job.members.servers.values())
+
+
+@dataclass
+class TableFigures:
+    """A table over all servers, by their last statuses.
+
+    counting: ids that are counted and have no row. expired, evicted: rows that sweeps have removed
+    since the job began, by expire_after and by max_rows. counts: ids removed that were counted.
+    """
+
+    rows: int = 0
+    counting: int = 0
+    memory_bytes: int = 0
+    expired: int = 0
+    evicted: int = 0
+    counts: int = 0
+
+
+def tables(job: Job) -> dict[str, TableFigures]:
+    """The tables by name."""
+    found: dict[str, TableFigures] = {}
+    for member in job.members.servers.values():
+        for table in member.told.tables:
+            figures = found.setdefault(table.name, TableFigures())
+            figures.rows += table.rows
+            figures.counting += table.counting
+            figures.memory_bytes += table.memory_bytes
+            figures.expired += table.removed.expired
+            figures.evicted += table.removed.evicted
+            figures.counts += table.removed.counts
+    return found
 
 
 def row_norms(job: Job) -> dict[tuple[int, str], pb.Distribution]:

@@ -25,7 +25,7 @@ from shoal.master.journal.audit_report import Report, problem_of, ranges_of, tex
 from shoal.master.journal.deaths import Death, recoveries
 from shoal.master.journal.events import RecordedJob, decode, known_events
 from shoal.master.journal.reading import read
-from shoal.master.journal.segments import Entry
+from shoal.master.journal.records import Entry
 from shoal.master.work import outcomes
 from shoal.master.work.applied import applied_heads
 from shoal.master.work.failures import Failure

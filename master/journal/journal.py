@@ -1,9 +1,9 @@
-"""The job's journal: events on disk before anybody is answered because of them.
+"""The job's journal: events are on disk before anybody gets an answer because of them.
 
-A folder of segments (segments.py), each of which begins with the state of the job, so that
-a new master reads the newest one only. Older ones are compressed and kept: the audit and a
-resumption read them. Owns when an event is written and synced, when a segment begins, and
-how the job is had again; it uses nothing of a file system but names, appending and fsync.
+The journal is a folder of segments (segments.py). Each begins with the state of the job, so a new
+master reads only the newest one. Older segments are compressed and kept for the audit and for
+resumptions. This module owns the moments at which events are written and synced and segments begin,
+and restores the job. It needs nothing of a file system but names, appending and fsync.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from pathlib import Path
 from shoal.base.wholefile import remove_partial, replacing, sync
 from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig
 from shoal.errors import FULL, Error, UserError
-from shoal.master.journal import segments, state
+from shoal.master.journal import records, segments, state
 from shoal.master.journal.events import Event, RecordedJob
-from shoal.master.journal.segments import Entry, Header, Position, Segment
+from shoal.master.journal.records import Entry, Header, Position
+from shoal.master.journal.segments import Segment
 from shoal.proto import faults
 
 logger = logging.getLogger(__name__)
@@ -73,9 +74,9 @@ class _Records:
 class Journal:
     """The events of one job, in order; shared by threads.
 
-    `add` takes an event, `commit` returns once all events taken so far are on disk.
-    Whoever commits writes what others have added meanwhile too: the disk is synced once for
-    many answers.
+    `add` takes an event, and `commit` returns once all events taken so far are on disk. A thread
+    that commits also writes the events that others have added meanwhile, so one sync serves many
+    answers.
 
     begun: whether it had any event when it was opened. last: the wall clock and the job's
     seconds at its last event then.
@@ -132,7 +133,7 @@ class Journal:
             name = segments.segment_path(self.path, 1).name
             raise UserError(f"the journal {self.path} is damaged: {name} is missing")
         if not found:
-            before = segments.beginning(config, secrets.randbits(64))
+            before = records.beginning(config, secrets.randbits(64))
             first = Header(config, 1, before, 0.0, 0.0, "", state.version())
             return Segment(self._create(first))
         newest = Segment(found[-1])
@@ -183,9 +184,9 @@ class Journal:
 
     @property
     def trouble(self) -> tuple[float, str]:
-        """For how many seconds nothing could be written, and why; (0.0, "") if it can be.
+        """For how many seconds nothing could be written, and why; (0.0, "") if writing works.
 
-        Also of a write under way, which is nobody's worry as long as it is a short one.
+        A write that is under way counts, too; callers ignore short times.
         """
         waits, writes = self._waits, self._writes
         if waits is not None:
@@ -269,7 +270,7 @@ class Journal:
         content, events = [], 0
         for each in batch:
             if isinstance(each, Entry):
-                record, self._encoded = segments.record_of(each, self._encoded)
+                record, self._encoded = records.record_of(each, self._encoded)
                 content.append(record)
                 events += 1
                 continue
@@ -300,7 +301,7 @@ class Journal:
         file = os.open(path, os.O_WRONLY)
         # Only now: whoever finds this record knows that there is a successor.
         try:
-            self._append(segments.followed_record(self.position))
+            self._append(records.followed_record(self.position))
         except OSError:
             os.close(file)
             raise
@@ -339,7 +340,7 @@ class Journal:
         Raises UserError if a segment that has to be read is damaged.
         """
         if number == 0:
-            return segments.beginning(self.config, self.position.journal).checksum
+            return records.beginning(self.config, self.position.journal).checksum
         for path in reversed(segments.segments(self.path)):
             segment = Segment(path)
             if number > segment.last.number:

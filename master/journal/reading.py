@@ -1,7 +1,6 @@
-"""Reading a journal from its beginning, for the audit and a resumption: it may be in use.
+"""Reading a journal from its beginning, for the audit and a resumption, while it may be in use.
 
-What a file of it holds is segments.py's; who writes it, and how the job is had again, journal.py's.
-Nothing is changed here.
+Changes nothing. segments.py reads one file, and journal.py writes them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from pathlib import Path
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.master.journal import segments
-from shoal.master.journal.segments import Entry, Segment
+from shoal.master.journal.records import Entry, beginning
+from shoal.master.journal.segments import Segment
 
 
 def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
@@ -33,7 +33,7 @@ def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
             segment = _segment(path, index)
         if before is not None:
             segments.follows(segment, before)
-        elif index == 1 and segment.header.before != segments.beginning(
+        elif index == 1 and segment.header.before != beginning(
             segment.header.config, segment.header.before.journal
         ):
             raise UserError(f"{segment.path} is damaged: it does not begin the journal")

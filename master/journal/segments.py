@@ -1,171 +1,45 @@
-"""The journal's files: segments of records, each of which proves that it is in its place.
+"""The files of a journal: reading them, checking them, compressing them.
 
-A segment is a header and then records, in one file that only grows.
-
-    header: magic, format, length, checksum; then JSON, and the state of the job
-    record:  kind, length, number, checksum, check of these; then the payload
-
-The header says which event came last before the segment, and its checksum. An event's checksum
-is that of its number and payload, seeded with the checksum of the event before. So an event
-that was changed, moved or taken out is seen, in whatever segment; the check of its head tells
-a length that was changed from a record that was cut. The last record of a segment that has a
-successor says so.
-
-Owns the format and what of a damaged file may be believed: a record that ends with its file,
-or in nothing but zeros, was being written when the machine stopped. Nobody was answered
-because of it, and it is left out. Anything else is damage. What an event means is events.py's,
-when a segment is begun journal.py's.
+Owns what is believed of a damaged file: a record that ends with its file, or in nothing but zeros,
+was being written when the machine stopped. Nobody was answered because of it, and it is left out.
+Anything else is damage. records.py has the form of the bytes; journal.py decides when a segment is
+begun.
 """
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
 from shoal.base.wholefile import reading, replacing, sync
-from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.journal.events import Event
-from shoal.proto import shoal_pb2 as pb
-from shoal.proto.positions import position_json, position_of
-
-MAGIC = b"SHOALJNL"
-FORMAT = 4
+from shoal.master.journal.records import (
+    EVENT,
+    FOLLOWED,
+    FORMAT,
+    HEAD_BYTES,
+    HEADER,
+    MAGIC,
+    UNREADABLE,
+    Entry,
+    Header,
+    Position,
+    Record,
+    body_parts,
+    chained,
+    entry_of,
+    record_at,
+)
 
 SUFFIX = ".journal"
 PACKED = ".gz"
-
-_HEADER = struct.Struct("<8sIQQ")  # magic, format, length of what follows, its checksum
-_SIZES = struct.Struct("<II")  # of the JSON and of the state
-_RECORD = struct.Struct("<BIQQ")  # kind, length, number, checksum
-_CHECK = struct.Struct("<I")  # of a record's head
-_HEAD = _RECORD.size + _CHECK.size
-
-_UNREADABLE = (struct.error, ValueError, LookupError, TypeError, AttributeError, AssertionError)
-"""What comes of content that is of another form."""
-
-_EVENT = 1
-_FOLLOWED = 2
 _PACK_LEVEL = 1
-
-
-@dataclass(frozen=True)
-class Position:
-    """A place in a journal: the number of an event, from 1, and its checksum, 64 bits.
-
-    journal: which one; drawn when it was begun. Number 0 is the beginning, and its checksum that
-    of the job's configuration.
-    """
-
-    journal: int
-    number: int
-    checksum: int
-
-    def message(self) -> pb.JournalPosition:
-        """The same for the wire."""
-        return pb.JournalPosition(journal=self.journal, number=self.number, checksum=self.checksum)
-
-    @classmethod
-    def of(cls, message: pb.JournalPosition) -> Position:
-        """The same from the wire."""
-        return cls(message.journal, message.number, message.checksum)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An event and when it was written, in seconds of the wall clock."""
-
-    wall: float
-    event: Event
-
-
-@dataclass(frozen=True)
-class Header:
-    """The beginning of a segment.
-
-    index: of the segment, from 1. before: the event before its first one. wall, time: of that
-    event, as in Entry and Event. method: of that event. version: of shoal, which wrote it.
-    state: the job after that event; empty in the first segment.
-    """
-
-    config: JobConfig
-    index: int
-    before: Position
-    wall: float
-    time: float
-    method: str
-    version: str
-    state: bytes = b""
-
-    def to_bytes(self) -> bytes:
-        """The header as it stands in the file."""
-        content = {
-            "configuration": self.config.to_json(),
-            "segment": self.index,
-            "before": position_json(self.before.message()),
-            "wall": self.wall,
-            "time": self.time,
-            "method": self.method,
-            "version": self.version,
-        }
-        text = json.dumps(content).encode()
-        body = _SIZES.pack(len(text), len(self.state)) + text + self.state
-        return _HEADER.pack(MAGIC, FORMAT, len(body), xxhash.xxh3_64_intdigest(body)) + body
-
-
-def beginning(config: JobConfig, journal: int) -> Position:
-    """The position of a journal of this job before its first event."""
-    checksum = xxhash.xxh3_64_intdigest(config.to_json().encode(), seed=journal)
-    return Position(journal, 0, checksum)
-
-
-def _chained(number: int, payload: bytes, before: int) -> int:
-    digest = xxhash.xxh3_64(number.to_bytes(8, "little"), seed=before)
-    digest.update(payload)
-    return digest.intdigest()
-
-
-def _record(kind: int, number: int, checksum: int, payload: bytes) -> bytes:
-    head = _RECORD.pack(kind, len(payload), number, checksum)
-    return head + _CHECK.pack(zlib.crc32(head)) + payload
-
-
-def record_of(entry: Entry, before: Position) -> tuple[bytes, Position]:
-    """An event as it stands in the file, and its position."""
-    event = entry.event
-    content = {"method": event.method, "time": float(event.time), "wall": float(entry.wall)}
-    for name in ("arguments", "heard", "task"):
-        if value := getattr(event, name):
-            content[name] = value
-    payload = json.dumps(content, separators=(",", ":")).encode()
-    number = before.number + 1
-    position = Position(before.journal, number, _chained(number, payload, before.checksum))
-    return _record(_EVENT, number, position.checksum, payload), position
-
-
-def followed_record(last: Position) -> bytes:
-    """The end of a segment that has a successor."""
-    return _record(_FOLLOWED, last.number, last.checksum, b"")
-
-
-def _entry_of(payload: bytes) -> Entry:
-    content = json.loads(payload)
-    event = Event(
-        content["method"],
-        content["time"],
-        content.get("arguments", {}),
-        content.get("heard", {}),
-        content.get("task", 0),
-    )
-    return Entry(content["wall"], event)
 
 
 # ---------------------------------------------------------------- files
@@ -238,19 +112,18 @@ class Segment:
         self.followed = False
         self.torn = False
         for record, payload in self._records():
-            kind, _, number, checksum = record
-            if kind == _FOLLOWED:
+            if record.kind == FOLLOWED:
                 self.followed = True
             elif self.followed:
-                raise self._damaged(self.end, number, "it comes after the segment's end")
+                raise self._damaged(self.end, record.number, "it comes after the segment's end")
             else:
-                self.last = self._position(number, checksum)
-            self.end += _HEAD + len(payload)
+                self.last = self._position(record)
+            self.end += HEAD_BYTES + len(payload)
         if self.torn and (self.followed or path.suffix == PACKED):
             raise self._damaged(self.end, self.last.number + 1, "it is not whole")
 
-    def _position(self, number: int, checksum: int) -> Position:
-        return Position(self.header.before.journal, number, checksum)
+    def _position(self, record: Record) -> Position:
+        return Position(self.header.before.journal, record.number, record.checksum)
 
     def _damaged(self, offset: int, number: int, why: str) -> UserError:
         return UserError(
@@ -264,39 +137,25 @@ class Segment:
         if not data.startswith(MAGIC):
             raise UserError(f"{self.path} is damaged, or not a segment of a journal of shoal")
         try:
-            _, version, length, checksum = _HEADER.unpack_from(data)
+            _, version, length, checksum = HEADER.unpack_from(data)
             if version != FORMAT:
                 raise UserError(
                     f"{self.path} is of journal format {version}; this version of shoal reads "
                     f"format {FORMAT}"
                 )
-            begin = _HEADER.size + length
-            body = memoryview(data)[_HEADER.size : begin]
+            begin = HEADER.size + length
+            body = memoryview(data)[HEADER.size : begin]
             if len(body) != length or xxhash.xxh3_64_intdigest(body) != checksum:
                 raise UserError(f"{self.path} is damaged: its header is not as it was written")
         except struct.error as error:
             raise UserError(f"{self.path} is damaged: its header cannot be read") from error
-        # What follows is as it was written: what cannot be read of it is another version's.
+        # The body is as it was written: if it cannot be read, another version wrote it.
         writer = ""
         try:
-            text_size, state_size = _SIZES.unpack_from(body)
-            at = _SIZES.size + text_size
-            content = json.loads(bytes(body[_SIZES.size : at]))
+            content, state = body_parts(body)
             writer = str(content.get("version", ""))
-            message = position_of(content["before"])
-            assert message is not None
-            before = Position.of(message)
-            header = Header(
-                JobConfig.from_json(content["configuration"]),
-                content["segment"],
-                before,
-                content["wall"],
-                content["time"],
-                content["method"],
-                content["version"],
-                bytes(body[at : at + state_size]),
-            )
-        except (UserError, *_UNREADABLE) as error:
+            header = Header.of(content, state)
+        except (UserError, *UNREADABLE) as error:
             raise self._foreign(writer, error) from error
         return header, begin
 
@@ -309,41 +168,39 @@ class Segment:
             "on with the version that wrote it, or begin anew with --overwrite"
         )
 
-    def _records(self) -> Iterator[tuple[tuple[int, int, int, int], memoryview]]:
+    def _records(self) -> Iterator[tuple[Record, memoryview]]:
         """Each record's head and payload, checked, to the end or to what was being written."""
         data, at = memoryview(self._bytes), self._begin
         before = self.header.before
         while at < len(data):
             number = before.number + 1
-            if len(data) - at < _HEAD or not any(data[at:]):
+            if len(data) - at < HEAD_BYTES or not any(data[at:]):
                 self.torn = True
                 return
-            head = _RECORD.unpack_from(data, at)
-            (check,) = _CHECK.unpack_from(data, at + _RECORD.size)
-            if zlib.crc32(data[at : at + _RECORD.size]) != check:
-                if self._ends_in_zeros(at, _HEAD):
+            record = record_at(data, at)
+            if record is None:
+                if self._ends_in_zeros(at, HEAD_BYTES):
                     self.torn = True
                     return
                 raise self._damaged(at, number, "its head is not as it was written")
-            kind, length, is_number, checksum = head
-            payload = data[at + _HEAD : at + _HEAD + length]
-            if len(payload) < length:
+            payload = data[at + HEAD_BYTES : at + HEAD_BYTES + record.length]
+            if len(payload) < record.length:
                 self.torn = True
                 return
-            if kind == _FOLLOWED:
-                if length or self._position(is_number, checksum) != before:
+            if record.kind == FOLLOWED:
+                if record.length or self._position(record) != before:
                     raise self._damaged(at, number, "the segment's end is another one's")
-            elif kind != _EVENT or is_number != number:
-                raise self._damaged(at, number, f"event {is_number:,} stands in its place")
-            elif _chained(number, bytes(payload), before.checksum) != checksum:
-                if self._ends_in_zeros(at, _HEAD + length):
+            elif record.kind != EVENT or record.number != number:
+                raise self._damaged(at, number, f"event {record.number:,} stands in its place")
+            elif chained(number, bytes(payload), before.checksum) != record.checksum:
+                if self._ends_in_zeros(at, HEAD_BYTES + record.length):
                     self.torn = True
                     return
                 raise self._damaged(at, number, "it is not as it was written")
             else:
-                before = self._position(number, checksum)
-            yield head, payload
-            at += _HEAD + length
+                before = self._position(record)
+            yield record, payload
+            at += HEAD_BYTES + record.length
 
     def _ends_in_zeros(self, at: int, length: int) -> bool:
         """Whether the end of a record, and all that follows, was never written."""
@@ -355,13 +212,13 @@ class Segment:
         Raises UserError if one cannot be read.
         """
         begin = f'{{"method":"{method}'.encode()
-        for (kind, _, number, checksum), payload in self._records():
-            if kind == _EVENT and payload[: len(begin)] == begin:
+        for record, payload in self._records():
+            if record.kind == EVENT and payload[: len(begin)] == begin:
                 try:
-                    entry = _entry_of(bytes(payload))
-                except _UNREADABLE as error:
+                    entry = entry_of(bytes(payload))
+                except UNREADABLE as error:
                     raise self._foreign(self.header.version, error) from error
-                yield self._position(number, checksum), entry
+                yield self._position(record), entry
 
 
 def follows(segment: Segment, before: Segment) -> None:

@@ -24,7 +24,7 @@ from shoal.master.job.job import Job
 from shoal.master.job.members import ServerMember, WorkerMember
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.reading import read_segments
-from shoal.master.journal.segments import Entry
+from shoal.master.journal.records import Entry
 from shoal.proto import shoal_pb2 as pb
 
 LEDGER_SECONDS = 0.2

@@ -1,7 +1,7 @@
 """The launcher of a cluster: every worker and server is a pod.
 
-Calls the Kubernetes API and watches the job's pods. What is to be done, and what a
-pod's state means, is said by pods.py; no call is made under the lock.
+Calls the Kubernetes API and watches the job's pods. pods.py decides what to do, and what the state
+of a pod means. No call is made while the lock is held.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, message_of, plain
+from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, is_final, message_of, plain
 from shoal.cluster.manifests import JOB_LABEL, Manifest, pod_name
 from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.launchers.pod_view import PodView
@@ -30,12 +31,8 @@ logger = logging.getLogger(__name__)
 WATCH_SECONDS = 60
 """After which a watch is begun anew: one whose connection has died silently says nothing."""
 
-GONE = 410
-
 LAST_LINES = 50
 MOST_RETRIES_COUNTED = 8
-
-_CONFLICT, _TOO_MANY = 409, 429
 
 
 class PodLauncher(Launcher):
@@ -77,7 +74,7 @@ class PodLauncher(Launcher):
     # ------------------------------------------------------------ the master's side
 
     def start(self, start: Start) -> None:
-        """Have a pod created, as soon as there is room for it."""
+        """Create a pod, as soon as there is room for it."""
         self._feed(lambda pods: pods.start(start))
 
     def adopt(self, start: Start) -> None:
@@ -93,14 +90,14 @@ class PodLauncher(Launcher):
         self._feed(lambda pods: pods.end(start, at_once=True))
 
     def tell_no_more(self) -> None:
-        """Leave what ends from now on to another master, which finds the pods gone.
+        """Report no end of a process from now on: another master will find the pods gone.
 
-        Takes no lock, so that it may be called by a signal handler.
+        Takes no lock, so a signal handler may call it.
         """
         self._tells = False
 
     def close(self) -> None:
-        """Look at the cluster no more."""
+        """Stop watching the cluster."""
         self._closed.set()
 
     def running(self) -> frozenset[Start]:
@@ -131,7 +128,7 @@ class PodLauncher(Launcher):
                 if self._closed.is_set():
                     return
                 # A watch goes on where it broke off, unless what was missed is too old.
-                if isinstance(error, ApiException) and error.status == GONE:
+                if isinstance(error, ApiException) and error.status == HTTPStatus.GONE:
                     self._version = ""
                 logger.warning("watching the pods was interrupted: %s", message_of(error))
             except Exception:
@@ -195,9 +192,8 @@ class PodLauncher(Launcher):
             try:
                 self._do(action)
             except ApiException as error:
-                final = 400 <= error.status < 500 and error.status not in (_CONFLICT, _TOO_MANY)
                 # A quota that is used up is a wait for room like any other.
-                if final and "exceeded quota" not in message_of(error):
+                if is_final(error) and "exceeded quota" not in message_of(error):
                     self._refused(action, error)
                 else:
                     self._again(action, attempt, message_of(error))
@@ -255,7 +251,7 @@ class PodLauncher(Launcher):
                 self._name(start), self._namespace, **grace, _request_timeout=CALL_SECONDS
             )
         except ApiException as error:
-            if error.status != 404:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             self._feed(lambda pods: pods.gone(start))
 

@@ -1,26 +1,29 @@
-"""Which server has the gradients of which training records: counted from both ends.
+"""Which server has the gradients of which training records, compared from both ends.
 
-Every record that the ledger calls trained is to be on every server, once. One end is what the
-master knows was acknowledged: of each lease by heartbeats, reports and fences, of each worker
-by the number of its last push. The other end is what a server says it has: the last push of
-each worker, which stands for all before it, since a worker's pushes are applied in their order.
-A server that was started again says so when it registers; all servers are asked at the end.
+Every record that the ledger calls trained is to be on every server, once. At one end is what the
+master knows to be acknowledged: of each lease by heartbeats, reports and fences, of each worker
+by the number of its last push (known_pushes.py). At the other end is what a server says it has:
+the last push of each worker, which stands for all before it, since a worker's pushes are applied
+in their order. A server that was started again says so when it registers; all servers are asked
+at the end.
 
 Owns the comparison, for all incarnations of all workers since the oldest checkpoint that a
-server could still restore, and what follows from it as ranges: what a server lacks ("lost") and
-what it has once more than counts ("repeated"). One lease is lease_copies.py's, where leases are
-kept lease_book.py's; leases that every checkpoint has are settled.py's; what becomes of lost
-records is task_outcomes.py's. It is one class, as a resumption cuts all that it knows at once.
-No I/O, no clock.
+server could still restore, and its results as ranges: what a server lacks ("lost") and what it
+has once more than counts ("repeated"). lease_copies.py has the arithmetic of one lease,
+lease_book.py keeps the leases, settled.py has those that are in every checkpoint, and
+task_outcomes.py decides about lost records. It is one class, because a resumption cuts all of its
+knowledge at once. No I/O and no clock.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shoal.master.work.applied import AppliedPush, LastPush, sequence_of
 from shoal.master.work.ids import WorkerId
+from shoal.master.work.known_pushes import Incarnation, KnownPushes
 from shoal.master.work.lease_book import LeaseBook
 from shoal.master.work.lease_copies import (
     Difference,
@@ -40,6 +43,21 @@ from shoal.master.work.spans import Interval
 from shoal.master.work.units import Task
 
 
+@dataclass
+class _Restart:
+    """A server that was started again.
+
+    has: what it had then, if workers that it served before go on, and met: those that have told it
+    since what they had been told. since: how many checkpoints had been begun. checkpoint: the one
+    that it restored, by number.
+    """
+
+    since: int
+    checkpoint: int
+    has: Mapping[WorkerId, LastPush] | None
+    met: set[Incarnation] = field(default_factory=set)
+
+
 class Copies:
     """The leases of a job with `servers` servers, and what each of these has of them.
 
@@ -55,23 +73,13 @@ class Copies:
         self._order = 0
         self._leases = LeaseBook()
         self._open: dict[int, Lease] = {}
-        self._acknowledged: dict[tuple[WorkerId, int], int] = {}
-        self._fenced: dict[tuple[WorkerId, int], tuple[int, ...]] = {}
-        # The same, or later pushes that are in checkpoints from which the job was resumed: with
-        # these, a server has all of a lease that it ever had.
-        self._last_had: dict[tuple[WorkerId, int], tuple[int, ...]] = {}
-        # Of servers that were started again: what they had then, and who has met them since.
-        self._base: dict[int, dict[WorkerId, LastPush]] = {}
-        self._met: dict[int, set[tuple[WorkerId, int]]] = {}
-        # How many checkpoints had been begun when they were started again.
-        self._since: dict[int, int] = {}
+        self._pushes = KnownPushes()
+        self._restarts: dict[int, _Restart] = {}
         # How many checkpoints were begun, and by number, how many had been with this one.
         self._begun = 0
         self._begun_with: dict[int, int] = {}
-        # The checkpoint that the job was resumed from with another number of servers, by number;
-        # and of servers that were started again, the one that they have restored.
+        # The checkpoint that the job was resumed from with another number of servers, by number.
         self._foreign = 0
-        self._restored: dict[int, int] = {}
         self._settled = Settled()
         self.lost: dict[int, LostOfServer] = {}
 
@@ -95,12 +103,11 @@ class Copies:
 
     def acknowledged(self, worker: WorkerId, incarnation: int, sequence: int) -> None:
         """All servers have acknowledged a worker's pushes up to this one."""
-        if sequence > self.told(worker, incarnation):
-            self._acknowledged[worker, incarnation] = sequence
+        self._pushes.acknowledged((worker, incarnation), sequence)
 
     def told(self, worker: WorkerId, incarnation: int) -> int:
         """The last push of a worker that all servers are known to have acknowledged."""
-        return self._acknowledged.get((worker, incarnation), 0)
+        return self._pushes.told((worker, incarnation))
 
     def reported(self, task_id: int, done: int, touched: int, now: float) -> list[Piece]:
         """A lease has ended by its worker's report: so many records are on all servers.
@@ -135,10 +142,11 @@ class Copies:
 
     def _lose_unmet(self, lease: Lease) -> None:
         # A worker that has not met a server since its restart has pushed nothing to it since.
-        for server, base in self._base.items():
-            if (lease.worker, lease.incarnation) not in self._met[server]:
-                reached = self._reached(lease, base.get(lease.worker), server)
-                lease.lose(server, ((reached, lease.head_at(server)),), self._since[server])
+        for server, restart in self._restarts.items():
+            met = (lease.worker, lease.incarnation) in restart.met
+            if restart.has is not None and not met:
+                reached = self._reached(lease, restart.has.get(lease.worker), server)
+                lease.lose(server, ((reached, lease.head_at(server)),), restart.since)
 
     def fenced(
         self,
@@ -152,8 +160,7 @@ class Copies:
         Returns what is to be trained again, beside the rest of its lease.
         """
         key = worker, incarnation
-        self._fenced[key] = tuple(0 if push is None else push.sequence for push in pushes)
-        self._last_had[key] = self._fenced[key]
+        self._pushes.fenced(key, pushes)
         leases = [each for each in self._open.values() if (each.worker, each.incarnation) == key]
         for lease in leases:
             del self._open[lease.task]
@@ -190,12 +197,7 @@ class Copies:
         is to be trained again.
         """
         last = {push.worker: push for push in has}
-        self._base.pop(server, None)
-        self._met.pop(server, None)
-        self._since[server] = self._begun
-        self._restored[server] = checkpoint
-        if meets:
-            self._base[server], self._met[server] = last, set()
+        self._restarts[server] = _Restart(self._begun, checkpoint, last if meets else None)
         return self.compared(server, last.values())
 
     def compared(self, server: int, has: Iterable[LastPush]) -> tuple[int, list[Piece]]:
@@ -203,7 +205,10 @@ class Copies:
         if not self._tracks:
             return 0, []
         last = {push.worker: push for push in has}
-        since = self._since.get(server, 0)
+        restart = self._restarts.get(server)
+        since, checkpoint = 0, self._foreign
+        if restart is not None:
+            since, checkpoint = restart.since, restart.checkpoint
         pieces = []
         for lease in self._leases.changing():
             push = last.get(lease.worker)
@@ -212,31 +217,22 @@ class Copies:
                 lease.heads = {**lease.heads, server: max(reached, lease.acknowledged)}
             lease.lose(server, ((reached, lease.head_at(server)),), since)
             pieces += self._taken_back(lease)
-        lost = []
-        for key in self._acknowledged.keys() | self._fenced.keys():
-            worker, incarnation = key
-            fenced = self._fenced.get(key, ())[server : server + 1]
-            upto = max((self.told(*key), *fenced))
-            after = sequence_of(last.get(worker), incarnation)
-            if after is not None and upto > after:
-                lost.append(LostPushes(worker, incarnation, after, upto))
-        checkpoint = self._restored.get(server, self._foreign)
         settled = self._settled.lost(
             server, self._servers, last, checkpoint, since, retrain=self._retrain
         )
-        return self._note_lost(server, lost), settled + pieces
+        return self._note_lost(server, self._pushes.lost(server, last)), settled + pieces
 
     def met(self, server: int, told: LastPush) -> tuple[int, list[Piece]]:
         """A worker meets a server that was started again, and had been told `told` before.
 
         Returns as `restored`.
         """
-        base = self._base.get(server)
+        restart = self._restarts.get(server)
         key = told.worker, told.incarnation
-        if base is None or key in self._met[server]:
+        if restart is None or restart.has is None or key in restart.met:
             return 0, []
-        self._met[server].add(key)
-        has = base.get(told.worker)
+        restart.met.add(key)
+        has = restart.has.get(told.worker)
         after = sequence_of(has, told.incarnation)
         if after is None or told.sequence <= after:
             return 0, []
@@ -246,7 +242,7 @@ class Copies:
             if told.task == lease.task and not told.records_done:
                 had = len(lease.span)  # which records the pushes were made of is not known
             reached = self._reached(lease, has, server)
-            lease.lose(server, ((reached, had),), self._since[server])
+            lease.lose(server, ((reached, had),), restart.since)
             pieces += self._taken_back(lease)
         lost = [LostPushes(told.worker, told.incarnation, after, told.sequence)]
         return self._note_lost(server, lost), pieces
@@ -271,8 +267,7 @@ class Copies:
 
     def _last(self, lease: Lease, server: int) -> int:
         """The last push of a lease that a server had, by sequence, or a later one; 0: unknown."""
-        had = self._last_had.get((lease.worker, lease.incarnation), ())
-        return lease.last or (had[server] if server < len(had) else 0)
+        return lease.last or self._pushes.last_had((lease.worker, lease.incarnation), server)
 
     # ------------------------------------------------------------ what follows
 
@@ -344,19 +339,19 @@ class Copies:
         --sync, where in_model says all.
         """
         before = self._begun_with.get(number, math.inf)
-        self._base, self._met, self._since = {}, {}, {}
-        self._acknowledged, self._restored = {}, {}
+        self._restarts = {}
+        self._pushes.resumed()
         if not shards:
             self._servers, self._foreign = servers, 0
             self._leases.clear()
             self._open = {}
-            self._fenced, self._last_had = {}, {}
+            self._pushes.forget()
             self._settled.begin(in_model)
             return
         self._settled = self._settled.at(before)
         if number == self._foreign:
             self._leases.clear()
-            self._fenced, self._last_had = {}, {}
+            self._pushes.forget()
         else:
             self._cut(shards, before, now)
         self._open = {}
@@ -366,7 +361,7 @@ class Copies:
             self._settled.add(self._leases, self._servers, self._last)
             self._leases.clear()
             self._servers, self._foreign = servers, number
-            self._fenced, self._last_had = {}, {}
+            self._pushes.forget()
             self._begun_with = {number: self._begun_with.get(number, self._begun)}
             self._settled.stand_on(number, servers)
 
@@ -377,15 +372,7 @@ class Copies:
             if lease.ended is None:
                 lease.begun = self._begun
             lease.only(heads_in(lease, last, self._reached), before, now)
-        for (worker, incarnation), pushes in self._fenced.items():
-            key = worker, incarnation
-            kept = (sequence_of(has.get(worker), incarnation) for has in last)
-            now_there = [
-                number if there is None else there
-                for number, there in zip(pushes, kept, strict=False)
-            ]
-            self._fenced[key] = tuple(now_there)
-            self._last_had[key] = tuple(map(max, self._last_had[key], now_there))
+        self._pushes.cut(last)
 
     # ------------------------------------------------------------ the other end of it
 

@@ -1,13 +1,11 @@
-"""The training tasks of a job and the ledger of its records.
+"""The training tasks of a job: the queues they wait in, and their leases.
 
-Leases spans, takes back what a dead worker left, and accounts for every record of every
-epoch. Which spans an epoch has is epochs.py's, which worker holds a task leases.py's to
-know, when a worker is dead worker_lifecycle.py's. No I/O and no clock.
+Owns the way of each record through the epochs: leases a task, and queues the rest of it when a
+worker dies. epochs.py cuts epochs into spans, ledger.py counts the records that are settled,
+leases.py knows which worker holds a task, and worker_lifecycle.py decides when a worker is dead.
+No I/O and no clock.
 
-Queues and ledger are one subject: each step changes both, and `TaskBoard.check` holds one against
-the other. The ledger is kept by ranges. Of a task's span, a head of `trained_before` records
-may have been trained by an earlier lease; what is acknowledged inside that head
-counts as repeated, what is acknowledged behind it as trained once.
+Each step changes queues and ledger, and `TaskBoard.check` compares the two.
 """
 
 from __future__ import annotations
@@ -21,30 +19,11 @@ import numpy as np
 from shoal.master.work import poison
 from shoal.master.work.epochs import Epochs, Order, Spans
 from shoal.master.work.lease_copies import Piece
+from shoal.master.work.ledger import Account, Ledger
 from shoal.master.work.spans import Coverage, Interval
 from shoal.master.work.training_queue import TrainingQueue
 from shoal.master.work.units import ANYBODY, Requester, Source, Span, Task, TaskIds, pick
 from shoal.proto import shoal_pb2 as pb
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """Records over all epochs: total = trained_once + repeated + failed + pending.
-
-    repeated: trained, and then, because a worker died before all servers had their
-        gradients, trained again.
-    """
-
-    total: int = 0
-    trained_once: int = 0
-    repeated: int = 0
-    failed: int = 0
-    pending: int = 0
-
-    @property
-    def trained(self) -> int:
-        """Records whose gradients every server has acknowledged."""
-        return self.trained_once + self.repeated
 
 
 @dataclass
@@ -60,24 +39,15 @@ class TaskBoard:
     records_per_task, epochs, seed, max_steps, minibatch_size: as `Epochs` takes them.
     next_id: gives task ids.
 
-    Each record of an opened epoch that is not settled is in one of four places, which are asked in
-    this order where a task is wanted (but for the leases):
+    Each record of an opened epoch that is not settled is in one of four places. `take` looks into
+    the first three in this order:
 
     - `_lost`: counted as trained, until a server lost it. Given out also after `stop`.
     - `_requeued`: left by a worker that died or failed.
     - `_queue`: never given out.
-    - `_leases`: a worker is at it. A head of its task may be settled already (`_Lease.done`).
+    - `_leases`: held by a worker. A head of the task may be settled already (`_Lease.done`).
 
-    Records that are settled are numbers (`_trained_once`, `_repeated`, `_failed`), and intervals
-    only where they are the exception:
-
-    - `_repeats`: trained more than once, as "touched".
-    - `_not_done`: of a lease that ended the job, as "failed".
-    - `_bad`: records given up in every epoch, by source.
-    - `given_up`: of these and of ranges given up, each in its epoch, in the order of that, as
-      "failed".
-    - `taken_back`: counted as trained and trained again, as "lost", and also as "touched" where
-      some server still has it.
+    Settled records are in `_account`. `_bad` has the records given up in every epoch, by source.
     """
 
     def __init__(
@@ -109,14 +79,8 @@ class TaskBoard:
         self._queue = TrainingQueue()
         self._lost: deque[Task] = deque()
         self._leases: dict[int, _Lease] = {}
-        self._trained_once = 0
-        self._repeated = 0
-        self._failed = 0
+        self._account = Account()
         self._bad: defaultdict[str, set[int]] = defaultdict(set)
-        self._repeats: list[Interval] = []
-        self._not_done: list[Interval] = []
-        self.given_up: list[Interval] = []
-        self.taken_back: list[Interval] = []
         self.tasks_total = self._epochs.tasks
         self.tasks_done = 0
         self.epoch = 0
@@ -169,21 +133,17 @@ class TaskBoard:
             coverage.add(interval)
         for left in (self._lost, self._requeued, self._queue, self._leases):
             left.clear()
-        self._trained_once = self._repeated = self._failed = 0
-        for kept in (self._bad, self._repeats, self._not_done, self.given_up, self.taken_back):
-            kept.clear()
+        self._bad.clear()
+        self._account.clear()
         missing: dict[int, list[tuple[int, int, int, int, int]]] = {
             epoch: [] for epoch in range(self.epoch + 1)
         }
         places = {name: place for place, name in enumerate(self._epochs.names)}
         for fate in coverage.fates():
-            trained, touched = fate.counts["trained"], fate.counts["touched"]
-            if trained:
-                self._repeated += len(fate.span) * (trained + touched > 1)
-                self._trained_once += len(fate.span) * (trained + touched == 1)
-                if trained + touched > 1:
-                    self._repeats.append(Interval("touched", fate.epoch, fate.span))
+            if fate.counts["trained"]:
+                self._account.in_model(fate)
             elif fate.counts["planned"]:
+                touched = fate.counts["touched"]
                 missing[fate.epoch] += [
                     (places[span.source], span.start, span.end, len(span) if touched else 0, block)
                     for span, block in self._epochs.ranges.pieces(fate.span)
@@ -216,9 +176,10 @@ class TaskBoard:
         The latter as well where a lease that is not ended, or not begun, has the records.
         """
         coverage = Coverage(self.sources, self._epochs.count)
-        for interval in (*self._planned(), *self.given_up, *self._not_done):
+        account = self._account
+        for interval in (*self._planned(), *account.given_up, *account.not_done):
             coverage.add(interval)
-        found = list(self._repeats)
+        found = list(account.repeats)
         leased = (lease.task for lease in self._leases.values())
         for task in (*self._lost, *self._requeued, *leased, *self._queue):
             assert task.span is not None
@@ -297,13 +258,7 @@ class TaskBoard:
         done = min(done, lease.task.records)
         if done <= lease.done:
             return
-        before = lease.task.trained_before
-        repeated = max(0, min(done, before) - lease.done)
-        if repeated and (span := lease.task.span) is not None:
-            head = Span(span.source, span.start + lease.done, span.start + lease.done + repeated)
-            self._repeats.append(Interval("touched", lease.task.epoch, head))
-        self._repeated += repeated
-        self._trained_once += done - lease.done - repeated
+        self._account.trained(lease.task, lease.done, done)
         lease.done = done
 
     def progress(self, task_id: int, done: int) -> None:
@@ -375,9 +330,8 @@ class TaskBoard:
         whole = replace(task, trained_before=max(task.trained_before, done_by_any))
         pieces = judge(whole, rest.span)
         if not pieces:
-            self._failed += rest.records
+            self._account.failed(rest.epoch, rest.span)
             self.tasks_done += 1
-            self.given_up.append(Interval("failed", rest.epoch, rest.span))
             return rest
         self.tasks_total += len(pieces) - 1
         self._requeue(pieces, first=True)
@@ -395,13 +349,9 @@ class TaskBoard:
     def train_again(self, pieces: Iterable[Piece]) -> None:
         """Give out records again that count as trained, and that a server has lost."""
         for piece in pieces:
-            self._repeated -= piece.repeated
-            self._trained_once -= len(piece.span) - piece.repeated
-            kinds = ("lost", "touched") if piece.elsewhere or piece.repeated else ("lost",)
-            for kind in kinds:
-                self.taken_back.append(Interval(kind, piece.epoch, piece.span))
+            touched = self._account.lost(piece)
             for span in piece.span.pieces(self._records_per_task):
-                before = len(span) if len(kinds) > 1 else 0
+                before = len(span) if touched else 0
                 task = Task(0, pb.TRAIN, span, piece.epoch, trained_before=before, again=True)
                 self.tasks_total += 1
                 self._requeue([task], first=False)
@@ -435,9 +385,8 @@ class TaskBoard:
                 continue
             for record in sorted(bad):
                 if task.span.start <= record < task.span.end:
-                    self._failed += 1
                     span = Span(task.span.source, record, record + 1)
-                    self.given_up.append(Interval("failed", task.epoch, span))
+                    self._account.failed(task.epoch, span)
             self.tasks_total += len(pieces) - 1
             kept += [replace(each, id=self._next_id()) for each in pieces]
         return kept
@@ -445,17 +394,23 @@ class TaskBoard:
     def fail(self, task_id: int) -> None:
         """Give up what is left of a leased task. Raises KeyError if not leased."""
         lease = self._leases.pop(task_id)
-        task = lease.task
-        self._failed += task.records - lease.done
-        if task.span is not None and lease.done < task.records:
-            rest = replace(task.span, start=task.span.start + lease.done)
-            self._not_done.append(Interval("failed", task.epoch, rest))
+        span = lease.task.span
+        assert span is not None
+        self._account.left_undone(lease.task.epoch, replace(span, start=span.start + lease.done))
 
     def ledger(self) -> Ledger:
         """The counts of this moment."""
-        total = self._epochs.records
-        settled = self._trained_once + self._repeated + self._failed
-        return Ledger(total, self._trained_once, self._repeated, self._failed, total - settled)
+        return self._account.ledger(self._epochs.records)
+
+    @property
+    def given_up(self) -> Sequence[Interval]:
+        """As of `Account`."""
+        return self._account.given_up
+
+    @property
+    def taken_back(self) -> Sequence[Interval]:
+        """As of `Account`."""
+        return self._account.taken_back
 
     def check(self) -> None:
         """Raise AssertionError unless the counts agree with the queues, for tests."""

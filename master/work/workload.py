@@ -21,12 +21,13 @@ from shoal.master.work.evaluation import EvaluationResult, Evaluations
 from shoal.master.work.failures import Failure
 from shoal.master.work.followups import FollowUps
 from shoal.master.work.kinds import ALONE_IN
+from shoal.master.work.ledger import Ledger
 from shoal.master.work.phases import Phase
 from shoal.master.work.range_failures import Consequence, FailureCause, RangeFailures
 from shoal.master.work.record import JobRecord
 from shoal.master.work.rules import Rules
 from shoal.master.work.spans import Interval
-from shoal.master.work.tasks import Ledger, TaskBoard
+from shoal.master.work.tasks import TaskBoard
 from shoal.master.work.units import Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
 

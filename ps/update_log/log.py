@@ -113,8 +113,12 @@ class UpdateLog:
         if self._protection.written:
             self._space.check(size)
 
-    def append(self, ticket: Ticket, frame: bytes | memoryview) -> Callable[[], object]:
+    def append(
+        self, ticket: Ticket, frame: bytes | memoryview, *, sweep: bool = False
+    ) -> Callable[[], object]:
         """Send a push on its way; the result waits until it is kept, or the log is lost.
+
+        sweep: it is a part of a sweep.
 
         Raises WireError(NOT_READY) if this incarnation of the server is over.
         """
@@ -131,9 +135,17 @@ class UpdateLog:
             step=ticket.step,
             staleness=ticket.staleness,
             journal=self.seen.position,
+            sweep=sweep,
         )
         wait = self._of_sink(name, self._sink.append, entry, frame)
         return partial(self._of_sink, name, wait) if wait is not None else _nothing
+
+    def append_sweep(self, step: int, frame: bytes) -> None:
+        """Send a part of a sweep on its way.
+
+        Nobody waits for it: it is kept before the push that comes after it.
+        """
+        self.append(Ticket(step, 0), frame, sweep=True)
 
     def _of_sink(self, name: str, call: Callable[..., Result], *arguments: Any) -> Result | None:
         """What `call` returns, of the sink; None if it finds that the log `name` is lost."""

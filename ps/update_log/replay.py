@@ -184,9 +184,9 @@ def replay(
     """Apply the entries that the server does not have yet, as they were applied first.
 
     stop: where not to go beyond, and why. Yields of each entry its step, its bytes, and whether
-    it was applied. Raises HalfAppliedError, and LogDamagedError for a log that ends before its
-    end; LogLostError if it breaks off. What was applied until then is right, and may be gone on
-    from: per worker it is a beginning of what was applied first.
+    it is a push that was applied. Raises HalfAppliedError, and LogDamagedError for a log that ends
+    before its end; LogLostError if it breaks off. What was applied until then is right, and may be
+    gone on from: per worker it is a beginning of what was applied first.
     """
     gap = ""
     missing, unknown = 0, False
@@ -213,7 +213,7 @@ def replay(
                 logger.exception("an entry of the log cannot be done again")
                 gap, missing = f"{_name(entry, frame)} cannot be done again: {error}", 1
                 continue
-            yield entry.step, len(frame), applied
+            yield entry.step, len(frame), applied and not entry.sweep
             faults.point("log-replaying")
     if gap:
         updates = f"{missing:,} updates" if missing else "the updates"
@@ -230,6 +230,14 @@ def _done_again(
 
     Raises HalfAppliedError; WireError and ValueError before anything is changed.
     """
+    if entry.sweep:
+        if fresh := entry.step > model.step:
+            try:
+                model.sweep_again(entry.step, frame)
+            except MemoryError as error:
+                why = f"{_name(entry, frame)} cannot be done again: {error!r}"
+                raise HalfAppliedError(at, why) from error
+        return fresh
     push = unpack(frame)
     check_logged(push, model)
     if entry.step < 1 or entry.staleness < 0:
@@ -253,4 +261,4 @@ def _done_again(
 
 def _name(entry: pb.LogEntry, frame: bytes | memoryview) -> str:
     """An entry in words."""
-    return f"the update of step {entry.step} ({len(frame):,} bytes)"
+    return f"the {'sweep' if entry.sweep else 'update'} of step {entry.step} ({len(frame):,} bytes)"

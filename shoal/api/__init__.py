@@ -48,6 +48,7 @@ def train(
     log_format: str = "text",
     training_data: Data = "",
     validation_data: Data = "",
+    event_time: str = "",
     index_dir: AnyPath = "",
     data_format: str = "",
     csv_separator: str = "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.api.jobs import Job
-from shoal.base.by_value import MODEL_DEF
+from shoal.base.by_value import FILES, MODEL_DEF, MODULE
 from shoal.base.job_folder import JobFolder
 from shoal.client import by_value
 from shoal.client.claim import numbered
@@ -22,6 +23,7 @@ from shoal.client.following import Interruptions
 from shoal.client.frames import is_path, write_data
 from shoal.client.inspection import CheckReport, checked_report
 from shoal.client.local import run_job
+from shoal.cluster import given_model
 from shoal.config.flags import kind_of
 from shoal.config.job import JobConfig, fields_of
 from shoal.config.signatures import checked, in_python
@@ -103,11 +105,21 @@ def _unsuccessful(result: JobResult) -> str:
 
 @dataclass(frozen=True)
 class _Given:
-    """The arguments of a call. model: those given by value. frames: data that are no paths."""
+    """The arguments of a call.
+
+    model: those given by value. kept: the folder of the model of an earlier job, in their place.
+    frames: data that are no paths.
+    """
 
     config: JobConfig
     model: dict[str, Any]
+    kept: Path | None
     frames: dict[str, Any]
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the model is given by value."""
+        return bool(self.model or self.kept)
 
 
 def _given(command: str, arguments: dict[str, Any]) -> _Given:
@@ -116,8 +128,9 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
     Raises UserError for a wrong type, or without a model.
     """
     known = {field.name: field for field in fields_of(command)}
+    kept = None
     if isinstance(arguments.get("restore_from"), JobResult):
-        arguments = _restored(arguments, arguments["restore_from"])
+        arguments, kept = _restored(arguments, arguments["restore_from"])
     model = {n: arguments[n] for n in by_value.NAMES if arguments.get(n) is not None}
     frames = {n: arguments[n] for n in DATA if n in arguments and not is_path(arguments[n])}
     values: dict[str, Any] = {}
@@ -137,19 +150,22 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
             f"shoal.{command} needs the argument model_def"
             + (", or model" if "model" in arguments else "")
         )
-    if (model or frames) and values.get("image"):
-        what = "the model" if model else min(frames)
+    if frames and values.get("image"):
         raise UserError(
-            f"image: {what} is given by value, which works on this machine only: on Kubernetes "
-            "give model_def, which is in the image, and data that pods can read"
+            f"image: {min(frames)} is given by value, which works on this machine only: on "
+            "Kubernetes give a URL, or a path on a volume of the pods"
         )
     if model:
         values["model_def"] = MODEL_DEF
-    return _Given(JobConfig(command=command, **values), model, frames)
+    return _Given(JobConfig(command=command, **values), model, kept, frames)
 
 
-def _restored(arguments: dict[str, Any], result: JobResult) -> dict[str, Any]:
-    """The arguments with the trained values of a job, and with its model where none is given."""
+def _restored(arguments: dict[str, Any], result: JobResult) -> tuple[dict[str, Any], Path | None]:
+    """The arguments with the trained values of a job, and with its model where none is given.
+
+    Also returns the folder of that model if it was given by value and runs on Kubernetes.
+    """
+    kept = None
     values = result.output or result.checkpoints.get("folder")
     if not values:
         raise UserError(f"restore_from: job {result.job_name} has neither output nor checkpoints")
@@ -159,11 +175,16 @@ def _restored(arguments: dict[str, Any], result: JobResult) -> dict[str, Any]:
         found |= {n: getattr(config, n) for n in ("model_def", "model_zoo", "embedding_threshold")}
         for name in ("model_params", "table"):
             found[name] = found.get(name) or getattr(config, name)
-    return found
+        folder = JobFolder(result.job_dir).given
+        if given_model.is_given(config) or (arguments.get("image") and (folder / MODULE).is_file()):
+            kept, found["model_zoo"] = folder, str(folder)
+    return found, kept
 
 
 def _beside(config: JobConfig) -> str:
-    """The folder that holds that of the job."""
+    """The folder that holds that of the job, on this machine."""
+    if config.image:
+        return os.path.abspath("shoal-jobs")
     return os.path.dirname(os.path.abspath(config.job_dir or os.path.join("shoal-jobs", "job")))
 
 
@@ -176,7 +197,7 @@ def _written(
     beside: where that folder is made. most: how many records of each data set are written.
     Raises UserError.
     """
-    if not given.model and not given.frames:
+    if not (given.has_model or given.frames):
         yield given.config, None
         return
     with ExitStack() as stack:
@@ -187,9 +208,16 @@ def _written(
                 prefix=".given-", dir=beside, ignore_cleanup_errors=True
             )
             folder = Path(stack.enter_context(made))
-            if given.model:
-                by_value.write_model(folder, given.model)
-            changes: dict[str, Any] = {"model_zoo": str(folder)} if given.model else {}
+            changes: dict[str, Any] = {}
+            if given.has_model:
+                if given.kept is not None:
+                    for name in FILES:
+                        if given.kept.joinpath(name).is_file():
+                            shutil.copy(given.kept / name, folder)
+                else:
+                    by_value.write_model(folder, given.model)
+                image = given.config.image
+                changes["model_zoo"] = given_model.FOLDER if image else str(folder)
             for name, value in given.frames.items():
                 path = folder / f"{name}.parquet"
                 write_data(name, value, path, display.event, most)
@@ -202,16 +230,14 @@ def _written(
 def _in_its_place(config: JobConfig, given: _Given) -> JobConfig:
     """The configuration with a job name that is free, so that a cell can be run twice.
 
-    A model that was given by value is exported into the job's folder, if nowhere else.
-    Raises UserError.
+    A model that was given by value is exported into the job's folder, if nowhere else: not on
+    Kubernetes, where that folder may go with its pod. Raises UserError.
     """
-    if config.image:
-        return config
     named = config.resolved()
     if not (config.job_name or config.job_dir or config.overwrite):
         name = numbered(named.job_name)
         config = dataclasses.replace(config, job_name=name)
         named = config.resolved()
-    if config.command == "train" and given.model and not config.output:
+    if config.command == "train" and given.model and not (config.output or config.image):
         config = dataclasses.replace(config, output=os.path.join(named.job_dir, OUTPUT))
     return config

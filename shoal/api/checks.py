@@ -26,6 +26,7 @@ def check(
     model_zoo: AnyPath = ".",
     model_params: str | Mapping[str, Any] = "",
     training_data: Data = "",
+    event_time: str = "",
     data_format: str = "",
     csv_separator: str = "",
     csv_columns: str | Sequence[str] = "",

@@ -6,12 +6,13 @@ with the Keras model itself (`MODEL`) if it was given as an object.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-MODULE, PICKLE, MODEL = "model.py", "model.pickle", "model.keras"
+FILES = MODULE, PICKLE, MODEL = "model.py", "model.pickle", "model.keras"
 
 MODEL_DEF = "model.custom_model"
 
@@ -55,11 +56,18 @@ class Kept:
 
     parts: the `Parts`, pickled. path: where Python looked for modules. sources: the text of files
     that are none, such as a notebook's cells, by the name that their functions have for them.
+    python: the version of Python, such as "3.11": another one cannot read its functions.
     """
 
     parts: bytes
+    python: str
     path: list[str] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
+
+
+def python_version() -> str:
+    """The version of this Python that decides which functions it can read, such as "3.11"."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def named_code(file: str, make: Callable[..., CodeType], parts: tuple[Any, ...]) -> CodeType:

@@ -11,6 +11,19 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+JOBS = Path("shoal-jobs")
+"""Where job folders are, unless --job-dir says otherwise."""
+
+
+def meant_folder(given: str) -> str:
+    """A question whether a job's folder in JOBS was meant, or nothing.
+
+    given: where a job's folder is wanted, but there is no job.
+    """
+    folder = JOBS / given
+    meant = folder != Path(given) and JobFolder(folder).config.is_file()
+    return f" (did you mean {folder}?)" if meant else ""
+
 
 def shown_path(path: str | os.PathLike[str]) -> str:
     """A path as short as it is still true: relative if below the working directory."""

@@ -1,6 +1,7 @@
-"""Faults: what is to be done to which process of a job, and when. No I/O.
+"""Faults: what is done to which process of a job, and when. No I/O.
 
-Owns drawing what is random. Reading them from text is parsing.py's.
+Owns the kinds of faults, and draws what is random. parsing.py reads faults from text, and
+watcher.py carries them out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from shoal.config.flags import flag
 
@@ -83,34 +85,112 @@ class When:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing to be done. targets: one, or the two ends of a cut.
+    """One thing that is done to a job. The class says what it is; there is one for each kind.
 
-    seconds: it lasts; inf: until its process is killed.
-
-    Of the job, while all its processes are down: damage, (flip or remove, what of
-    damage.FILES) each; changes, (field, value) of the configuration to resume with.
-
-    Of storage: how, FAIL or HANG, and every, each call of this number. count: half-sent requests.
+    targets: one, or the two ends of a cut. seconds: how long it lasts; 0 for what is over at once,
+    inf until the process is killed.
     """
 
-    kind: str
+    kind: ClassVar[str]
+
     targets: tuple[Target, ...]
     when: When
     seconds: float = 0.0
-    damage: tuple[tuple[str, str], ...] = ()
-    changes: tuple[tuple[str, int], ...] = ()
-    how: str = ""
-    every: int = 1
-    count: int = HALF_SENT_COUNT
+
+    @property
+    def details(self) -> list[str]:
+        """What is particular to the kind, in words."""
+        return []
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:g} s" if self.seconds else ""
         lasts = " for ever" if self.seconds == math.inf else lasts
+        what = f"{self.kind} {'-'.join(map(str, self.targets))}{lasts}"
+        return ", ".join([what, *self.details])
+
+
+@dataclass(frozen=True)
+class Kill(Fault):
+    """A process is killed, or the whole job, which is then resumed.
+
+    Of the job, while all its processes are down: damage: pairs of flip or remove and one of
+    damage.FILES. changes: of the configuration to resume with, pairs of field and value.
+    """
+
+    kind = KILL
+
+    damage: tuple[tuple[str, str], ...] = ()
+    changes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def details(self) -> list[str]:
+        """See Fault."""
         down = [f"{verb} {what}" for verb, what in self.damage]
-        down += [f"{flag(name)} {value}" for name, value in self.changes]
-        down += [f"{self.how} every {self.every}"] * bool(self.how)
-        down += [f"{self.count} requests"] * (self.kind == HALF_SENT)
-        return ", ".join([f"{self.kind} {'-'.join(map(str, self.targets))}{lasts}", *down])
+        return down + [f"{flag(name)} {value}" for name, value in self.changes]
+
+
+@dataclass(frozen=True)
+class Pause(Fault):
+    """A process is stopped (SIGSTOP), and goes on afterwards."""
+
+    kind = PAUSE
+
+
+@dataclass(frozen=True)
+class Cut(Fault):
+    """Two processes cannot reach each other."""
+
+    kind = CUT
+
+
+@dataclass(frozen=True)
+class Fill(Fault):
+    """A process finds its disk full."""
+
+    kind = FILL
+
+
+@dataclass(frozen=True)
+class Hang(Fault):
+    """A process hangs at a point, or, without one, handles no call."""
+
+    kind = HANG
+
+
+@dataclass(frozen=True)
+class DisturbStorage(Fault):
+    """Calls to a kind of storage go wrong. how: FAIL or HANG. every: each call of this number."""
+
+    kind = STORAGE
+
+    how: str = FAIL
+    every: int = 1
+
+    @property
+    def details(self) -> list[str]:
+        """See Fault."""
+        return [f"{self.how} every {self.every}"]
+
+
+@dataclass(frozen=True)
+class SendHalves(Fault):
+    """Requests are sent to a server by half. count: of the requests."""
+
+    kind = HALF_SENT
+
+    count: int = HALF_SENT_COUNT
+
+    @property
+    def details(self) -> list[str]:
+        """See Fault."""
+        return [f"{self.count} requests"]
+
+
+@dataclass(frozen=True)
+class LeaveNoRoom(Fault):
+    """A process is killed, and there is no room to start it again."""
+
+    kind = NO_ROOM
 
 
 def random_kills(count: int, seed: int, workers: int, servers: int) -> list[Fault]:
@@ -127,7 +207,7 @@ def random_kills(count: int, seed: int, workers: int, servers: int) -> list[Faul
             when = faults[-1].when
             while target == faults[-1].targets[0]:
                 target = _draw_target(draw, workers, servers)
-        faults.append(Fault(KILL, (target,), when))
+        faults.append(Kill((target,), when))
     return faults
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
-from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, OUTPUT, Fault
+from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, OUTPUT, DisturbStorage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults
@@ -56,7 +56,7 @@ def fault_file(folder: Path, kind: str) -> Path:
     return folder / f"storage@{kind}"
 
 
-def begin(folder: Path, fault: Fault, config: JobConfig) -> Path:
+def begin(folder: Path, fault: DisturbStorage, config: JobConfig) -> Path:
     """Have the storage of a fault fail or hang until the file that is returned is removed.
 
     config: as `behind_urls` returns it.

@@ -7,20 +7,21 @@ from collections.abc import Sequence
 
 from shoal.chaos.damage import FILES, FLIP, REMOVE
 from shoal.chaos.faults import (
-    CUT,
     FAIL,
-    FILL,
-    HALF_SENT,
     HALF_SENT_COUNT,
     HANG,
     JOB,
-    KILL,
-    NO_ROOM,
-    PAUSE,
     PHASES,
-    STORAGE,
     STORAGES,
+    Cut,
+    DisturbStorage,
     Fault,
+    Fill,
+    Hang,
+    Kill,
+    LeaveNoRoom,
+    Pause,
+    SendHalves,
     Target,
     When,
 )
@@ -203,19 +204,19 @@ def parse_kill(text: str, workers: int, servers: int) -> Fault:
     """
     spec = _Spec("--kill", text, workers, servers)
     target = spec.target(spec.who)
-    return Fault(KILL, (target,), spec.when(target), damage=spec.damage(), changes=spec.changes())
+    return Kill((target,), spec.when(target), damage=spec.damage(), changes=spec.changes())
 
 
 def parse_pause(text: str, workers: int, servers: int) -> Fault:
     """`ps:0@step=100,seconds=5`; as `parse_kill` otherwise."""
     spec = _Spec("--pause", text, workers, servers)
-    return Fault(PAUSE, (spec.target(spec.who),), spec.when(None), spec.seconds())
+    return Pause((spec.target(spec.who),), spec.when(None), spec.seconds())
 
 
 def parse_fill(text: str, workers: int, servers: int) -> Fault:
     """`master@step=100,seconds=5`; as `parse_kill` otherwise."""
     spec = _Spec("--fill", text, workers, servers)
-    return Fault(FILL, (spec.target(spec.who),), spec.when(None), spec.seconds())
+    return Fill((spec.target(spec.who),), spec.when(None), spec.seconds())
 
 
 def parse_hang(text: str, workers: int, servers: int) -> Fault:
@@ -234,7 +235,7 @@ def parse_hang(text: str, workers: int, servers: int) -> Fault:
             "nobody calls a worker: it hangs at a point=NAME; calls are "
             "handled by a ps or the master",
         )
-    return Fault(HANG, (target,), when, spec.seconds(for_ever=bool(when.point)))
+    return Hang((target,), when, spec.seconds(for_ever=bool(when.point)))
 
 
 def parse_storage(text: str, workers: int, servers: int) -> Fault:
@@ -246,7 +247,7 @@ def parse_storage(text: str, workers: int, servers: int) -> Fault:
         )
     when = spec.when(None, FAIL, HANG)
     how, every = spec.storage_fault()
-    return Fault(STORAGE, (Target(spec.who),), when, spec.seconds(), how=how, every=every)
+    return DisturbStorage((Target(spec.who),), when, spec.seconds(), how=how, every=every)
 
 
 def parse_half_sent(text: str, workers: int, servers: int) -> Fault:
@@ -255,14 +256,14 @@ def parse_half_sent(text: str, workers: int, servers: int) -> Fault:
     target = spec.one_of(("ps",), "requests are sent to a ps")
     when = spec.when(None, "count")
     count = spec.number("count", HALF_SENT_COUNT)
-    return Fault(HALF_SENT, (target,), when, spec.seconds(), count=count)
+    return SendHalves((target,), when, spec.seconds(), count=count)
 
 
 def parse_no_room(text: str, workers: int, servers: int) -> Fault:
     """`ps:0@step=100,seconds=20`; as `parse_kill` otherwise."""
     spec = _Spec("--no-room", text, workers, servers)
     target = spec.one_of(("worker", "ps"), "the master starts a worker or a ps")
-    return Fault(NO_ROOM, (target,), spec.when(None), spec.seconds())
+    return LeaveNoRoom((target,), spec.when(None), spec.seconds())
 
 
 def parse_cut(text: str, workers: int, servers: int) -> Fault:
@@ -277,7 +278,7 @@ def parse_cut(text: str, workers: int, servers: int) -> Fault:
             f"{one} and {other} never talk to each other",
             "Cuts are between worker:N and ps:N, worker:N and master, ps:N and master, or two ps:N",
         )
-    return Fault(CUT, (one, other), spec.when(None), spec.seconds())
+    return Cut((one, other), spec.when(None), spec.seconds())
 
 
 def _talks(target: Target) -> int:

@@ -19,7 +19,7 @@ from shoal.base.job_folder import JobFolder
 from shoal.chaos.count import Comparison, compare
 from shoal.chaos.count_job import admit_after_of, read_input
 from shoal.chaos.damage import Damage, damaged
-from shoal.chaos.faults import STORAGE, Fault
+from shoal.chaos.faults import DisturbStorage, Fault, Kill
 from shoal.chaos.faulty import behind_urls
 from shoal.chaos.watcher import Action, Watcher
 from shoal.client.display import Display
@@ -118,10 +118,12 @@ class _DisturbedJob:
 
     def _resume(self, action: Action) -> None:
         """Damage what is to be damaged, and go on; without the damage where it is refused."""
+        fault = action.fault
+        assert isinstance(fault, Kill)
         job_dir = Path(self._config.job_dir)
-        changes: dict[str, Any] = dict(action.fault.changes)
+        changes: dict[str, Any] = dict(fault.changes)
         self._config = dataclasses.replace(self._config, **changes)
-        done = [damaged(job_dir, *each, self._draw) for each in action.fault.damage]
+        done = [damaged(job_dir, *each, self._draw) for each in fault.damage]
         damages = [each for each in done if each is not None]
         action.remarks += [each.what for each in damages] + ["there is no file"] * (None in done)
         refusal = self._resumed(changes)
@@ -174,12 +176,12 @@ def run_disturbed(
     planned: none still to be drawn. seed: of what damage draws. Raises UserError before
     anything is started.
     """
-    config = behind_urls(
-        config.resolved(), {fault.targets[0].role for fault in planned if fault.kind == STORAGE}
-    )
+    storages = {fault.targets[0].role for fault in planned if isinstance(fault, DisturbStorage)}
+    config = behind_urls(config.resolved(), storages)
     for fault in planned:
-        # Refused here, if the job could not be resumed with it.
-        dataclasses.replace(config, **dict[str, Any](fault.changes))
+        if isinstance(fault, Kill):
+            # Refused here, if the job could not be resumed with it.
+            dataclasses.replace(config, **dict[str, Any](fault.changes))
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as name, _in_folder(Path(name)):
         watcher = Watcher(config, list(planned), Path(name))
         course = _DisturbedJob(config, watcher, display, random.Random(f"damage {seed}"))

@@ -18,15 +18,16 @@ from typing import Any
 from shoal.base.job_folder import JobFolder
 from shoal.chaos import faulty
 from shoal.chaos.faults import (
-    CUT,
-    FILL,
-    HALF_SENT,
-    HANG,
     JOB,
-    KILL,
-    NO_ROOM,
-    STORAGE,
+    Cut,
+    DisturbStorage,
     Fault,
+    Fill,
+    Hang,
+    Kill,
+    LeaveNoRoom,
+    Pause,
+    SendHalves,
     Target,
 )
 from shoal.chaos.half_sent import HalfSent
@@ -166,12 +167,12 @@ class Watcher:
     def _do(self, action: Action) -> bool:
         """Do a fault, if that is possible now."""
         fault = action.fault
-        if fault.kind == CUT:
+        if isinstance(fault, Cut):
             self._cut(action)
             return True
+        if isinstance(fault, DisturbStorage):
+            return self._disturb(action, fault)
         (target,) = fault.targets
-        if fault.kind == STORAGE:
-            return self._disturb(action, target)
         if target.role == JOB:
             self._note(action)
             self.killed = action
@@ -179,15 +180,29 @@ class Watcher:
             return True
         if fault.when.point:
             return self._arm(action, target)
-        do = {FILL: self._fill, HANG: self._hang, HALF_SENT: self._send, NO_ROOM: self._evict}
-        if fault.kind == KILL:
-            action.process = kill_process(self._job.config, target.role, target.index)
-        else:
-            action.process = do.get(fault.kind, self._pause)(action, target)
+        action.process = self._disturb_process(action, target)
         if action.process is None:
             return False
         self._note(action)
         return True
+
+    def _disturb_process(self, action: Action, target: Target) -> int | None:
+        """Do a fault to one process, and return that; None if it is not there now."""
+        match action.fault:
+            case Kill():
+                return kill_process(self._job.config, target.role, target.index)
+            case Pause():
+                return self._pause(action, target)
+            case Fill():
+                return self._fill(action, target)
+            case Hang():
+                return self._hang(action, target)
+            case SendHalves(count=count):
+                return self._send(action, target, count)
+            case LeaveNoRoom():
+                return self._evict(action, target)
+            case other:
+                raise TypeError(f"{other.kind} is done to no single process")
 
     def _note(self, action: Action) -> None:
         action.at, action.step = time.time(), self.seen.step
@@ -225,7 +240,7 @@ class Watcher:
             self._while_there(action, faults.calls_file(self._faults, target.process), str(process))
         return process
 
-    def _send(self, action: Action, target: Target) -> int | None:
+    def _send(self, action: Action, target: Target, count: int) -> int | None:
         address = self._probe.server_address(target.index)
         process = process_of(self._job.config, target.role, target.index)
         if process is None or address is None:
@@ -233,7 +248,7 @@ class Watcher:
         peer = peer_name(self._config.token, target.role, target.index)
         identity = own_identity(self._config, self._job, WORKER)
         try:
-            sent = HalfSent(address, peer, action.fault.count, identity)
+            sent = HalfSent(address, peer, count, identity)
         except (OSError, CallError, BrokenError):
             return None  # it is not there now
         self._last(action, sent.close)
@@ -251,10 +266,11 @@ class Watcher:
             self._while_there(action, path)
         return process
 
-    def _disturb(self, action: Action, storage: Target) -> bool:
+    def _disturb(self, action: Action, fault: DisturbStorage) -> bool:
+        (storage,) = fault.targets
         if faulty.fault_file(self._faults, storage.role).exists():
             return False  # of another fault
-        self._last(action, faulty.begin(self._faults, action.fault, self._config).unlink)
+        self._last(action, faulty.begin(self._faults, fault, self._config).unlink)
         self._note(action)
         return True
 
@@ -297,5 +313,5 @@ def _directions(fault: Fault) -> list[tuple[str, str]]:
 
 
 def _relays(planned: list[Fault], folder: Path) -> dict[tuple[str, str], Relay]:
-    pairs = {pair for fault in planned if fault.kind == CUT for pair in _directions(fault)}
+    pairs = {pair for fault in planned if isinstance(fault, Cut) for pair in _directions(fault)}
     return {pair: Relay(folder, *pair) for pair in sorted(pairs)}

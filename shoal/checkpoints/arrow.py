@@ -2,7 +2,8 @@
 
 Owns columns and their names. A table's file has `id`, `values`, a column for every
 optimizer slot, `version` and `uses`; that of ids which are counted and have no row `id`, `version`
-and `uses`; a vector's file a column for the values and each slot. Values are of the dtype that the
+and `uses`; that of removed ids those of REMOVED_COLUMNS; a vector's file a column for the values
+and each slot. Values are of the dtype that the
 table's rows have.
 """
 
@@ -60,8 +61,18 @@ def row_columns(
     return columns | {"version": pa.array(versions), "uses": pa.array(uses)}
 
 
-COUNTING_COLUMNS = {"id": pa.int64(), "version": pa.uint32(), "uses": pa.uint32()}
+COUNTING_COLUMNS = {"id": pa.int64(), "version": pa.int64(), "uses": pa.uint32()}
 """Columns of a file of counted ids."""
+
+
+REMOVED_COLUMNS = {
+    "id": pa.int64(),
+    "step": pa.int64(),
+    "event_time": pa.int64(),
+    "eviction": pa.bool_(),
+}
+"""Columns of a file of removed ids: when that was, by the server's steps and its event clock (0: it
+has none), and whether it was for max_rows."""
 
 
 def counting_columns(ids: Array, versions: Array, uses: Array) -> dict[str, Any]:
@@ -152,7 +163,7 @@ def table_columns(
         "id": pa.int64(),
         values: pa.list_(kind, dim),
         **{SLOT + name: pa.list_(pa.float32(), width) for name, width in slots.items()},
-        "version": pa.uint32(),
+        "version": pa.int64(),
         "uses": pa.uint32(),
     }
 
@@ -169,5 +180,5 @@ def _numbers(column: Any) -> Array:
             raise ValueError("a value is missing")
         flat: Array = values.to_numpy()
         return flat.reshape(len(column), column.type.list_size)
-    numbers: Array = column.to_numpy()
+    numbers: Array = column.to_numpy(zero_copy_only=not pa.types.is_boolean(column.type))
     return numbers

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +37,8 @@ def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator
     """A table's rows in the shard of `server`, in pieces, by column.
 
     `id` int64 [n], `values` float32 [n, dim] of whichever dtype the rows are, each optimizer slot
-    float32 [n, width] under its name after arrow.SLOT, `version` and `uses` uint32 [n]. Raises
-    CheckpointError naming a file that is not as written; after the last piece, too.
+    float32 [n, width] under its name after arrow.SLOT, `version` int64 [n], `uses` uint32 [n].
+    Raises CheckpointError naming a file that is not as written; after the last piece, too.
     """
     described = checkpoint.shards[server]["files"][position]
     pieces = arrow.read(checkpoint.folder, described, _columns(checkpoint, position))
@@ -46,12 +47,22 @@ def table_pieces(checkpoint: Checkpoint, server: int, position: int) -> Iterator
         yield _decoded(checkpoint, position, piece)
 
 
+Kind = Literal["rows", "counting", "removed"]
+"""What a file has of a table: its rows, ids that are counted and have none, or removed ids."""
+
+KINDS: tuple[Kind, ...] = ("rows", "counting", "removed")
+"""In the order of a shard's files."""
+
+_OTHER_COLUMNS = {"counting": arrow.COUNTING_COLUMNS, "removed": arrow.REMOVED_COLUMNS}
+
+
 @dataclass(frozen=True)
 class Page:
-    """A page of a table's file in the shard of `server`, or of the file of its counted ids.
+    """A page of a table's file in the shard of `server`.
 
     number: of the page. start: its byte. rows: how many it has. slots: from which routing slot
-    to which they are; None for the file's end, which has no rows. counting: it is of counted ids.
+    to which they are; None for the file's end, which has no rows. kind: what the file has of the
+    table.
     """
 
     server: int
@@ -61,7 +72,7 @@ class Page:
     bytes: int
     rows: int
     slots: tuple[int, int] | None
-    counting: bool = False
+    kind: Kind = "rows"
 
 
 def table_pages(
@@ -73,7 +84,7 @@ def table_pages(
     which are all of the file. For who reads them in any order, by several threads (`page_rows`).
     Raises CheckpointError if the file has another size.
     """
-    return _pages(checkpoint, server, position, owned, counting=False)
+    return _pages(checkpoint, server, position, owned, "rows")
 
 
 def counting_pages(
@@ -82,20 +93,27 @@ def counting_pages(
     """As `table_pages`, of the ids of the table that are counted and have no row."""
     if not checkpoint.shards[server]["counting"][position]:
         return []
-    return _pages(checkpoint, server, position, owned, counting=True)
+    return _pages(checkpoint, server, position, owned, "counting")
+
+
+def removed_pages(checkpoint: Checkpoint, server: int, position: int) -> list[Page]:
+    """As `table_pages`, of the rows that were removed since the complete checkpoint before."""
+    if not checkpoint.shards[server]["removed"][position]:
+        return []
+    return _pages(checkpoint, server, position, None, "removed")
 
 
 def _pages(
-    checkpoint: Checkpoint, server: int, position: int, owned: Flags | None, *, counting: bool
+    checkpoint: Checkpoint, server: int, position: int, owned: Flags | None, kind: Kind
 ) -> list[Page]:
-    described = _file(checkpoint, server, position, counting)
+    described = _file(checkpoint, server, position, kind)
     manifests.check_size(checkpoint.folder, described)
     start = 0
     found = []
     for number, page in enumerate(described["pages"]):
         slots = (page["slots"][0], page["slots"][1]) if "slots" in page else None
         rows = page.get("rows", 0)
-        found.append(Page(server, position, number, start, page["bytes"], rows, slots, counting))
+        found.append(Page(server, position, number, start, page["bytes"], rows, slots, kind))
         start += page["bytes"]
     if owned is None:
         return found
@@ -110,26 +128,29 @@ def _pages(
 def page_rows(checkpoint: Checkpoint, page: Page) -> dict[str, Array] | None:
     """The rows of a page, as `table_pieces` gives them; None for the last, which has none.
 
-    Of counted ids: `id` int64 [n], `version` and `uses` uint32 [n]. Reads the page once, and
+    Of counted ids: `id` and `version` int64 [n], `uses` uint32 [n]; of removed ones arrow's
+    REMOVED_COLUMNS. Reads the page once, and
     compares it with its checksum before anything of it is used. Raises
     CheckpointError as `table_pieces` does.
     """
-    described = _file(checkpoint, page.server, page.position, page.counting)
+    described = _file(checkpoint, page.server, page.position, page.kind)
     data = manifests.page(checkpoint.folder, described, page.number, page.start)
     if page.slots is None:
         return None
     path = checkpoint.folder.path(described["name"])
-    columns = arrow.COUNTING_COLUMNS if page.counting else _columns(checkpoint, page.position)
+    columns = _OTHER_COLUMNS.get(page.kind) or _columns(checkpoint, page.position)
     rows = arrow.piece(path, data, page.number, columns)
     _check_rows(checkpoint, page, rows["id"])
     return _decoded(checkpoint, page.position, rows)
 
 
-def _file(checkpoint: Checkpoint, server: int, position: int, counting: bool) -> PagedFile:
+def _file(checkpoint: Checkpoint, server: int, position: int, kind: Kind) -> PagedFile:
     shard = checkpoint.shards[server]
-    if counting:  # after those of all tables, of those tables that have any
-        position = len(shard["rows"]) + sum(map(bool, shard["counting"][:position]))
-    return shard["files"][position]
+    # Those of all tables, and of each other kind those of tables that have any.
+    counts = [[1] * len(shard["rows"]), shard["counting"], shard["removed"]]
+    before = KINDS.index(kind)
+    place = sum(map(bool, [*chain(*counts[:before]), *counts[before][:position]]))
+    return shard["files"][place]
 
 
 def _columns(checkpoint: Checkpoint, position: int) -> dict[str, pa.DataType]:
@@ -150,7 +171,7 @@ def _decoded(checkpoint: Checkpoint, position: int, rows: dict[str, Array]) -> d
 
 def _check_rows(checkpoint: Checkpoint, page: Page, ids: Array) -> None:
     """Raises CheckpointError unless these rows are what the manifest says of the page."""
-    described = _file(checkpoint, page.server, page.position, page.counting)
+    described = _file(checkpoint, page.server, page.position, page.kind)
     path = checkpoint.folder.path(described["name"])
     slots = native_ids.slot_of(ids)
     if ids.size != page.rows:
@@ -200,7 +221,10 @@ def verify(checkpoint: Checkpoint) -> None:
     def table(server: int, position: int) -> None:
         for _ in table_pieces(checkpoint, server, position):
             pass
-        for page in counting_pages(checkpoint, server, position):
+        for page in (
+            *counting_pages(checkpoint, server, position),
+            *removed_pages(checkpoint, server, position),
+        ):
             page_rows(checkpoint, page)
 
     files: list[Callable[[], object]] = []

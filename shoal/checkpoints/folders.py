@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from google.protobuf.message import Message
 
 from shoal.checkpoints import manifests
 from shoal.checkpoints.manifests import FORMAT, MANIFEST, CheckpointError
@@ -55,7 +56,7 @@ def numbers(root: Storage) -> list[int]:
     return sorted(number for name, number in found if number and name == folder_name(number))
 
 
-def text(message: pb.ModelSpec | pb.RoutingTable) -> str:
+def text(message: Message) -> str:
     """A message as it stands in a manifest."""
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
 

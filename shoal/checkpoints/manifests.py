@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Content = TypeVar("Content")
 
-FORMAT = 7
+FORMAT = 8
 """Of a checkpoint's manifests."""
 
 MANIFEST = "manifest.json"

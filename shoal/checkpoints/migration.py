@@ -36,7 +36,14 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import flat_size, slice_of
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import Manifest, PagedFile, Shard, ShardEntry
+    from shoal.checkpoints.schema import (
+        LifecycleState,
+        Manifest,
+        PagedFile,
+        RemovedCounts,
+        Shard,
+        ShardEntry,
+    )
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
@@ -86,7 +93,9 @@ def _write(
     prefixes = [schema.shard_prefix(server, attempt.nonce) for server in servers]
     tables = range(len(plan.tables))
     # Of every table also the file of counted ids, which is not kept where there are none.
-    names_of = [schema.shard_files(prefix, [1] * len(tables)) for prefix in prefixes]
+    names_of = [
+        schema.shard_files(prefix, [1] * len(tables), [0] * len(tables)) for prefix in prefixes
+    ]
     written: dict[tuple[int, int, bool], tuple[PagedFile, int]] = {}
 
     def write_file(item: tuple[int, int, bool]) -> None:
@@ -133,7 +142,7 @@ def _write(
             }
             files.append(arrow.write_vectors(attempt.folder, name, parts))
         counts = [count for _, count in rows], [count for _, count in counted]
-        entries.append(_shard(source, attempt, server, plan.spec, counts, files))
+        entries.append(_shard(source, attempt, server, plan, counts, files))
     return folders.complete(attempt, entries, {})
 
 
@@ -147,7 +156,7 @@ def _shard(
     source: Checkpoint,
     attempt: Attempt,
     server: int,
-    spec: pb.ModelSpec,
+    plan: Plan,
     counts: tuple[list[int], list[int]],
     files: list[PagedFile],
 ) -> ShardEntry:
@@ -163,19 +172,48 @@ def _shard(
         "server": server,
         "servers": before["servers"],
         "routing": before["routing"],
-        "model": folders.text(spec),
+        "model": folders.text(plan.spec),
         "version": before["version"],
         "step": before["step"],
         "pushes": [],
         "rows": counts[0],
         "counting": counts[1],
+        "removed": [0] * len(counts[0]),
         "files": files,
         "journal": None,
+        "lifecycle": _lifecycle(before, plan),
     }
     name = f"{schema.shard_prefix(server, attempt.nonce)}.json"
     described = manifests.write(attempt.folder, name, content)
     size = described["bytes"] + sum(file["bytes"] for file in files)
     return {"manifest": described, "bytes": size, "version": before["version"]}
+
+
+def _lifecycle(before: Shard, plan: Plan) -> LifecycleState | None:
+    """The event clock and the counts of removed ids of the tables that are kept.
+
+    Rows that were removed before are not told again, and no sweep is under way.
+    """
+    saved = before.get("lifecycle")
+    if saved is None or not any(each.expire_after or each.max_rows for each in plan.spec.tables):
+        return None
+    lines = {line["table"]: line for line in saved["clock"]["lines"]}
+    kept = [
+        lines[table.source] | {"table": position}
+        for position, table in enumerate(plan.tables)
+        if table.source in lines and plan.spec.tables[position].expire_after
+    ]
+    nothing: RemovedCounts = {"expired": 0, "evicted": 0, "counts": 0}
+    return {
+        "clock": saved["clock"] | {"lines": kept},
+        "plan": None,
+        "part": 0,
+        "owing": False,
+        "removed": [
+            nothing if table.source is None else saved["removed"][table.source]
+            for table in plan.tables
+        ],
+    }
 
 
 # ---------------------------------------------------------------- rows

@@ -37,7 +37,7 @@ from shoal.checkpoints.storage import Storage, open_storage
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import ExportManifest, ExportTable
+    from shoal.checkpoints.export_schema import ExportManifest, ExportTable
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
@@ -214,7 +214,7 @@ class Export:
     def __init__(self, folder: str, opened: Callable[[str], Storage] = open_storage) -> None:
         """opened: as in `open_saved`. Raises UserError if it is not a whole export."""
         # Late: it takes the start of a server a while, and few have use for it.
-        from shoal.checkpoints import schema
+        from shoal.checkpoints.export_schema import EXPORT_FORMAT, checked_export
 
         try:
             self._storage = opened(folder)
@@ -228,7 +228,7 @@ class Export:
             )
         with _told():
             self.manifest: ExportManifest = manifests.read(
-                self._storage, MANIFEST, schema.EXPORT_FORMAT, schema.checked_export
+                self._storage, MANIFEST, EXPORT_FORMAT, checked_export
             )
         self._files = {file["name"]: file for file in self.manifest["files"]}
 

@@ -1,10 +1,9 @@
-"""What the manifests hold: of a checkpoint, of a server's shard, and of an export.
+"""The content of the manifests of a checkpoint and of a server's shard.
 
-The one place that says it. Whoever reads a manifest has it checked here, so that wrong
-content is an error that names the file and the field, and never a traceback. What a
-manifest says of other files is compared with them by the readers of these. Fields stand above,
-what must hold between them below: who changes one looks at the other. To add a field, add it to
-its class here and where it is written, and raise the format.
+Every reader of a manifest has it checked here, so wrong content is an error that names the file and
+the field, and never a traceback. The readers of other files compare these with the manifest.
+Fields stand above; what must hold between them, below. To add a field, add it to its class here
+and to its writer, and raise the format. export_schema.py has the manifest of an export.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ import binascii
 import json
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast
+from typing import Annotated, Any, NotRequired, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -24,11 +24,10 @@ from typing_extensions import TypedDict
 from shoal.errors import Error
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
+from shoal.native.rowstore import USE_CLASSES
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.model_bounds import MAX_DIM, check_model
+from shoal.proto.model_bounds import check_model
 from shoal.proto.routing import SLOTS, Routing
-
-EXPORT_FORMAT = "shoal-export-3"
 
 
 def _relative(name: str) -> str:
@@ -40,8 +39,9 @@ def _relative(name: str) -> str:
     return name
 
 
-_exact = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
+exact = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Positive = Annotated[int, Field(gt=0, lt=2**63)]
 FileName = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]
 Text = Annotated[str, Field(min_length=1)]
@@ -49,7 +49,7 @@ Slot = Annotated[int, Field(ge=0, lt=SLOTS)]
 Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
-@_exact
+@exact
 class Page(TypedDict):
     """A piece of a file, which is read and checked at once. Pages follow one another.
 
@@ -63,7 +63,7 @@ class Page(TypedDict):
     slots: NotRequired[Annotated[list[Slot], Field(min_length=2, max_length=2)]]
 
 
-@_exact
+@exact
 class File(TypedDict):
     """A file as it was written."""
 
@@ -72,14 +72,14 @@ class File(TypedDict):
     xxh3_128: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-@_exact
+@exact
 class PagedFile(File):
     """A file of rows or vectors. pages: all of it; the last is the file's end."""
 
     pages: Annotated[list[Page], Field(min_length=1)]
 
 
-@_exact
+@exact
 class AppliedPush(TypedDict):
     """The last push of a worker that a shard has, as ps/pushes.py keeps it."""
 
@@ -91,7 +91,7 @@ class AppliedPush(TypedDict):
     fenced: Annotated[int, Field(ge=-1, lt=2**63)]
 
 
-@_exact
+@exact
 class JournalPosition(TypedDict):
     """How far the master's journal was: which one, an event's number and its checksum."""
 
@@ -100,14 +100,61 @@ class JournalPosition(TypedDict):
     checksum: Nonce
 
 
-@_exact
+@exact
+class TimelineState(TypedDict):
+    """Steps and event times of a table that expires, as ps/clock.py has them."""
+
+    table: Count
+    span: Positive
+    entries: list[Annotated[list[Integer], Field(min_length=2, max_length=2)]]
+    base: Integer
+    swept: Count
+    planned: Count
+
+
+@exact
+class ClockState(TypedDict):
+    """A server's event clock, as ps/clock.py has it. Times are microseconds since 1970."""
+
+    now: Integer | None
+    jump: Annotated[list[Integer], Field(min_length=3, max_length=3)] | None
+    behind: Count
+    lines: list[TimelineState]
+
+
+@exact
+class RemovedCounts(TypedDict):
+    """How many ids of a table sweeps have removed: rows of both kinds, and counted ids."""
+
+    expired: Count
+    evicted: Count
+    counts: Count
+
+
+@exact
+class LifecycleState(TypedDict):
+    """The sweeps of a server's tables, as ps/lifecycle.py has them.
+
+    plan: of the sweep that is under way, a message, base64; None for none. part: of it, the next.
+    owing: a part is to be done before the next push. removed: of each table.
+    """
+
+    clock: ClockState
+    plan: str | None
+    part: Count
+    owing: bool
+    removed: list[RemovedCounts]
+
+
+@exact
 class Shard(TypedDict):
     """One server's shard of a checkpoint.
 
     routing, model: messages, base64. version: pushes applied. step: the last one taken. rows:
-    of each table. counting: of each table, how many ids without a row are counted. files: of each
-    table; of each table's counted ids, if there are any; of the trainable and the non-trainable
-    slice.
+    of each table. counting: of each table, how many ids without a row are counted. removed: of each
+    table, how many rows were removed since the complete checkpoint before. files: of each
+    table; of each table's counted ids, if there are any; of its removed ones; of the trainable and
+    the non-trainable slice. lifecycle: where the rows of a table expire or have a cap.
     """
 
     format: int
@@ -122,11 +169,13 @@ class Shard(TypedDict):
     pushes: list[AppliedPush]
     rows: list[Count]
     counting: list[Count]
+    removed: list[Count]
     files: list[PagedFile]
     journal: NotRequired[JournalPosition | None]
+    lifecycle: NotRequired[LifecycleState | None]
 
 
-@_exact
+@exact
 class ShardEntry(TypedDict):
     """What a server answers of its shard. bytes: of all its files."""
 
@@ -135,7 +184,7 @@ class ShardEntry(TypedDict):
     version: Count
 
 
-@_exact
+@exact
 class Manifest(TypedDict):
     """A checkpoint. job: the id of the job that took it. ledger: the master's position."""
 
@@ -150,7 +199,7 @@ class Manifest(TypedDict):
     ledger: dict[str, Any]
 
 
-@_exact
+@exact
 class Begun(TypedDict):
     """Of a checkpoint that is under way, or was given up. job: as in the manifest."""
 
@@ -158,45 +207,6 @@ class Begun(TypedDict):
     number: Positive
     nonce: Nonce
     job: str
-
-
-@_exact
-class ExportTable(TypedDict):
-    """A table of an export. default: the row of ids that were never trained.
-
-    dtype: of the values in its file; int8 ones have a column of scales.
-    """
-
-    name: Text
-    file: FileName
-    dim: Annotated[int, Field(gt=0, le=MAX_DIM)]
-    rows: Count
-    default: list[float]
-    dtype: Literal["float32", "int8"]
-    in_models: bool
-    signature: NotRequired[dict[str, str]]
-
-
-@_exact
-class ExportManifest(TypedDict):
-    """An export.
-
-    job_id: of the job that may write it again. keras, saved_model: where they are, None if
-    they are not. files: all of it. partial: why the models could not be written, where tables
-    and dense values were.
-    """
-
-    format: str
-    partial: NotRequired[str]
-    job_name: str
-    job_id: str
-    version: Count
-    keras: FileName | None
-    saved_model: FileName | None
-    dense: FileName
-    optimizer: str
-    tables: list[ExportTable]
-    files: list[File]
 
 
 Kind = TypeVar("Kind")
@@ -245,21 +255,53 @@ def checked_shard(content: object) -> tuple[Shard, pb.ModelSpec, Routing]:
     if shard["server"] >= shard["servers"]:
         raise SchemaError(f"server: {shard['server']} of {shard['servers']}")
     tables = len(model.tables)
-    for field in ("rows", "counting"):
+    for field in ("rows", "counting", "removed"):
         if len(shard[field]) != tables:
             count = len(shard[field])
             raise SchemaError(f"{field}: of {count} tables, the model has {tables}")
     prefix = shard_prefix(shard["server"], shard["nonce"])
-    names = shard_files(prefix, shard["counting"])
-    counts = [*shard["rows"], *filter(None, shard["counting"]), None, None]
+    names = shard_files(prefix, shard["counting"], shard["removed"])
+    counts = [
+        *shard["rows"],
+        *filter(None, shard["counting"]),
+        *filter(None, shard["removed"]),
+        *(None, None),
+    ]
     if len(shard["files"]) != len(names):
         raise SchemaError(f"files: {len(shard['files'])}, and {len(names)} are its shard's")
     for position, (file, name, rows) in enumerate(zip(shard["files"], names, counts, strict=True)):
         if file["name"] != name:
             raise SchemaError(f"files[{position}].name: {file['name']!r}, not {name}")
         _check_pages(f"files[{position}].pages", file, rows)
-    _all_different("pushes", "worker", [push["worker"] for push in shard["pushes"]])
+    all_different("pushes", "worker", [push["worker"] for push in shard["pushes"]])
+    if (lifecycle := shard.get("lifecycle")) is not None:
+        _check_lifecycle(lifecycle, tables)
     return shard, model, routing
+
+
+def _check_lifecycle(lifecycle: LifecycleState, tables: int) -> None:
+    if len(lifecycle["removed"]) != tables:
+        count = len(lifecycle["removed"])
+        raise SchemaError(f"lifecycle.removed: of {count} tables, the model has {tables}")
+    lines = lifecycle["clock"]["lines"]
+    all_different("lifecycle.clock.lines", "table", [line["table"] for line in lines])
+    for number, line in enumerate(lines):
+        field = f"lifecycle.clock.lines[{number}]"
+        if line["table"] >= tables:
+            raise SchemaError(f"{field}.table: {line['table']}, the model has {tables}")
+        if lifecycle["clock"]["now"] is None and line["entries"]:
+            raise SchemaError(f"{field}.entries: of a clock without a time")
+        if any(a >= b for a, b in pairwise(step for step, _ in line["entries"])):
+            raise SchemaError(f"{field}.entries: steps that do not rise")
+        if any(a > b for a, b in pairwise(time for _, time in line["entries"])):
+            raise SchemaError(f"{field}.entries: times that go back")
+    if lifecycle["plan"] is not None:
+        plan: pb.SweepPlan = _message("lifecycle.plan", lifecycle["plan"], pb.SweepPlan)
+        lengths = {
+            len(each) for kind in (plan.rows, plan.counts) for each in (kind.sure, kind.maybe)
+        }
+        if plan.table >= tables or lifecycle["part"] >= plan.parts or lengths - {0, USE_CLASSES}:
+            raise SchemaError("lifecycle.plan: of no sweep of this model")
 
 
 def _check_pages(field: str, file: PagedFile, rows: int | None) -> None:
@@ -286,10 +328,14 @@ def shard_prefix(server: int, nonce: str) -> str:
     return f"server-{server:04d}.{nonce}"
 
 
-def shard_files(prefix: str, counting: Sequence[int]) -> list[str]:
-    """The names of a shard's files, in the order of its manifest. counting: as Shard's."""
+def shard_files(prefix: str, counting: Sequence[int], removed: Sequence[int]) -> list[str]:
+    """The names of a shard's files, in the order of its manifest.
+
+    counting, removed: as Shard's.
+    """
     parts = [f"table-{position:04d}" for position in range(len(counting))]
-    parts += [f"counting-{position:04d}" for position, count in enumerate(counting) if count]
+    for kind, counts in (("counting", counting), ("removed", removed)):
+        parts += [f"{kind}-{position:04d}" for position, count in enumerate(counts) if count]
     return [f"{prefix}.{part}.arrow" for part in (*parts, "dense", "state")]
 
 
@@ -316,27 +362,8 @@ def checked_begun(content: object) -> Begun:
     return checked(content, Begun)
 
 
-def checked_export(content: object) -> ExportManifest:
-    """An export's manifest. Raises SchemaError."""
-    manifest = checked(content, ExportManifest)
-    files = [file["name"] for file in manifest["files"]]
-    _all_different("files", "name", files)
-    _all_different("tables", "name", [table["name"] for table in manifest["tables"]])
-    _all_different("tables", "file", [table["file"] for table in manifest["tables"]])
-    for position, table in enumerate(manifest["tables"]):
-        if len(table["default"]) != table["dim"]:
-            raise SchemaError(f"tables[{position}].default: not of dim {table['dim']}")
-        if table["file"] not in files:
-            raise SchemaError(f"tables[{position}].file: {table['file']} is not among the files")
-    for field in ("dense", "keras"):
-        name = manifest[field]
-        if name is not None and name not in files:
-            raise SchemaError(f"{field}: {name} is not among the files")
-    _parsed("optimizer", OptimizerSpec.from_json, manifest["optimizer"])
-    return manifest
-
-
-def _all_different(field: str, key: str, values: list[Any]) -> None:
+def all_different(field: str, key: str, values: list[Any]) -> None:
+    """Raise SchemaError if the key of two elements of a list has the same value."""
     seen = set()
     for position, value in enumerate(values):
         if value in seen:
@@ -344,7 +371,8 @@ def _all_different(field: str, key: str, values: list[Any]) -> None:
         seen.add(value)
 
 
-def _parsed(field: str, parse: Any, text: str) -> Any:
+def parsed(field: str, parse: Any, text: str) -> Any:
+    """The result of `parse` for a field's text. Raises SchemaError."""
     try:
         return parse(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -365,12 +393,12 @@ def model_spec(text: str) -> pb.ModelSpec:
         check_model(model)
     except ValueError as error:
         raise SchemaError(f"model.{error}") from error
-    _parsed("model.dense_optimizer", OptimizerSpec.from_json, model.dense_optimizer)
+    parsed("model.dense_optimizer", OptimizerSpec.from_json, model.dense_optimizer)
     for position, table in enumerate(model.tables):
         field = f"model.tables[{position}]"
-        _parsed(f"{field}.optimizer", OptimizerSpec.from_json, table.optimizer)
-        _parsed(f"{field}.initializer", InitializerSpec.from_json, table.initializer)
-    _all_different("model.tables", "name", [table.name for table in model.tables])
+        parsed(f"{field}.optimizer", OptimizerSpec.from_json, table.optimizer)
+        parsed(f"{field}.initializer", InitializerSpec.from_json, table.initializer)
+    all_different("model.tables", "name", [table.name for table in model.tables])
     return model
 
 
@@ -378,5 +406,5 @@ def _routing(text: str) -> Routing:
     message = _message("routing", text, pb.RoutingTable)
     if not message.servers:
         raise SchemaError("routing: of no server")
-    routing: Routing = _parsed("routing", Routing.from_message, message)
+    routing: Routing = parsed("routing", Routing.from_message, message)
     return routing

@@ -1,7 +1,6 @@
-"""Folders of files: of this machine, or of what fsspec knows by URL (gs://, s3://, ...).
+"""Folders of files: on this machine, or at a URL that fsspec knows (gs://, s3://, ...).
 
-Owns how a file gets there whole or not at all. Knows nothing of checkpoints. Every
-failure is an OSError.
+Owns writing a file whole or not at all. Knows nothing of checkpoints. Every failure is an OSError.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
     help="Number of the most frequent values to keep of a column of text or integers.",
 )
 def analyze(data: str, output: str, max_vocabulary: int, **written: str) -> None:
-    """Compute the statistics of columns: minimum, mean, quantiles, vocabulary and so on.
+    """Compute statistics of columns, for preprocessing layers.
 
-    Reads the data once, in bounded memory. A model module reads the file with
-    shoal.preprocessing.Statistics.
+    These are minimum, maximum, mean, quantiles, vocabulary and so on. Reads the data once, in
+    bounded memory. A model module reads the file with shoal.preprocessing.Statistics.
     """
     # Late: --help needs no Arrow.
     from shoal.data.analysis import analyze as statistics_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.job_folder import JobFolder, meant_folder
 from shoal.base.wholefile import replacing
 from shoal.client.plain import echo
 from shoal.config.job import JobConfig
@@ -211,7 +211,7 @@ def find_checkpoints(folder: str, number: int | None = None) -> tuple[Storage, l
     root = open_storage(folder)
     numbers = folders.numbers(root)
     if not numbers:
-        raise UserError(f"there is no checkpoint in {folder}")
+        raise UserError(f"there is no checkpoint in {folder}{meant_folder(folder)}")
     if number is not None and number not in numbers:
         raise UserError(
             f"there is no checkpoint {number} in {folder}, only {', '.join(map(str, numbers))}"

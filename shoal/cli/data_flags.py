@@ -38,11 +38,17 @@ class GroupedOption(click.Option):
         self.group = group
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """As of any option; none is required where an earlier one has said so."""
+        """As of any option; none is required if an earlier one has said so.
+
+        The error for a missing one says what it is.
+        """
         required = self.required
         self.required = required and not ctx.meta.get(NOTHING_REQUIRED)
         try:
             return super().process_value(ctx, value)
+        except click.MissingParameter as error:
+            what = (self.help or "").partition(". ")[0].rstrip(".")
+            raise click.MissingParameter(what, ctx=ctx, param=self) from error
         finally:
             self.required = required
 
@@ -98,6 +104,8 @@ class GroupedCommand(click.Command):
         """Writes the sections in the order of their first flags."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Argument):
+                continue  # the text above says what it is
             record = parameter.get_help_record(ctx)
             if record is not None:
                 sections.setdefault(getattr(parameter, "group", OTHER), []).append(record)

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.job_folder import JobFolder, meant_folder
 from shoal.base.words import near
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint
@@ -34,7 +34,8 @@ def run_export(source: str, number: int | None, given: dict[str, Any]) -> int:
     if "://" not in source and not os.path.exists(source):
         folder, name = os.path.split(source.rstrip("/"))
         known = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-        raise UserError(f"there is no folder {source}{near(name, known)}")
+        meant = meant_folder(source) or near(name, known)
+        raise UserError(f"there is no folder {source}{meant}")
     root, numbers = find_checkpoints(source, number)
     found = newest_checkpoint(root, numbers)
     config = _config(source, given)

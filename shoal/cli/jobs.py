@@ -48,7 +48,7 @@ _TOOL = click.option(
 
 @click.group()
 def zoo() -> None:
-    """The models that come with shoal, and images of a folder of models for Kubernetes."""
+    """List models that come with shoal; build images of yours."""
 
 
 @zoo.command("list")
@@ -122,7 +122,7 @@ def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
 
 @command
 def jobs(namespace: str) -> None:
-    """List the jobs of this machine that are in ./shoal-jobs, and those on Kubernetes."""
+    """List the jobs in ./shoal-jobs and those on Kubernetes."""
     from shoal.client import local_jobs
 
     here = None if namespace else local_jobs.jobs_table()
@@ -145,7 +145,7 @@ def jobs(namespace: str) -> None:
 @command
 @click.argument("job")
 def status(job: str, namespace: str) -> None:
-    """Show how a job goes, or what came of it. JOB is a folder or a name."""
+    """Show the progress or the result of a job. JOB is a folder or a name."""
     from shoal.client.report import print_report
 
     if (folder := here(job, namespace)) is not None:
@@ -171,9 +171,10 @@ def status(job: str, namespace: str) -> None:
 @click.argument("job")
 @click.option("--once", is_flag=True, help="Print it once, as also where there is no terminal.")
 def top(job: str, once: bool, namespace: str) -> None:
-    """Watch a running job: where its time goes, its servers and its workers. q quits.
+    """Watch a running job in the terminal; q quits.
 
-    Shares and rates are those of the last ten seconds. JOB is a folder or a name.
+    Shows where its time goes, its servers and its workers. Shares and rates are those of the last
+    ten seconds. JOB is a folder or a name.
     """
     from shoal.client import watching
 
@@ -204,7 +205,10 @@ def top(job: str, once: bool, namespace: str) -> None:
 @click.argument("index", default=0, type=click.IntRange(0))
 @click.option("--follow", "-f", is_flag=True, help="Go on until the job or its pod ends.")
 def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
-    """Show what a process writes: of the master, or of the ROLE and INDEX given."""
+    """Show the log of a process of a job.
+
+    It is the master's, or that of the ROLE and INDEX given.
+    """
     lines: Iterator[str]
     if (folder := here(job, namespace)) is not None:
         from shoal.client import local_jobs
@@ -224,10 +228,10 @@ def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @guarded
 def compare(jobs: tuple[str, ...], as_json: bool) -> None:
-    """Show jobs of this machine side by side: the flags that differ, metrics and figures.
+    """Show jobs of this machine side by side.
 
-    JOB is a folder or a name. A job may be running; of one that has no result yet, the figures are
-    those of its metrics.csv.
+    Shows the flags that differ, metrics and figures. JOB is a folder or a name. A job may be
+    running; of one that has no result yet, the figures are those of its metrics.csv.
     """
     from shoal.client.compare import jobs_of, table_of, to_json
 
@@ -243,7 +247,7 @@ def compare(jobs: tuple[str, ...], as_json: bool) -> None:
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Default: any free one.")
 @click.option("--open/--no-open", "browser", default=None, help="In a browser, or not.")
 def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None:
-    """Show a job on a page in the browser, while it runs or after its end."""
+    """Show a job in the browser, while it runs or after its end."""
     from shoal.dashboard.run import run
     from shoal.dashboard.source import ClusterSource, LocalSource, Source
 
@@ -287,7 +291,7 @@ def stop(job: str, namespace: str) -> None:
 @command
 @click.argument("job")
 def delete(job: str, namespace: str) -> None:
-    """Delete a job on Kubernetes, running or not, with all that belongs to it."""
+    """Delete a job on Kubernetes, running or not."""
     if (folder := here(job, namespace)) is not None:
         raise UserError(
             f"job {job} is on this machine, where only its folder remains: if the job runs, end it "

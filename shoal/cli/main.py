@@ -15,7 +15,7 @@ from typing import Any
 import click
 import click.core
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.job_folder import JobFolder, meant_folder
 from shoal.cli import jobs
 from shoal.cli.analyze import analyze
 from shoal.cli.chaos import chaos_options, counting
@@ -220,14 +220,19 @@ def predict(**values: Any) -> None:
     help="Namespace of a job on Kubernetes; JOB_DIR is its name.",
 )
 def audit(job_dir: str, as_json: bool, namespace: str) -> None:
-    """Account for every record of the job in JOB_DIR; exit with 1 if one is unaccounted for.
+    """Account for every record of the job in JOB_DIR.
 
-    Reads the job's journal. The job may be running, have ended or have been killed. The master
-    of a job on Kubernetes reads it.
+    Exits with 1 if one is unaccounted for. Reads the job's journal. The job may be running, have
+    ended or have been killed. The master of a job on Kubernetes reads it.
     """
-    if namespace or JobFolder(Path(job_dir)).audit.is_file():
+    folder = JobFolder(Path(job_dir))
+    if namespace or folder.audit.is_file():
         jobs.print_audit(job_dir, namespace, as_json=as_json)
         return
+    if not folder.journal.is_dir():
+        missing = folder.journal.absolute()
+        echo(f"Error: there is no journal {missing}{meant_folder(job_dir)}", err=True)
+        sys.exit(EXIT_USER_ERROR)
     command = [sys.executable, "-m", "shoal.master.journal.audit", job_dir]
     sys.exit(subprocess.call([*command, "--json"] if as_json else command))
 
@@ -237,13 +242,13 @@ def audit(job_dir: str, as_json: bool, namespace: str) -> None:
 @_options("train", client=False)
 @click.pass_context
 def chaos(context: click.Context, /, **values: Any) -> None:
-    """Train a model while processes of the job are killed, paused or cut off on purpose.
+    """Train a model while processes are killed on purpose.
 
-    Takes the flags of shoal train too, and runs the job on this machine. Prints the faults, the
-    audit, and how the metrics differ from those of the same job undisturbed, or with --count,
-    which rows differ from the audit. Exits with 1 if the job failed, a record is unaccounted
-    for, or a fault did not happen. Without --relaunch-limit, the limit is as high as the faults
-    need.
+    Processes may also be paused or cut off, disks filled, and storage made to fail. Takes the flags
+    of shoal train too, and runs the job on this machine. Prints the faults, the audit, and how the
+    metrics differ from those of the same job undisturbed, or with --count, which rows differ from
+    the audit. Exits with 1 if the job failed, a record is unaccounted for, or a fault did not
+    happen. Without --relaunch-limit, the limit is as high as the faults need.
     """
     of_job = {field.name for field in option_fields()}
     given = set(given_flags(context, values))
@@ -278,7 +283,9 @@ def _export_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_export_options
 @click.pass_context
 def export(context: click.Context, /, source: str, number: int | None, **values: Any) -> None:
-    """Export the model in a checkpoint, as its job would have, without servers.
+    """Export the model in a checkpoint.
+
+    The export is the one that the job would have made; no servers are started.
 
     SOURCE is the folder of a job, which may have failed or been killed, of its checkpoints (also
     a URL), or of one checkpoint. Flags that are not given have the values of the job. Checkpoints
@@ -303,9 +310,10 @@ def export(context: click.Context, /, source: str, number: int | None, **values:
 @main.command(cls=DataCommand)
 @_options("check", client=False)
 def check(**values: Any) -> None:
-    """Show which layers the servers would hold and what is unsupported; try one batch.
+    """Check a model, and try one batch of its data, without a job.
 
-    Starts no job. With --training-data, one batch of your data is read, trained and evaluated.
+    Shows which layers the servers would hold, and what is unsupported. With --training-data, one
+    batch of your data is read, trained and evaluated.
     """
     try:
         config = JobConfig(command="check", **values)

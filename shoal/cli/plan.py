@@ -61,9 +61,10 @@ def plan(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Predict rows and memory of each table from a sample, and the servers to ask for.
+    """Predict rows and memory of each table from a sample.
 
-    Starts no job. Numbers that the sample does not tell exactly are intervals.
+    Starts no job. Prints the servers to ask for, too. Numbers that the sample does not tell exactly
+    are intervals.
     """
     # Late: --help needs none of it.
     from shoal.client import planning

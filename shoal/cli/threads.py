@@ -18,10 +18,10 @@ from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
 @click.argument("role", default="", type=click.Choice(["", *ROLES]), metavar="[ROLE]")
 @click.argument("index", default=0, type=click.IntRange(0))
 def stacks(job: str, role: str, index: int, namespace: str) -> None:
-    """Show where the threads of a running job's processes stand, or those of one.
+    """Show where the threads of a running job stand.
 
-    ROLE is master, ps or worker. Lines of your own code begin with >. Exits with 1 if a process
-    does not answer.
+    Without ROLE, the threads of all its processes are shown. ROLE is master, ps or worker. Lines of
+    your own code begin with >. Exits with 1 if a process does not answer.
     """
     from shoal.client.stacks import problems, stacks_lines
 
@@ -58,10 +58,10 @@ def stacks(job: str, role: str, index: int, namespace: str) -> None:
     help="The SVG. Default: JOB-ROLE-INDEX.svg in this folder.",
 )
 def profile(job: str, role: str, index: int, seconds: float, output: str, namespace: str) -> None:
-    """Draw where a process of a running job spends its time, as a flame graph.
+    """Draw where a process of a running job spends its time.
 
-    ROLE is master, ps or worker. py-spy looks at the process where it is installed and may;
-    else the process looks at its own threads.
+    The picture is a flame graph. ROLE is master, ps or worker. py-spy looks at the process where it
+    is installed and may; else the process looks at its own threads.
     """
     from shoal.client.profile import write_graph
 

@@ -19,7 +19,16 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, ClassVar
 
-from shoal.base.by_value import MODEL, MODULE, PICKLE, Kept, MadeOf, Parts, named_code
+from shoal.base.by_value import (
+    MODEL,
+    MODULE,
+    PICKLE,
+    Kept,
+    MadeOf,
+    Parts,
+    named_code,
+    python_version,
+)
 from shoal.errors import UserError
 
 NAMES = (
@@ -228,7 +237,7 @@ def _pickled(parts: Parts) -> bytes:
         for each in fields(parts):
             _try_one(cloudpickle, each.name, getattr(parts, each.name))
         raise
-    kept = Kept(text, [os.path.abspath(each) for each in sys.path], _sources())
+    kept = Kept(text, python_version(), [os.path.abspath(each) for each in sys.path], _sources())
     return pickle.dumps(kept)
 
 

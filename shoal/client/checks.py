@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import shoal
 from shoal.base.user_module import (
     MODULE_FUNCTIONS,
     OPTIONAL,
@@ -39,12 +40,23 @@ KERAS_OPTIMIZERS = (
 DATA_FIELDS = ("training_data", "validation_data", "prediction_data")
 
 
+def check_folder() -> None:
+    """Raise UserError if the job's processes would not find shoal from the working directory."""
+    here = Path("shoal", "__init__.py")
+    if here.is_file() and not here.samefile(shoal.__file__):
+        raise UserError(
+            f"{Path.cwd()} has a folder shoal/, which Python would take for the package: work in "
+            "another folder. In a clone of shoal's source code, make demo builds it there"
+        )
+
+
 def check_inputs(config: JobConfig) -> list[str]:
     """The model file and the data that a job reads.
 
     config: resolved. Gives what is likely a mistake, but may be meant, in words. Raises
     UserError.
     """
+    check_folder()
     check_variables(config)
     names = check_model(config)
     # The user's reader may take what is no path at all.

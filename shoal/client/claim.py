@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base import temporary
-from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.job_folder import JobFolder, meant_folder, shown_path
 from shoal.base.wholefile import write_text
 from shoal.checkpoints.outputs import check_output, check_removable
 from shoal.client.processes import job_processes
@@ -58,7 +58,8 @@ def reclaimed(
     Raises UserError if there is none, it is running, or has nothing left to do.
     """
     if not folder.journal.is_dir():
-        raise UserError(f"--resume: there is no job with a journal in {folder.path}")
+        meant = meant_folder(shown_path(folder.path))
+        raise UserError(f"--resume: there is no job with a journal in {folder.path}{meant}")
     config = dataclasses.replace(JobConfig.load(folder.config), **changes)
     if config.command != "train":
         raise UserError(f"--resume: {folder.path} is a job of shoal {config.command}; run it again")
@@ -128,12 +129,20 @@ def take_in(written: Path, folder: JobFolder, config: JobConfig) -> JobConfig:
         if path.is_relative_to(written)
     }
     config = dataclasses.replace(config, **changes)
+    keep_given(written, folder)
     try:
-        written.rename(folder.given)
         write_text(folder.config, config.to_json())
     except OSError as error:
         raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
     return config
+
+
+def keep_given(written: Path, folder: JobFolder) -> None:
+    """Move the folder that a program wrote into a claimed one. Raises UserError."""
+    try:
+        written.rename(folder.given)
+    except OSError as error:
+        raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
 
 
 def numbered(name: str) -> str:

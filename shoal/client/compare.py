@@ -17,10 +17,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import near
 from shoal.client.course import Best, larger_is_better
-from shoal.client.local_jobs import JOBS, result_of, state_of
+from shoal.client.local_jobs import result_of, state_of
 from shoal.cluster.configured import check_configured
 from shoal.config.flags import flag
 from shoal.errors import UserError

@@ -1,7 +1,7 @@
 """Running a job from this process: start its master, follow it, end with its result.
 
-Owns everything the command line and the Python API share. What is shown is
-display.py's; what is refused beforehand is checks.py's and claim.py's.
+Owns what the command line and the Python API share. display.py shows the job; checks.py and
+claim.py refuse wrong input beforehand.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def run_job(
 ) -> JobResult:
     """Run the job to its end and return its result, whatever its state.
 
-    Leaves no process behind, however it is left. SIGINT, SIGTERM and SIGHUP stop the
-    job; a second one kills it. interruptions: by which somebody else may do so, too.
-    written: a folder that `config` has paths in, and that is to be in the job's own.
+    It leaves no process behind, even if it raises. SIGINT, SIGTERM and SIGHUP stop the job; a
+    second one kills it. interruptions: through them others may stop or kill it, too. written: a
+    folder with files that `config` names, which is moved into the job's folder.
 
     Raises UserError before anything is started, JobFailedError if the master dies
     without a result.
@@ -62,7 +62,7 @@ def run_job(
     if config.image:
         from shoal.client.remote import run_remote_job  # late: the Kubernetes library is large
 
-        return run_remote_job(config, display, interruptions)
+        return run_remote_job(config, display, interruptions, written)
     config = config.resolved()
     doubts = check_inputs(config)
     config = with_checkpoint(config)
@@ -133,7 +133,7 @@ def _follow(
 
 @contextlib.contextmanager
 def _no_process_left(folder: JobFolder) -> Iterator[None]:
-    """Have a temporary folder for the job's processes; at the end neither it nor they are there.
+    """Make a temporary folder for the job's processes; at the end remove it, and kill them.
 
     Raises UserError if it cannot be made.
     """
@@ -162,7 +162,7 @@ class _Run:
         resume: str = "",
         before: tuple[int, int] | None = None,
     ) -> None:
-        """resume: names a resumption of the job. before: of the result that it had before."""
+        """resume: names a resumption of the job. before: `_identity` of an earlier result."""
         self._folder = folder
         self._before = before
         self._resume = ["--resume", resume] if resume else []
@@ -243,7 +243,7 @@ class _Run:
         return late or self._interruptions.count > 1
 
     def _look(self) -> None:
-        """One call to the master: to stop, or to tell how it goes."""
+        """Call the master once: tell it to stop if so wanted, and show its status."""
         if self._connection is None:
             address = self._folder.master_address()
             if address is None:
@@ -260,8 +260,8 @@ class _Run:
             self._connection.close()
             self._connection = None
             return
-        # A master that does not answer yet, or no more, is asked again in the next
-        # round; whether it lives, its process tells.
+        # A master that does not answer is asked again in the next round; whether it lives is
+        # known from its process.
         try:
             if self._stopping_since is not None and not self._stop_sent:
                 request = pb.StopJobRequest(reason="interrupted by the user")
@@ -289,7 +289,7 @@ class _Run:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another that takes its place; None without one."""
+    """Numbers that differ between a file and one that replaces it; None without a file."""
     try:
         found = path.stat()
     except OSError:
@@ -306,9 +306,9 @@ def _result(
 ) -> JobResult:
     """The job's own result, or one for a job that was killed on request.
 
-    before: of the result that it had before, which a resumption that is refused leaves there.
+    before: `_identity` of an earlier result, which a refused resumption leaves in its place.
 
-    Raises JobFailedError with the master's last words if it died, or refused.
+    Raises JobFailedError with the end of the master's log if it died, or refused to run.
     """
     if _identity(folder.result) != before:
         with contextlib.suppress(OSError, ValueError):

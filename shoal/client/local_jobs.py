@@ -12,16 +12,13 @@ from pathlib import Path
 
 from rich.table import Table
 
-from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import duration
 from shoal.client.claim import master_process, resume_command
 from shoal.client.following import POLL_SECONDS
 from shoal.client.processes import process_of
 from shoal.errors import UserError
 from shoal.result import JobResult
-
-JOBS = Path("shoal-jobs")
-"""Where job folders are, unless --job-dir says otherwise."""
 
 
 def find(job: str) -> JobFolder | None:

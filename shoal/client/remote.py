@@ -18,11 +18,11 @@ from typing import TypeVar
 
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json, write_text
-from shoal.client.claim import claimed
+from shoal.client.claim import claimed, keep_given
 from shoal.client.display import Display
 from shoal.client.following import Interruptions
 from shoal.client.remote_following import Following
-from shoal.cluster import explain
+from shoal.cluster import explain, given_model
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.certificates import certified_workers
 from shoal.cluster.data_loss import loss_warnings
@@ -46,12 +46,15 @@ LOG_LINES = 20
 
 
 def run_remote_job(
-    config: JobConfig, display: Display, interruptions: Interruptions | None = None
+    config: JobConfig,
+    display: Display,
+    interruptions: Interruptions | None = None,
+    written: Path | None = None,
 ) -> JobResult:
     """Run the job on Kubernetes to its end and return its result, whatever its state.
 
     Leaves nothing in the cluster, unless it is killed with SIGKILL, or fails itself while the job
-    may be running. Signals and interruptions as in run_job.
+    may be running. Signals, interruptions and written as in run_job.
 
     Raises UserError if the job cannot be created, JobFailedError if its master dies
     without a result.
@@ -65,6 +68,8 @@ def run_remote_job(
         config, output="", job_dir=os.path.abspath(os.path.join("shoal-jobs", config.job_name))
     )
     with claimed(here) as folder:
+        if written is not None:
+            keep_given(written, folder)
         return follow_job(handle, config, templates, folder, display, interruptions)
 
 
@@ -84,7 +89,8 @@ def follow_job(
     write_text(folder.config, config.to_json())
     write_text(folder.templates, json.dumps(templates))
     identities = identities_of(config)
-    handle.create(config, templates, identities, resume=resume)
+    model = folder.given if given_model.is_given(config) else None
+    handle.create(config, templates, identities, model=model, resume=resume)
     interruptions = interruptions or Interruptions()
     own = next((each for each in identities if each.caller.role == CLIENT), None)
     following = Following(handle, config, folder, own, display, interruptions)

@@ -17,6 +17,7 @@ from shoal.base.job_folder import JobFolder
 from shoal.client.claim import reopened
 from shoal.client.display import Display
 from shoal.client.remote import follow_job
+from shoal.cluster import given_model
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import Manifest
@@ -74,6 +75,8 @@ def _resume(
     if there:
         _refuse_unless_ended(handle, config)
     with reopened(folder, config):
+        if there and given_model.is_given(config):
+            given_model.write(handle.given_model(), folder.given)
         if there:
             handle.delete()  # what counts is on the volume
         handle.check(config, templates)

@@ -129,6 +129,9 @@ def rows(result: JobResult) -> Rows:
         add("time by stage", stages_text(result.stage_seconds))
     if result.ledger.get("total") and result.staleness:
         add("mean staleness", f"{result.staleness.get('mean', 0.0):.2f} pushes")
+    for name, table in result.tables.items():
+        if text := _removed(table):
+            add(f"table {name}", text)
     for role, slots in (("worker", result.workers), ("server", result.servers)):
         if slots.get("deaths"):
             add(f"{role} starts", f"{slots['starts']} ({slots['deaths']} died)")
@@ -145,6 +148,13 @@ def rows(result: JobResult) -> Rows:
     if result.job_dir.is_dir():  # not if the job ran in a cluster and was followed elsewhere
         add("job folder", f"{shown_path(result.job_dir)} (logs/, result.json)")
     return found
+
+
+def _removed(table: Mapping[str, int]) -> str:
+    """What sweeps have removed of a table, and what is left; "" for nothing."""
+    words = {"expired": "rows expired", "evicted": "rows evicted", "counts": "counted ids removed"}
+    parts = [f"{table[name]:,} {each}" for name, each in words.items() if table.get(name)]
+    return ", ".join([f"{table['rows']:,} rows", *parts]) if parts else ""
 
 
 def _loss(servers: Mapping[str, int]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ statuses; of the whole time while there is only one. The lines on the whole job 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -165,9 +165,20 @@ def _row(table: Table, state: str, cells: Iterable[str]) -> None:
     table.add_row(*(Text(each, style=style, no_wrap=True, overflow="ellipsis") for each in cells))
 
 
+MORE: dict[str, Callable[[pb.ServerStatus], int]] = {
+    "counted": lambda told: sum(table.counting for table in told.tables),
+    "removed": lambda told: sum(
+        table.removed.expired + table.removed.evicted for table in told.tables
+    ),
+}
+"""Columns of servers whose tables count ids or remove rows, and their figures."""
+
+
 def _servers(seen: Seen, servers: Sequence[pb.ServerView], most: int) -> Table:
+    more = [name for name, count in MORE.items() if any(count(each.told) for each in servers)]
     table = _table(
-        *("server", "state", "rows", "memory", "pulls/s", "pushes/s", "cores", "restarts", "")
+        *("server", "state", "rows", *more, "memory", "pulls/s", "pushes/s", "cores", "restarts"),
+        "",
     )
     for each in _worst_first(servers)[:most]:
         rates = seen.server_rates(each)
@@ -176,11 +187,12 @@ def _servers(seen: Seen, servers: Sequence[pb.ServerView], most: int) -> Table:
             f"ps-{each.server}",
             each.state,
             f"{sum(table.rows for table in told.tables):,}",
+            *(f"{MORE[name](told):,}" for name in more),
             size(sum(table.memory_bytes for table in told.tables)),
             *(f"{rates[name]:,.0f}" if rates else "" for name in ("pulls", "pushes")),
             f"{rates['cores']:.2f}" if rates else "",
             str(max(0, each.starts - 1)),
-            each.progress or each.unprotected,
+            each.progress or each.unprotected or told.clock_doubt,
         ]
         _row(table, each.state, cells)
     return _with_rest(table, len(servers) - most, "server")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client, config
@@ -58,6 +59,15 @@ def message_of(error: Exception) -> str:
         except (TypeError, ValueError, KeyError):
             said = f"{error.status} {error.reason}"
     return one_line(said, LONGEST_MESSAGE)
+
+
+def is_final(error: ApiException) -> bool:
+    """Whether the API server would refuse the same call again.
+
+    Not after a conflict or too many requests, which pass, nor after an error of its own.
+    """
+    passing = (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
+    return 400 <= error.status < 500 and error.status not in passing
 
 
 def plain(api: client.ApiClient, value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from kubernetes.client.exceptions import ApiException
 
 from shoal.base.words import one_line
@@ -31,17 +33,17 @@ def unreachable(error: Exception) -> UnreachableError:
 def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> UserError:
     """The API server refuses. doing: what was tried, such as "create the job"."""
     said = message_of(error)
-    if error.status == 409:
+    if error.status == HTTPStatus.CONFLICT:
         return UserError(
             f"--job-name: there is a job {job_name} in namespace {namespace} already; choose "
             f"another name, or delete it: shoal delete {job_name} --namespace {namespace}"
         )
-    if error.status == 404 and "namespaces" in said:
+    if error.status == HTTPStatus.NOT_FOUND and "namespaces" in said:
         return UserError(
             f"--namespace: there is no namespace {namespace}; create it with the manifests of "
             "deploy/base, or choose another"
         )
-    if error.status == 403 and "exceeded quota" in said:
+    if error.status == HTTPStatus.FORBIDDEN and "exceeded quota" in said:
         return UserError(
             f"--namespace: the quota of {namespace} leaves no room: {said}. Request less "
             "(--worker-resource-request, --ps-resource-request, --master-resource-request), "
@@ -52,12 +54,12 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
             f"--worker-priority and its like: {said}. `kubectl get priorityclasses` shows those "
             "that there are; deploy/base/priorities.yaml has shoal's"
         )
-    if error.status in (401, 403):
+    if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return UserError(
             f"you may not {doing} in namespace {namespace}: {said}. Ask for the Role "
             "shoal-user of deploy/base"
         )
-    if error.status == 404:
+    if error.status == HTTPStatus.NOT_FOUND:
         return UserError(
             f"there is no job {job_name} in namespace {namespace}; `shoal jobs` shows those "
             "that there are"

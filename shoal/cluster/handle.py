@@ -11,12 +11,13 @@ import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster import certificates, explain, manifests
+from shoal.cluster import certificates, explain, given_model, manifests
 from shoal.cluster.api import UNREACHABLE
 from shoal.cluster.lifetime import JobLifetime
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
@@ -122,6 +123,13 @@ class JobHandle(JobLifetime):
         config = JobConfig.from_json(data[manifests.CONFIG_FILE])
         return config, json.loads(data[manifests.TEMPLATES_FILE])
 
+    def given_model(self) -> dict[str, str]:
+        """The files of the model that was given by value, in base64, by name."""
+        name = given_model.config_map_name(self.name)
+        with self._explained("read the ConfigMap with the model"):
+            found = self._core.read_namespaced_config_map(name, self.namespace, **self._options)
+        return dict(found.binary_data or {})
+
     def exists(self) -> bool:
         """Whether the cluster has the master's Job, running or not."""
         try:
@@ -129,7 +137,7 @@ class JobHandle(JobLifetime):
                 manifests.master_name(self.name), self.namespace, **self._options
             )
         except ApiException as error:
-            if error.status == 404:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return False
             raise explain.refused(error, self.namespace, self.name, "read the job") from error
         except UNREACHABLE as error:

@@ -10,12 +10,14 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster import certificates, explain, manifests, metrics
+from shoal.cluster import certificates, explain, given_model, manifests, metrics
 from shoal.cluster.api import (
     CALL_SECONDS,
     GRPC_PROBES_SINCE,
@@ -35,7 +37,6 @@ NEVER_STARTED_SECONDS = 5.0
 POLL_SECONDS = 0.25
 
 DRY_RUN = "All"
-NOT_FOUND, CONFLICT = 404, 409
 NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -86,7 +87,7 @@ class JobLifetime:
                 # Who may not create pods leaves that to the master; a full quota is a wait.
                 said = message_of(error)
                 passing = "cannot create resource" in said or "exceeded quota" in said
-                if error.status != CONFLICT and not passing:
+                if error.status != HTTPStatus.CONFLICT and not passing:
                     raise explain.refused(
                         error, self.namespace, self.name, f"create a {role} pod"
                     ) from error
@@ -102,7 +103,7 @@ class JobLifetime:
         try:
             found = self._core.read_namespaced_secret(secret, self.namespace, **self._options)
         except ApiException as error:
-            if error.status == NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 why = f"namespace {self.namespace} has no Secret {secret}"
         except UNREACHABLE as error:
             raise explain.unreachable(error) from error
@@ -124,12 +125,18 @@ class JobLifetime:
         templates: dict[str, Manifest],
         identities: Iterable[Identity],
         *,
+        model: Path | None = None,
         resume: str = "",
     ) -> None:
         """Create the master's Job and what belongs to it; all or nothing.
 
-        identities: of its processes. resume: names a resumption of the job.
+        identities: of its processes. model: the folder of one that was given by value. resume:
+        names a resumption of the job.
         """
+        config_maps = [manifests.config_map(config, templates)]
+        if model is not None:
+            of_model = manifests.labels(self.name, "model")
+            config_maps.append(given_model.config_map(self.name, model, of_model))
         probes = self.grpc_probes()
         job = manifests.master_job(config, templates, grpc_probes=probes, resume=resume)
         # Without a pod at first: what the pod mounts is to belong to the Job, and be there. Kueue
@@ -140,15 +147,15 @@ class JobLifetime:
         with self._explained("create the job"):
             created = self._batch.create_namespaced_job(self.namespace, job, **self._options)
         owned = {"ownerReferences": manifests.owner(self.name, created.metadata.uid)}
-        config_map = manifests.config_map(config, templates)
         service = manifests.service(self.name)
         labels = manifests.labels(self.name, "certificates")
         secrets = certificates.secrets(self.name, identities, labels)
-        for manifest in (config_map, service, *secrets):
+        for manifest in (*config_maps, service, *secrets):
             manifest["metadata"] |= owned
         try:
-            with self._explained("create the job's ConfigMap and Service"):
-                self._core.create_namespaced_config_map(self.namespace, config_map, **self._options)
+            with self._explained("create the job's ConfigMaps and Service"):
+                for each in config_maps:
+                    self._core.create_namespaced_config_map(self.namespace, each, **self._options)
                 self._core.create_namespaced_service(self.namespace, service, **self._options)
             for secret in secrets:
                 self._create_secret(secret)
@@ -173,7 +180,7 @@ class JobLifetime:
                 try:
                     self._core.create_namespaced_secret(self.namespace, secret, **self._options)
                 except ApiException as error:
-                    if error.status != CONFLICT:
+                    if error.status != HTTPStatus.CONFLICT:
                         raise
                     if time.monotonic() > give_up or not self._is_owned(name):
                         raise UserError(
@@ -190,7 +197,7 @@ class JobLifetime:
         try:
             found = self._core.read_namespaced_secret(secret, self.namespace, **self._options)
         except ApiException as error:
-            if error.status == NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return True
             raise
         return bool(found.metadata.owner_references)

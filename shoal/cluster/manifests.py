@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shoal.cluster import certificates, metrics, queues
+from shoal.cluster import certificates, given_model, metrics, queues
 from shoal.cluster.memory import grown
 from shoal.cluster.pod_security import restrict
 from shoal.cluster.ports import HEALTH_PORT, MASTER_PORT, PORTS, SERVER_PORT
@@ -244,6 +244,10 @@ def _pod(
         mounts.append(mount)
     if config.serve_metrics:
         volume, mount = metrics.mounted(config.metrics_secret)
+        volumes.append(volume)
+        mounts.append(mount)
+    if role == "worker" and given_model.is_given(config):
+        volume, mount = given_model.mounted(config.job_name)
         volumes.append(volume)
         mounts.append(mount)
     for number, given in enumerate(config.volumes()):

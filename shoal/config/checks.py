@@ -11,7 +11,7 @@ import dataclasses
 from shoal.config.flags import COMMANDS, check_values, flag
 from shoal.config.model_params import params_of
 from shoal.config.options import JobOptions
-from shoal.config.table_options import table_options
+from shoal.config.table_options import FLAG, NO_EVENT_TIME, table_options
 from shoal.errors import UserError, holds_secret
 
 MOST_HOT_IDS = 100
@@ -36,7 +36,7 @@ def check(options: JobOptions) -> None:
     _check_secrets(options)
     _check_names(options)
     params_of(options.model_params)
-    table_options(options.table)
+    _check_tables(options)
     _ = options.format_of_data
     if options.num_minibatches_per_task % options.accumulate:
         raise UserError(
@@ -67,6 +67,12 @@ def check(options: JobOptions) -> None:
     for name in _REQUIRED[options.command]:
         if not getattr(options, name):
             raise UserError(f"{flag(name)} is required by shoal {options.command}")
+
+
+def _check_tables(options: JobOptions) -> None:
+    for name, given in table_options(options.table).items():
+        if options.command == "train" and given.get("expire_after") and not options.event_time:
+            raise UserError(f"{FLAG} {name}.expire_after={given['expire_after']}: {NO_EVENT_TIME}")
 
 
 def _check_secrets(options: JobOptions) -> None:

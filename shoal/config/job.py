@@ -42,6 +42,7 @@ CHECK_FLAGS = (
     "num_ps",
     "embedding_threshold",
     "table",
+    "event_time",
     "export_dtype",
     "seed",
     *data_format.FIELDS,

@@ -85,6 +85,14 @@ class DataOptions:
     prediction_data: str = option(
         f"Records to predict: {_RECORDS}", "", commands="predict", value="DATA"
     )
+    event_time: str = option(
+        "Column of the training records with the time of each, which tells when rows expire. UNIT "
+        "is that of its numbers since 1970: s, ms, us, ns or d; the types timestamp and date need "
+        "none.",
+        "",
+        commands="train",
+        value="COLUMN[:UNIT]",
+    )
     index_dir: str = option(
         "Folder or URL that keeps what jobs have found out of data files: numbers of records, and "
         "where these begin. The next job begins at once. Files that have changed are read anew.",

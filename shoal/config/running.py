@@ -25,7 +25,8 @@ class ServerOptions:
     table: str = option(
         "An option of one table, in place of its layer's argument. May be given several times. "
         "admit_after=N: an id gets a row when the N-th push contains it. Before, it is counted, "
-        "and reads the table's default row.",
+        "and reads the table's default row. expire_after=14d: an id is removed so long after its "
+        "last push, by --event-time. max_rows=N: at more rows, those of least use are removed.",
         "",
         value="NAME.OPTION=VALUE",
         repeated=True,

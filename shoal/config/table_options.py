@@ -1,8 +1,8 @@
 """Options of one table: arguments of shoal.layers.Embedding, and --table NAME.OPTION=VALUE.
 
 Owns which options there are, with what each may be, and their form as text, which the
-configuration keeps. Another option is another line of OPTIONS, a field of pb.TableSpec of its name,
-and an argument of the layer. Which table gets which is worker/model/table_options.py's.
+configuration keeps. Another option is another entry of OPTIONS, a field of pb.TableSpec of its
+name, and an argument of the layer. Which table gets which is worker/model/table_options.py's.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.base.words import near
+from shoal.config.spans import FORM, seconds_of, span_of
 from shoal.errors import UserError
 
 FLAG = "--table"
+
+NO_EVENT_TIME = "nothing tells the time of a record, by which rows expire: add --event-time COLUMN"
+"""Of a job with a table that has expire_after."""
 
 MAX_ADMIT_AFTER = 2_047
 """As native/rowstore.pyx has it."""
@@ -25,8 +29,9 @@ class TableOption:
     """An option of a table.
 
     default: what a table has that is not given the option. parse: the value in a text; raises
-    ValueError. allowed: whether a value may be given. values: what it may be, in words. told: of
-    a value, its effect in words, for shoal check.
+    ValueError. allowed: whether a value may be given. values: what it may be, in words. field: of a
+    value, that of pb.TableSpec's field. text, told: of a field's value, the option's own in text,
+    and its effect in words, for shoal check.
     """
 
     default: Any
@@ -34,10 +39,23 @@ class TableOption:
     allowed: Callable[[Any], bool]
     values: str
     told: Callable[[Any], str]
+    field: Callable[[Any], Any] = lambda value: value or 0
+    text: Callable[[Any], str] = str
 
 
 def _is_admit_after(value: Any) -> bool:
     return type(value) is int and 1 <= value <= MAX_ADMIT_AFTER
+
+
+def _is_expire_after(value: Any) -> bool:
+    try:
+        return value is None or seconds_of(value) > 0
+    except ValueError:
+        return False
+
+
+def _is_max_rows(value: Any) -> bool:
+    return value is None or (type(value) is int and 0 < value < 2**62)
 
 
 OPTIONS: dict[str, TableOption] = {
@@ -47,6 +65,22 @@ OPTIONS: dict[str, TableOption] = {
         allowed=_is_admit_after,
         values=f"an integer from 1 to {MAX_ADMIT_AFTER}",
         told=lambda value: f"an id gets a row at its push number {value}",
+    ),
+    "expire_after": TableOption(
+        default=None,
+        parse=str,
+        allowed=_is_expire_after,
+        values=FORM,
+        told=lambda value: f"an id is removed {span_of(value)} of event time after its last push",
+        field=lambda value: seconds_of(value) if value else 0,
+        text=span_of,
+    ),
+    "max_rows": TableOption(
+        default=None,
+        parse=int,
+        allowed=_is_max_rows,
+        values="an integer above 0",
+        told=lambda value: f"{value:,} rows at most; at more, those of least use are removed",
     ),
 }
 """By the name that the flag, the layer's argument and the field of pb.TableSpec have."""
@@ -103,11 +137,15 @@ def text_of(options: Mapping[str, Any]) -> str:
     return ",".join(pairs)
 
 
+def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of pb.TableSpec of a table with these options."""
+    return {name: OPTIONS[name].field(value) for name, value in options.items()}
+
+
 def told_options(table: Any) -> list[str]:
     """The options of a table that are not at their default, each in words. table: pb.TableSpec."""
-    values = {name: getattr(table, name) or each.default for name, each in OPTIONS.items()}
     return [
-        f"{name}={values[name]}: {each.told(values[name])}"
+        f"{name}={each.text(value)}: {each.told(value)}"
         for name, each in OPTIONS.items()
-        if values[name] != each.default
+        if (value := getattr(table, name)) not in (0, each.field(each.default))
     ]

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.client.display import Display, WrappedDisplay
-from shoal.client.local_jobs import JOBS
 from shoal.config.job import JobConfig
 from shoal.dashboard.run import check_installed, listening, server_of, url_of
 from shoal.dashboard.source import ClusterSource, LocalSource, Source

@@ -70,9 +70,14 @@ def _tables(servers: Iterable[pb.ServerView]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for server in servers:
         for table in server.told.tables:
-            of_all = found.setdefault(table.name, {"name": table.name, "rows": 0, "bytes": 0})
+            of_all = found.setdefault(
+                table.name,
+                {"name": table.name, "rows": 0, "bytes": 0, "counted": 0, "removed": 0},
+            )
             of_all["rows"] += table.rows
             of_all["bytes"] += table.memory_bytes
+            of_all["counted"] += table.counting
+            of_all["removed"] += table.removed.expired + table.removed.evicted
     return [found[name] for name in sorted(found)]
 
 
@@ -101,6 +106,7 @@ def of_status(
             "deaths": each.deaths,
             "progress": each.progress,
             "unprotected": each.unprotected,
+            "doubt": each.told.clock_doubt,
             "version": each.told.version,
             "rows": sum(table.rows for table in each.told.tables),
             "bytes": sum(table.memory_bytes for table in each.told.tables),
@@ -142,7 +148,11 @@ def of_status(
 def over(last: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the last status said, of processes that are there no more. last: if there was one."""
     seen = dict(last or {})
-    gone = {"state": "ended", "waits_for": "", "progress": "", "unprotected": "", "task": None}
+    gone = {
+        "state": "ended",
+        "task": None,
+        **dict.fromkeys(("waits_for", "progress", "unprotected", "doubt"), ""),
+    }
     for name in ("workers", "servers"):
         # Not in place: the page may be told of the last status right now.
         seen[name] = [each | gone | dict.fromkeys(SPEEDS) for each in seen.get(name, ())]

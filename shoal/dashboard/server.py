@@ -1,8 +1,8 @@
-"""The page's web server: who may see it, and what is where.
+"""The page's web server: its addresses, and who may see them.
 
-It answers those alone who have the token, by the URL that the command prints, or by the cookie that
-this URL gives; and only under a name of this machine, so that no page of somebody else's name that
-leads here (DNS rebinding) can read it. Everything is GET, and changes nothing.
+A request must have the token: in the URL that the command prints, or in the cookie that this URL
+sets. It must also use a name of this machine, so that a web page under another name that leads here
+(DNS rebinding) cannot read the job. All requests are GET, and change nothing.
 """
 
 from __future__ import annotations
@@ -41,11 +41,14 @@ Send = Callable[..., Any]
 
 
 def app_of(watch: Watch, token: str, port: int) -> Guard:
-    """The application that shows a job. token: who knows it may look. port: it is served at."""
+    """The application that shows a job.
+
+    token: opens the page to those who know it. port: that of the page.
+    """
 
     def page(request: Request) -> Response:
         if "token" in request.query_params:
-            # Out of the address and its history; from now on the cookie has it.
+            # So that it is not in the address and its history; from now on the cookie has it.
             answer: Response = RedirectResponse("/", 303)
             answer.set_cookie(cookie_of(port), token, httponly=True, samesite="lax", path="/")
             return answer
@@ -91,14 +94,14 @@ def _or_error(ask: Callable[[], list[str]]) -> dict[str, Any]:
 
 
 class Guard:
-    """An ASGI application that lets nobody to `app` who may not see it."""
+    """An ASGI application in front of `app`, which refuses requests without the token."""
 
     def __init__(self, app: Any, token: str, port: int) -> None:
         self._app, self._token, self._cookie = app, token.encode(), cookie_of(port)
 
     async def __call__(self, scope: dict[str, Any], receive: Send, send: Send) -> None:
         """Answer a request."""
-        assert scope["type"] == "http", scope["type"]  # the server has neither more
+        assert scope["type"] == "http", scope["type"]  # the server has no websockets, no lifespan
 
         async def with_headers(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -119,7 +122,7 @@ class Guard:
         name, colon, port = host.rpartition(":")
         if (name if colon and port.isdigit() else host).lower() not in HOSTS:
             return "This page is shown under the names 127.0.0.1 and localhost only."
-        # Other pages of this machine have set cookies, too, of any form.
+        # Other pages of this machine may have set a cookie of this name, with any content.
         kept = request.cookies.get(self._cookie, "")
         given = request.query_params.get("token", kept)
         if not secrets.compare_digest(given.encode(), self._token):

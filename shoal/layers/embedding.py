@@ -137,6 +137,10 @@ class Embedding(keras.layers.Layer):
         bfloat16 rows are rounded stochastically: up or down at random, and right on average.
     admit_after: an id gets a row when so many pushes have contained it, 1 to 2,047; the last of
         them is the row's first update. Before, it reads the table's default row, in training too.
+    expire_after: a span such as "14d" or "36h": a row whose last push is so long ago, by the
+        records' --event-time, is removed. If its id comes again, it begins anew.
+    max_rows: the most rows of the table in the whole job. At more, the servers remove a tenth of
+        them: those that were used least and longest ago.
 
     Raises UserError for an argument of another library's layer, ValueError for a value that
     is none.
@@ -156,6 +160,8 @@ class Embedding(keras.layers.Layer):
         table: str | None = None,
         optimizer: Any = None,
         admit_after: int = 1,
+        expire_after: str | None = None,
+        max_rows: int | None = None,
         **kwargs: Any,
     ) -> None:
         _refuse_unsupported(kwargs)
@@ -176,7 +182,10 @@ class Embedding(keras.layers.Layer):
         self.output_dim = output_dim
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.optimizer = None if optimizer is None else keras.optimizers.get(optimizer)
-        self.admit_after = checked("admit_after", admit_after, f"embedding {self.name!r}")
+        what = f"embedding {self.name!r}"
+        self.admit_after = checked("admit_after", admit_after, what)
+        self.expire_after = checked("expire_after", expire_after, what)
+        self.max_rows = checked("max_rows", max_rows, what)
         self.combiner = combiner
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
@@ -226,4 +235,6 @@ class Embedding(keras.layers.Layer):
             "table": self.table if self.shares_table else None,
             "optimizer": self.optimizer and keras.optimizers.serialize(self.optimizer),
             "admit_after": self.admit_after,
+            "expire_after": self.expire_after,
+            "max_rows": self.max_rows,
         }

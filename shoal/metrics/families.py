@@ -1,4 +1,4 @@
-"""Metrics that several roles make: what a process is, histograms, one state of several."""
+"""Metrics that several roles have: the identity of a process, histograms, one state of several."""
 
 from __future__ import annotations
 

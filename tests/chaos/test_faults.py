@@ -14,12 +14,12 @@ from shoal import counting, master, ps, worker
 from shoal.chaos.faults import (
     CUT,
     FIRST,
-    HALF_SENT,
-    HANG,
     LAST,
-    NO_ROOM,
-    STORAGE,
-    Fault,
+    DisturbStorage,
+    Hang,
+    Kill,
+    LeaveNoRoom,
+    SendHalves,
     Target,
     When,
     drawn,
@@ -47,8 +47,8 @@ def kill(text):
 
 
 def test_kills():
-    assert kill("worker:1@step=200") == Fault("kill", (Target("worker", 1),), When(step=200))
-    assert kill("ps:2@random") == Fault("kill", (Target("ps", 2),), When(random=True))
+    assert kill("worker:1@step=200") == Kill((Target("worker", 1),), When(step=200))
+    assert kill("ps:2@random") == Kill((Target("ps", 2),), When(random=True))
     assert kill("master@phase=evaluating").when == When(phase="evaluating")
     assert kill("master@point=before-journal").when == When(point="before-journal")
     assert kill("ps:0@point=shard-begun,step=7").when == When(step=7, point="shard-begun")
@@ -83,21 +83,21 @@ def test_pauses_and_cuts():
 def test_what_hangs_fails_or_finds_no_room():
     hang = parse_hang("worker:1@point=feeding,step=60,seconds=30", 2, 3)
     when = When(step=60, point="feeding")
-    assert hang == Fault(HANG, (Target("worker", 1),), when, 30.0)
+    assert hang == Hang((Target("worker", 1),), when, 30.0)
     assert str(hang) == "hang worker:1 for 30 s"
     ever = parse_hang("worker:1@point=computing,step=60,seconds=inf", 2, 3)
     assert (ever.seconds, str(ever)) == (math.inf, "hang worker:1 for ever")
     assert parse_hang("master@step=9,seconds=1", 2, 3).when == When(step=9)
     storage = parse_storage("data@step=100,fail=3,seconds=5", 2, 3)
-    assert storage == Fault(STORAGE, (Target("data"),), When(step=100), 5.0, how="fail", every=3)
+    assert storage == DisturbStorage((Target("data"),), When(step=100), 5.0, how="fail", every=3)
     assert str(storage) == "storage data for 5 s, fail every 3"
     assert parse_storage("checkpoints@random,hang=1,seconds=5", 2, 3).how == "hang"
     half = parse_half_sent("ps:2@step=7,seconds=2,count=3", 2, 3)
-    assert half == Fault(HALF_SENT, (Target("ps", 2),), When(step=7), 2.0, count=3)
+    assert half == SendHalves((Target("ps", 2),), When(step=7), 2.0, count=3)
     assert str(half) == "half-sent ps:2 for 2 s, 3 requests"
     assert parse_half_sent("ps:2@step=7,seconds=2", 2, 3).count == 8
     room = parse_no_room("ps:1@random,seconds=20", 2, 3)
-    assert room == Fault(NO_ROOM, (Target("ps", 1),), When(random=True), 20.0)
+    assert room == LeaveNoRoom((Target("ps", 1),), When(random=True), 20.0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.chaos import faulty
 from shoal.chaos.count_job import write_input
-from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, HANG, STORAGE, Fault, Target, When
+from shoal.chaos.faults import CHECKPOINTS, DATA, FAIL, HANG, DisturbStorage, Target, When
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
 from shoal.data.storage import Storage
@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def fault(kind, how, every):
-    return Fault(STORAGE, (Target(kind),), When(), 1.0, how=how, every=every)
+    return DisturbStorage((Target(kind),), When(), 1.0, how=how, every=every)
 
 
 def errors_in(calls):

@@ -1,11 +1,11 @@
 """What is due when: no job, no clock."""
 
-from shoal.chaos.faults import Fault, Target, When
+from shoal.chaos.faults import Kill, Target, When
 from shoal.chaos.schedule import Schedule, Seen
 
 
 def kill(index, **when):
-    return Fault("kill", (Target("ps", index),), When(**when))
+    return Kill((Target("ps", index),), When(**when))
 
 
 def test_each_fault_is_due_once_from_its_step_on():

@@ -219,7 +219,7 @@ def test_accumulators_become_their_mean_and_back(numbers, rowwise):
         "id": np.arange(n),
         "values": np.ones((n, 4), np.float32),
         "slot:accumulator": slots,
-        "version": np.zeros(n, np.uint32),
+        "version": np.zeros(n, np.int64),
         "uses": np.ones(n, np.uint32),
     }
     optimizer = OptimizerSpec(after)

@@ -348,3 +348,35 @@ def test_help_shows_each_flag_in_its_group(command):
     of_job = found.keys() & expected.keys()
     assert len(of_job) > 5
     assert {name: found[name] for name in of_job} == {name: expected[name] for name in of_job}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "--resume", "clicks"),
+        ("audit", "clicks"),
+        ("checkpoint", "verify", "clicks"),
+        ("export", "clicks", "--output", "model"),
+    ],
+)
+def test_a_jobs_name_where_its_folder_is_wanted_is_told_with_the_folder(
+    tmp_path, monkeypatch, command
+):
+    monkeypatch.chdir(tmp_path)
+    assert "did you mean" not in run(*command)[1]
+    (tmp_path / "shoal-jobs" / "clicks").mkdir(parents=True)
+    (tmp_path / "shoal-jobs" / "clicks" / "job.json").write_text("{}")
+    code, said = run(*command)
+    assert code == 2
+    assert said.endswith("(did you mean shoal-jobs/clicks?)")
+
+
+def test_the_list_of_commands_says_of_each_in_a_whole_sentence_what_it_does():
+    told = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout
+    assert "..." not in told.partition("Commands:")[2]
+    assert "Train a model, evaluate it and export it." in told
+
+
+def test_the_help_of_a_command_lists_flags_and_no_arguments():
+    told = CliRunner().invoke(main, ["export", "--help"]).stdout
+    assert told.partition("Options:")[2].split()[0] == "--number"

@@ -184,8 +184,8 @@ def test_the_python_api_works_in_a_thread(project, scripted):
         ),
         ({"model": 1, "model_def": "a.b"}, "^give either model_def or model: both name the model$"),
         (
-            {"model": 1, "training_data": "x", "image": "i"},
-            "^image: the model is given by value, which works on this machine only",
+            {"model": 1, "training_data": {"a": [1]}, "image": "i"},
+            "^image: training_data is given by value, which works on this machine only",
         ),
         ({"num_ps": "x" * 500}, r"^num_ps must be of type int, not 'xxx.{,60}'$"),
         (

@@ -78,6 +78,19 @@ def test_rates_are_those_between_two_words_of_a_server():
     assert line_of(drawn(found), "ps-0") == "ps-0 alive 1,234 2.1 MB 100 50 0.75 0"
 
 
+def test_tables_that_count_ids_or_remove_rows_have_columns_of_it():
+    first, second = server(0, 100.0), server(1, 100.0)
+    assert "counted" not in " ".join(drawn(seen((0.0, status([first, second])))))
+    first.told.tables[0].removed.MergeFrom(pb.RemovedIds(expired=30, evicted=4, counts=9))
+    second.told.tables[1].counting = 1500
+    second.told.clock_doubt = "the event time jumps"
+    lines = drawn(seen((0.0, status([first, second]))))
+    assert line_of(lines, "server").startswith("server state rows counted removed memory")
+    assert line_of(lines, "ps-0").startswith("ps-0 alive 1,234 0 34 2.1 MB")
+    assert line_of(lines, "ps-1").startswith("ps-1 alive 1,234 1,500 0 2.1 MB")
+    assert line_of(lines, "ps-1").endswith("the event time jumps")
+
+
 def test_a_server_that_was_restarted_is_not_compared_with_the_one_before():
     before = status([server(0, 900.0, pulls=100_000)])
     after = status([server(0, 3.0, pulls=10, incarnation=1)])

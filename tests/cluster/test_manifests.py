@@ -9,8 +9,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from shoal.base import by_value
 from shoal.cli.main import main
-from shoal.cluster import certificates, manifests
+from shoal.cluster import certificates, given_model, manifests
 from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.manifests import SAFE_TO_EVICT
 from shoal.cluster.memory import memory_steps
@@ -115,6 +116,32 @@ def test_a_url_without_a_password_is_taken():
         "https://${WHO}:${PW}@e.com/t.csv?sig=${SIG}&b=1",
     ):
         assert config(training_data=url).training_data == url
+
+
+def test_a_model_by_value_is_mounted_in_workers_only(tmp_path):
+    given = {"model_def": by_value.MODEL_DEF, "model_zoo": given_model.FOLDER}
+
+    def mounts(made):
+        return {each["mountPath"]: each for each in container(made)["volumeMounts"]}
+
+    assert mounts(pod("worker", **given))[given_model.FOLDER]["readOnly"]
+    assert {"name": "job-model"} in [
+        each.get("configMap") for each in pod("worker", **given)["spec"]["volumes"]
+    ]
+    assert given_model.FOLDER not in mounts(pod("ps", **given))
+    assert given_model.FOLDER not in mounts(pod("worker"))
+
+    files = {by_value.MODULE: b"a = 1", by_value.PICKLE: bytes(range(256))}
+    for name, data in files.items():
+        tmp_path.joinpath(name).write_bytes(data)
+    made = given_model.config_map("job", tmp_path, {"a": "b"})
+    given_model.write(made["binaryData"], tmp_path / "again")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "again").iterdir()} == files
+    tmp_path.joinpath(by_value.MODEL).write_bytes(bytes(given_model.LARGEST_BYTES))
+    with pytest.raises(UserError, match=r"^model: .* a cluster takes 700,000\. Give a function"):
+        given_model.config_map("job", tmp_path, {})
+    with pytest.raises(UserError, match="start it from the program that has the model"):
+        given_model.config_map("job", tmp_path / "nothing", {})
 
 
 def test_limits_of_time_are_those_of_the_job_object():

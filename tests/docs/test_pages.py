@@ -50,6 +50,8 @@ SERVING = ("serve.py", "vectors.py", "find.py", "plain.py", "tables.py")
 """Files that need no shoal, as the pages say."""
 
 NOT_RUN = {
+    "python3 -m venv": "the tests have an environment",
+    "bin/activate": "the tests run in theirs",
     "pip install": "the tests have what it installs",
     "make ": "they are what CI runs",
     "--image": "test_commands.py makes the objects of its job",
@@ -238,7 +240,12 @@ def test_the_page_of_models(here):
     Path("views.csv").write_text("\n".join(["user,item", *lines, ""]))
     printed = run("docs/guide/models.md", here)
     assert "the export has the SavedModel, and no model.keras" in one(printed, "tower.TwoTowers")
-    assert "admit_after=3: an id gets a row at its push number 3" in one(printed, "--table")
+    assert "admit_after=3: an id gets a row at its push number 3" in one(
+        printed, "admit_after=3 --table"
+    )
+    sweeps = one(printed, "--event-time")
+    assert "expire_after=14d: an id is removed 14d of event time after its last push" in sweeps
+    assert "max_rows=150: 150 rows at most" in sweeps
     assert len(one(printed, "vectors.py").strip("[] \n").split()) == 2
     assert one(printed, "tables.py").splitlines() == ["items (2000, 8)", "users (2000, 8)"]
     with sqlite3.connect("predictions.sqlite") as database:

@@ -20,14 +20,15 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from shoal.checkpoints import arrow, folders, manifests, schema
+from shoal.checkpoints import arrow, export_schema, folders, manifests, schema
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.journal import segments
+from shoal.master.journal import records
 from shoal.master.journal.events import Event
-from shoal.master.journal.segments import Entry, Header, Segment
+from shoal.master.journal.records import Entry, Header
+from shoal.master.journal.segments import Segment
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import frames, methods
@@ -251,16 +252,14 @@ def config() -> JobConfig:
 
 
 def journal_header() -> Header:
-    return Header(config(), 1, segments.beginning(config(), 7), 0.0, 0.0, "", "")
+    return Header(config(), 1, records.beginning(config(), 7), 0.0, 0.0, "", "")
 
 
 def journals() -> list[bytes]:
     header = journal_header()
-    one, position = segments.record_of(
-        Entry(1.0, Event("noted", 1.0, {"text": "a"})), header.before
-    )
-    two, last = segments.record_of(Entry(2.0, Event("tick", 2.0)), position)
-    return [header.to_bytes() + one + two + segments.followed_record(last)]
+    one, position = records.record_of(Entry(1.0, Event("noted", 1.0, {"text": "a"})), header.before)
+    two, last = records.record_of(Entry(2.0, Event("tick", 2.0)), position)
+    return [header.to_bytes() + one + two + records.followed_record(last)]
 
 
 def parse_journal(data: bytes) -> None:
@@ -273,29 +272,29 @@ def parse_journal(data: bytes) -> None:
 def parse_journal_event(data: bytes) -> None:
     """An event's payload, in a record that is as it should be."""
     header = journal_header()
-    checksum = segments._chained(1, data, header.before.checksum)
-    parse_journal(header.to_bytes() + segments._record(segments._EVENT, 1, checksum, data))
+    checksum = records.chained(1, data, header.before.checksum)
+    parse_journal(header.to_bytes() + records.record_bytes(records.EVENT, 1, checksum, data))
 
 
 def parse_journal_header(data: bytes) -> None:
     """The JSON of a header."""
-    body = segments._SIZES.pack(len(data), 0) + data
-    head = (segments.MAGIC, segments.FORMAT, len(body), xxhash.xxh3_64_intdigest(body))
-    parse_journal(segments._HEADER.pack(*head) + body)
+    body = records._SIZES.pack(len(data), 0) + data
+    head = (records.MAGIC, records.FORMAT, len(body), xxhash.xxh3_64_intdigest(body))
+    parse_journal(records.HEADER.pack(*head) + body)
 
 
 def journal_events() -> list[bytes]:
-    whole, _ = segments.record_of(
+    whole, _ = records.record_of(
         Entry(1.0, Event("noted", 1.0, {"text": "a"}, {"clocks": {"1": 2}}, 3)),
         journal_header().before,
     )
-    return [whole[segments._HEAD :]]
+    return [whole[records.HEAD_BYTES :]]
 
 
 def journal_headers() -> list[bytes]:
     whole = journal_header().to_bytes()
-    size, _ = segments._SIZES.unpack_from(whole, segments._HEADER.size)
-    begin = segments._HEADER.size + segments._SIZES.size
+    size, _ = records._SIZES.unpack_from(whole, records.HEADER.size)
+    begin = records.HEADER.size + records._SIZES.size
     return [whole[begin : begin + size]]
 
 
@@ -360,7 +359,7 @@ def _read_manifests(data: bytes) -> None:
         schema.checked_manifest,
         schema.checked_shard,
         schema.checked_begun,
-        schema.checked_export,
+        export_schema.checked_export,
     )
     for checked in checks:
         try:
@@ -381,8 +380,7 @@ def arrow_pages(number: int) -> list[bytes]:
     ids, values = np.arange(6, dtype=np.int64), np.ones((6, 3), np.float32)
     width = OptimizerSpec("adam").slot_width(3)
     slots = {name: np.ones((6, width), np.float32) for name in OptimizerSpec("adam").slot_names}
-    counts = np.ones(6, np.uint32)
-    columns = arrow.row_columns(ids, values, slots, counts, counts)
+    columns = arrow.row_columns(ids, values, slots, ids, np.ones(6, np.uint32))
     storage = LocalStorage(scratch())
     described = arrow.write(storage, "table.arrow", [(columns, (0, 9)), (columns, (9, 20))])
     data = (scratch() / "table.arrow").read_bytes()

@@ -77,7 +77,8 @@ def test_wrong_commands_are_refused_before_anything_starts(tmp_path, clicks):
     assert "(did you mean small?)" in message(model_def="smal.custom_model")
     assert "(did you mean custom_model?)" in message(model_def="small.custom_modle")
     assert "is not the output of a training job" in message(restore_from=tmp_path / "full")
-    assert "Missing option '--model-def'" in refused(tmp_path, training_data=clicks)
+    said = refused(tmp_path, training_data=clicks)
+    assert "Missing option '--model-def'. The model: file.function" in said
     assert "--training-data is required by shoal train" in refused(
         tmp_path, model_def="small.custom_model"
     )

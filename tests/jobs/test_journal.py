@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from shoal.master.journal import segments
+from shoal.master.journal import records, segments
 from shoal.master.journal.reading import read
 from shoal.master.journal.segments import Segment
 from tests.jobs.results import SERIAL, applied
@@ -54,7 +54,7 @@ def cut(path, events):
     kept = segment.last.number - events - segment.header.before.number
     at = segment._begin
     for (_, length, *_), _ in list(segment._records())[:kept]:
-        at += segments._HEAD + length
+        at += records.HEAD_BYTES + length
     path.write_bytes(path.read_bytes()[:at])
     assert Segment(path).last.number == segment.last.number - events
 

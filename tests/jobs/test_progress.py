@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.chaos import faulty
-from shoal.chaos.faults import FAIL, OUTPUT, STORAGE, Fault, Target, When
+from shoal.chaos.faults import FAIL, OUTPUT, DisturbStorage, Target, When
 from shoal.client.processes import limit_files
 from shoal.config.job import JobConfig
 from shoal.proto import faults
@@ -227,7 +227,7 @@ def test_storage_that_fails_for_a_while_at_the_export_costs_nothing_but_time(tmp
         relaunch_limit=0,
     ) as job:
         job.wait_status("the evaluation", lambda status: status.state == "evaluating")
-        fault = Fault(STORAGE, (Target(OUTPUT),), When(), how=FAIL)
+        fault = DisturbStorage((Target(OUTPUT),), When(), how=FAIL)
         trouble = faulty.begin(points, fault, JobConfig.load(job.folder.config))
         held.unlink()
         waits_for_output(job)

@@ -1,13 +1,14 @@
 """The launcher of pods on a real API server that it cannot always reach."""
 
 import queue
+from http import HTTPStatus
 
 import pytest
 from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster import manifests
 from shoal.master.job.launcher import Exited, Started, Waiting
-from shoal.master.launchers.pod_launcher import GONE, PodLauncher
+from shoal.master.launchers.pod_launcher import PodLauncher
 from shoal.master.work.ids import Start, WorkerId
 from tests.kubernetes.conftest import SECONDS, kubectl
 from tests.kubernetes.image import IMAGE
@@ -50,7 +51,7 @@ class Launcher(PodLauncher):
         try:
             super()._watch_on()
         except ApiException as error:
-            self.refused += error.status == GONE
+            self.refused += error.status == HTTPStatus.GONE
             raise
 
     def go_back_to(self, version):

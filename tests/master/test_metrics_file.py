@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 
 from shoal.errors import UserError
 from shoal.master.job.sample import evaluations_from, sample_of
+from shoal.master.job.status import tables
 from shoal.master.metrics_file import (
     TEXT_BYTES,
     TYPES,
@@ -161,7 +163,13 @@ def test_a_sample_is_of_all_servers_and_the_evaluations_are_those_not_known():
     data = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 10),))
     job = begun(data, validation_data="v", evaluation_steps=5, num_ps=2)
     for server, rows_there in zip(job.members.servers, (30, 12), strict=True):
-        table = pb.TableStatus(name="users", rows=rows_there, memory_bytes=100 * rows_there)
+        table = pb.TableStatus(
+            name="users",
+            rows=rows_there,
+            memory_bytes=100 * rows_there,
+            counting=7,
+            removed=pb.RemovedIds(expired=5, evicted=6, counts=100),
+        )
         status = pb.ServerStatus(
             version=6, tables=[table], staleness=pb.Distribution(count=2, sum=3)
         )
@@ -186,6 +194,16 @@ def test_a_sample_is_of_all_servers_and_the_evaluations_are_those_not_known():
         "server_deaths": 0,
         "rows": 42,
         "table_bytes": 4200,
+        "counted_ids": 14,
+        "removed_rows": 22,
+    }
+    assert asdict(tables(job)["users"]) == {
+        "rows": 42,
+        "counting": 14,
+        "memory_bytes": 4200,
+        "expired": 10,
+        "evicted": 12,
+        "counts": 200,
     }
     assert list(sample) == [name for name in TYPES if name in sample]
     assert evaluations_from(job, 0) == []

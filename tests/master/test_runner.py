@@ -20,7 +20,6 @@ from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.launchers.processes import ProcessLauncher
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
-from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId, WorkerId
 from shoal.master.work.phases import Phase
@@ -30,6 +29,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing
 from tests.master.peers import command
+from tests.master.services import handlers_of
 from tests.master.strategies import config
 from tests.waiting import until
 
@@ -48,8 +48,7 @@ class RunningJob:
         self.job = Job(self.config)
         self.runner = Runner(SharedJob(self.job))
         self.started = queue.SimpleQueue()
-        service = MasterService(self.runner.job, Routing.even(self.config.num_ps))
-        self.server, port = serving.serve(service.handlers(), "127.0.0.1:0", 8)
+        self.server, port = serving.serve(handlers_of(self.runner.job), "127.0.0.1:0", 8)
         self.address = f"127.0.0.1:{port}"
         self.master = rpc.Connection(self.address, patience=0.0)
         self.launcher = ProcessLauncher(self.post, self.folder, command(self.folder, self.address))

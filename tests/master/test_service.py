@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.master import service
+from shoal.master import client_service, service
 from shoal.master.journal.events import RecordedJob
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed
@@ -13,13 +13,13 @@ from shoal.master.work.units import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from tests.master.services import handlers_of
 from tests.master.strategies import config, register, w
 
 
 def test_each_handler_asks_the_job_one_question_and_reaches_into_no_part_of_it():
-    tree = ast.parse(Path(service.__file__).read_text())
-    lambdas = [each for each in ast.walk(tree) if isinstance(each, ast.Lambda)]
+    trees = [ast.parse(Path(each.__file__).read_text()) for each in (service, client_service)]
+    lambdas = [each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Lambda)]
     questions = [each for each in lambdas if each.args.args and each.args.args[0].arg == "job"]
     assert len(questions) >= 15
     for question in questions:
@@ -41,7 +41,7 @@ def test_a_heartbeat_is_written_down_where_it_says_something_new():
     events = []
     job = RecordedJob(config(), events.append)
     register(job, DataDescribed(training=(Source("t", 20),)))
-    handlers = service.MasterService(SharedJob(job), Routing.even(job.config.num_ps)).handlers()
+    handlers = handlers_of(SharedJob(job))
     heartbeat = handlers[methods.HEARTBEAT]
     events.clear()
     for said in ({}, {"waits_for": "storage"}, {"waits_for": "storage"}, {}):
@@ -65,7 +65,7 @@ def scaled(workers: int, **changes) -> int:
     """Workers that a job wants after it was asked for so many."""
     job = RecordedJob(config(**changes), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
-    handlers = service.MasterService(SharedJob(job), Routing.even(job.config.num_ps)).handlers()
+    handlers = handlers_of(SharedJob(job))
     handlers[methods.SCALE_JOB](pb.ScaleJobRequest(num_workers=workers))
     return job.members.workers_wanted
 

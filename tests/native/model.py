@@ -6,6 +6,7 @@ to be applied, so the arithmetic is the same; which updates those are is decided
 
 import numpy as np
 
+from shoal.native.choices import order_of
 from shoal.native.rowstore import MANY_USES
 from tests.native.strategies import store
 
@@ -50,7 +51,14 @@ class Model:
         self.table, self.admit_after = self._new(), admit_after
         self.counting = {}
 
+    def advance(self, step):
+        """Uses of more than three eras ago are at the beginning of the oldest that is known."""
+        self.table.advance(step)
+        base = max(0, (step >> 30) - 3) << 30
+        self.counting = {key: (uses, max(at, base)) for key, (uses, at) in self.counting.items()}
+
     def update(self, ids, gradients, step):
+        self.advance(step)
         admitted, applied = {}, []
         for place, key in enumerate(ids.tolist()):
             if key not in admitted and key not in self.table:
@@ -68,7 +76,7 @@ class Model:
         ids = np.fromiter(uses, np.int64, len(uses))
         self.table.insert(ids)
         counts = np.fromiter(uses.values(), np.uint32, len(uses))
-        versions = np.array([self.counting.pop(key, (0, 0))[1] for key in uses], np.uint32)
+        versions = np.array([self.counting.pop(key, (0, 0))[1] for key in uses], np.int64)
         self.table.assign(ids, self.table.lookup(ids), versions=versions, use_counts=counts)
 
     def insert(self, ids):
@@ -97,13 +105,20 @@ class Model:
         headers += [(key, at, uses, False) for key, (uses, at) in self.counting.items()]
         return [(key, at, max(uses, 1).bit_length() - 1, row) for key, at, uses, row in headers]
 
-    def expired(self, row_cuts, counting_cuts):
-        """Ids that qualify, and those of them that have rows."""
-        cuts = {True: row_cuts, False: counting_cuts}
+    def expired(self, rows, counting):
+        """Ids that are chosen, and those of them that have rows."""
+        choices = {True: rows, False: counting}
         chosen = [
             (key, row)
             for key, version, use_class, row in self.entries()
-            if cuts[row] is not None and version < cuts[row][use_class]
+            if (choice := choices[row]) is not None
+            and (
+                version < choice.sure[use_class]
+                or (
+                    version < choice.maybe[use_class]
+                    and order_of(np.array([key])).item() < choice.below
+                )
+            )
         ]
         return {key for key, _ in chosen}, {key for key, row in chosen if row}
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from shoal.native.choices import ORDERS, Choice, order_of
 from shoal.native.ids import SLOTS, slot_of
 from shoal.native.rowstore import MANY_USES, MAX_ADMIT_AFTER, MAX_BOUNDS, USE_CLASSES
 from tests.examples import examples
@@ -18,11 +19,11 @@ PARTS = 3
 PART_OF = (np.arange(SLOTS) % PARTS).astype(np.uint16)
 
 
-def collected(table, row_cuts, counting_cuts, between=lambda: None):
+def collected(table, rows, counting, between=lambda: None):
     """All that `collect` gives, each id once."""
     found, cursor = [], 0
     while cursor is not None:
-        ids, cursor = table.collect(row_cuts, counting_cuts, cursor, 2048)
+        ids, cursor = table.collect(rows, counting, cursor, 2048)
         found.append(ids)
         between()
     ids = np.concatenate(found)
@@ -71,6 +72,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
         """Enough of them that segments double, and that ids of several blocks are missed."""
         self.push((first * 150 + np.arange(count)) * 7919)
 
+    @rule(eras=st.integers(1, 5), less=st.integers(0, 2))
+    def many_steps_pass(self, eras, less):
+        """As in a job of months: headers have 32 bits for a step."""
+        self.step = (((self.step >> 30) + eras) << 30) - less
+        self.table.advance(self.step)
+        self.model.advance(self.step)
+
     @rule(ids=id_arrays(any_id, 100))
     def insert(self, ids):
         self.table.insert(ids)
@@ -84,13 +92,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
     @rule(ids=id_arrays(few_ids, 20), uses=st.integers(0, 5000), given=st.booleans())
     def assign(self, ids, uses, given):
         values = self.normal(len(ids))
-        numbers = (np.full(len(ids), self.step, np.uint32), np.full(len(ids), uses, np.uint32))
+        numbers = (np.full(len(ids), self.step, np.int64), np.full(len(ids), uses, np.uint32))
         self.table.assign(ids, values, None, *(numbers if given else ()))
         self.model.assign(ids, values, numbers if given else ())
 
     @rule(ids=id_arrays(few_ids, 20), uses=st.integers(0, 5000))
     def assign_counting(self, ids, uses):
-        numbers = np.full(len(ids), self.step, np.uint32), np.full(len(ids), uses, np.uint32)
+        numbers = np.full(len(ids), self.step, np.int64), np.full(len(ids), uses, np.uint32)
         self.table.assign_counting(ids, *numbers)
         self.model.assign_counting(ids, *numbers)
 
@@ -103,32 +111,38 @@ class StoreAgainstModel(RuleBasedStateMachine):
         assert self.table.remove(ids) == self.model.remove(ids)
 
     @rule(
-        kinds=st.sampled_from([(1, 1), (1, 0), (0, 1)]), back=st.integers(0, 4), use=st.booleans()
+        kinds=st.sampled_from([(1, 1), (1, 0), (0, 1)]),
+        back=st.integers(0, 4),
+        share=st.sampled_from([0.0, 0.3, 1.0]),
+        use=st.booleans(),
     )
-    def sweep(self, kinds, back, use):
+    def sweep(self, kinds, back, share, use):
         """Ids are collected, some are used meanwhile, and what still qualifies is removed."""
         cut = max(self.step - back, 1) - np.arange(USE_CLASSES)
-        cuts = [cut if kind else None for kind in kinds]
+        chosen = Choice(cut, cut + 2, min(int(share * ORDERS), ORDERS - 1))
+        cuts = [chosen if kind else None for kind in kinds]
         ids = collected(self.table, *cuts)
         assert set(ids.tolist()) == self.model.expired(*cuts)[0]
         if use and len(ids):
             self.push(ids[::2].copy())
         qualify, rows = self.model.expired(*cuts)
-        removed, of_rows = self.table.remove_expired(ids, *cuts)
+        removed, of_rows = self.table.remove_chosen(ids, *cuts)
         assert removed.tolist() == [key for key in ids.tolist() if key in qualify]
         assert of_rows == len(rows & set(ids.tolist()))
         assert self.model.remove(removed) == len(removed)
 
-    @rule(bounds=st.lists(st.integers(-1, 30), max_size=9).map(sorted))
-    def histogram(self, bounds):
+    @rule(bounds=st.lists(st.integers(-1, 30), max_size=9).map(sorted), late=st.booleans())
+    def histogram(self, bounds, late):
+        bounds = [bound + late * max(0, self.step - 15) for bound in bounds]
         expected = np.zeros((2, len(bounds) + 1, USE_CLASSES), np.int64)
         for _, version, use_class, row in self.model.entries():
             place = np.searchsorted(bounds, version, side="right")
             expected[1 - row, place, use_class] += 1
         np.testing.assert_array_equal(self.table.histogram(np.array(bounds, np.int64)), expected)
 
-    @rule(since=st.integers(0, 20))
-    def changed(self, since):
+    @rule(since=st.integers(0, 20), late=st.booleans())
+    def changed(self, since, late):
+        since += late * max(0, self.step - 10)
         ids, cursor = self.table.changed(since, 0, 1 << 17)
         expected = {
             key for key, version, _, row in self.model.entries() if row and version >= since
@@ -145,6 +159,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         """In a store with another threshold, as from a checkpoint."""
         self.end_snapshot()
         restored = self.create(admit_after)
+        restored.advance(self.step)
         for piece in self.table.export():
             restored.assign(*piece)
         for piece in self.table.export_counting():
@@ -184,6 +199,19 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def end_snapshot(self):
         self.fixed = self.reading = None
         self.table.end_snapshot()
+
+    @rule(ids=id_arrays(few_ids, 5))
+    def find(self, ids):
+        for key in ids.tolist():
+            found, expected = self.table.find(key), self.model.table.find(key)
+            if key in self.model.counting:
+                uses, version = self.model.counting[key]
+                assert found == (None, {}, version, uses)
+            elif expected is None:
+                assert found is None
+            else:
+                for ours, theirs in zip(found, expected, strict=True):
+                    np.testing.assert_equal(ours, theirs)
 
     @invariant()
     def same(self):
@@ -303,7 +331,7 @@ def test_a_walk_meets_each_id_once_while_the_store_changes(growth, seed):
     random = np.random.default_rng(seed)
     table = store(1, "sgd", admit_after=2)
     old, passing, new = random.integers(-(2**63), 2**63, (3, 20_000))
-    numbers = np.zeros(10_000, np.uint32), np.ones(10_000, np.uint32)
+    numbers = np.zeros(10_000, np.int64), np.ones(10_000, np.uint32)
     table.insert(old[:10_000])
     table.assign_counting(old[10_000:], *numbers)
     table.assign_counting(passing[:10_000], *numbers)
@@ -318,7 +346,7 @@ def test_a_walk_meets_each_id_once_while_the_store_changes(growth, seed):
             table.remove(passing)
             table.compact()
 
-    cuts = np.full(USE_CLASSES, 9)
+    cuts = Choice.older_than(9)
     found = collected(table, cuts, cuts, change)
     assert set(old.tolist()) <= set(found.tolist())
     assert not set(new.tolist()) & set(found.tolist())
@@ -334,11 +362,17 @@ def test_a_walk_meets_each_id_once_while_the_store_changes(growth, seed):
         (ValueError, "batch must be at least 1", lambda: store().export_counting(0)),
         (ValueError, "limit must be at least 2048", lambda: store().collect(None, None, 0, 9)),
         (ValueError, "cursor must be", lambda: store().collect(None, None, 1 << 32)),
-        (ValueError, "row_cuts must have shape", lambda: store().collect(np.arange(3), None)),
+        (
+            ValueError,
+            "rows.sure must have shape",
+            lambda: store().collect(Choice(np.arange(3), np.arange(12)), None),
+        ),
         (
             TypeError,
-            "counting_cuts must be",
-            lambda: store().remove_expired(np.arange(3), None, np.zeros(12)),
+            "counting.maybe must be",
+            lambda: store().remove_chosen(
+                np.arange(3), None, Choice(np.arange(12), np.zeros(12, np.float32))
+            ),
         ),
         (ValueError, "bounds must ascend", lambda: store().histogram(np.array([2, 1]))),
         (ValueError, "at most 4096", lambda: store().histogram(np.arange(MAX_BOUNDS + 1))),
@@ -347,16 +381,40 @@ def test_a_walk_meets_each_id_once_while_the_store_changes(growth, seed):
             ValueError,
             "use_counts must have shape",
             lambda: store().assign_counting(
-                np.arange(3), np.zeros(3, np.uint32), np.zeros(2, np.uint32)
+                np.arange(3), np.zeros(3, np.int64), np.zeros(2, np.uint32)
             ),
         ),
         (
             TypeError,
             "versions must be",
-            lambda: store().assign_counting(np.arange(3), np.arange(3), np.zeros(3, np.uint32)),
+            lambda: store().assign_counting(
+                np.arange(3), np.zeros(3, np.uint32), np.zeros(3, np.uint32)
+            ),
         ),
     ],
 )
 def test_refusals_name_the_argument(error, message, call):
     with pytest.raises(error, match=message):
         call()
+
+
+def splitmix(number):
+    """Steele, Lea and Flood's splitmix64."""
+    bits = 2**64 - 1
+    number = (number + 0x9E3779B97F4A7C15) & bits
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & bits
+    number = (number ^ number >> 27) * 0x94D049BB133111EB & bits
+    return number ^ number >> 31
+
+
+def test_an_order_is_spread_and_the_same_everywhere():
+    assert splitmix(0) == 0xE220A8397B1DCDAF
+    ids = [0, 1, -1, 10**18]
+    assert order_of(np.array(ids)).tolist() == [splitmix(splitmix(each % 2**64)) for each in ids]
+    table, ids = store(1, "sgd"), np.arange(40_000)
+    table.update(ids, np.ones((len(ids), 1), np.float32), learning_rate=0.1, step=1)
+    none, cut = np.zeros(USE_CLASSES, np.int64), np.full(USE_CLASSES, 2)
+    for share in (0.01, 0.5):
+        found = collected(table, Choice(none, cut, int(share * ORDERS)), None)
+        assert abs(len(found) - share * len(ids)) < 5 * np.sqrt(share * len(ids))
+        assert (order_of(found) < np.uint64(share * ORDERS)).all()

@@ -16,6 +16,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import MANY_USES, MAX_ROWS, MAX_STEP, RowStore
 from tests.examples import examples
+from tests.native.model import assert_same_rows, rows_of
 from tests.native.strategies import EXTREMES, any_id, dims, exported, few_ids, id_arrays, store
 
 RATE = np.float32(0.1)
@@ -88,11 +89,11 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
     def reserve(self, rows):
         self.table.reserve(rows)
 
-    @rule(ids=id_arrays(few_ids, 20), version=st.integers(0, MAX_STEP), uses=st.integers(0, 5000))
+    @rule(ids=id_arrays(few_ids, 20), version=st.integers(0, 2**32 - 1), uses=st.integers(0, 5000))
     def assign(self, ids, version, uses):
         values = self.random.standard_normal((len(ids), self.DIM)).astype(np.float32)
         slot = np.abs(self.random.standard_normal((len(ids), self.DIM))).astype(np.float32)
-        numbers = np.full(len(ids), version, np.uint32), np.full(len(ids), uses, np.uint32)
+        numbers = np.full(len(ids), version, np.int64), np.full(len(ids), uses, np.uint32)
         self.table.assign(ids, values, {"accumulator": slot}, *numbers)
         for key, row, accumulator in zip(ids.tolist(), values, slot, strict=True):
             self.rows[key] = row, accumulator, version, uses
@@ -157,7 +158,8 @@ def test_many_rows_assigned_by_threads(seed, count, dim, there, reserved, parts)
     initial = np.full(dim, 0.1, np.float32)
     values = random.standard_normal((count, dim)).astype(np.float32)
     slot = random.random((count, dim), np.float32)
-    versions, uses = random.integers(0, 2000, (2, count)).astype(np.uint32)
+    versions, uses = random.integers(0, 2000, (2, count))
+    uses = uses.astype(np.uint32)
     for i, key in enumerate(ids.tolist()):
         _, accumulator, version, used = expected.get(key, (None, initial, 0, 0))
         if "slots" in parts:
@@ -296,10 +298,44 @@ def test_use_counts_stop_and_versions_follow():
     table, ids = store(1, "sgd"), np.array([5, -1])
     for step in range(1, MANY_USES + 3):
         table.update(ids[:1], np.zeros((1, 1), np.float32), learning_rate=0.1, step=step)
-    table.update(ids[1:], np.zeros((1, 1), np.float32), learning_rate=0.1, step=MAX_STEP)
+    table.update(ids[1:], np.zeros((1, 1), np.float32), learning_rate=0.1, step=2**32 - 1)
     rows = exported(table)
     assert rows[5][2:] == (MANY_USES + 2, MANY_USES)
-    assert rows[-1][2:] == (MAX_STEP, 1)
+    assert rows[-1][2:] == (2**32 - 1, 1)
+
+
+def test_a_job_goes_on_past_2_to_the_32_steps():
+    """Steps are told apart back to three eras of 2^30; older ones count as the oldest of these."""
+    table, era = store(1, "sgd"), 1 << 30
+    steps = [1, era, 2 * era, 3 * era + 7, 2**32 - 1, 2**32, 2**40 + 3, 2**40 + 4, MAX_STEP]
+    for key, step in enumerate(steps):
+        ids = np.array([key])
+        table.update(ids, np.zeros((1, 1), np.float32), learning_rate=0.1, step=step)
+        table.update(ids, np.zeros((1, 1), np.float32), learning_rate=0.1, step=max(1, step - 5))
+        table.update(ids, np.zeros((1, 1), np.float32), learning_rate=0.1, step=step)
+        oldest = max(0, step // era - 3) * era
+        rows = exported(table)
+        assert [rows[each][2] for each in range(key + 1)] == [
+            max(each, oldest) for each in steps[: key + 1]
+        ]
+    with pytest.raises(ValueError, match="step must be from 1"):
+        table.update(ids, np.zeros((1, 1), np.float32), learning_rate=0.1, step=MAX_STEP + 1)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
+def test_rounding_and_bias_correction_do_not_depend_on_where_versions_begin(optimizer):
+    """A store that began with the job, and one restored late: the same bits."""
+    old, late = (store(8, optimizer, value_dtype="bfloat16") for _ in range(2))
+    random, ids = np.random.default_rng(0), np.arange(50)
+    for step in (1, 2, 2**33, 2**33 + 1):
+        gradients = random.standard_normal((50, 8)).astype(np.float32)
+        old.update(ids, gradients, learning_rate=0.1, step=step)
+        if step > 2**33:
+            late.update(ids, gradients, learning_rate=0.1, step=step)
+        else:
+            for piece in old.export():
+                late.assign(*piece)
+    assert_same_rows(rows_of(late.export()), rows_of(old.export()))
 
 
 def test_extreme_ids_are_ordinary():
@@ -333,6 +369,7 @@ def test_memory_is_what_the_process_grows_by():
 
     program = """
 import numpy as np
+from tests.native.model import assert_same_rows, rows_of
 from tests.native.strategies import store
 def resident():
     with open("/proc/self/statm") as statm:
@@ -381,7 +418,16 @@ ROWS = np.zeros((3, 4), np.float32)
             r"slots\['accumulator'\] must have shape",
             lambda t: t.assign(GOOD, ROWS, {"accumulator": ROWS[:2]}),
         ),
-        (TypeError, "versions must be", lambda t: t.assign(GOOD, ROWS, versions=GOOD)),
+        (
+            TypeError,
+            "versions must be",
+            lambda t: t.assign(GOOD, ROWS, versions=GOOD.astype(np.uint32)),
+        ),
+        (
+            ValueError,
+            "versions must be at least 0, got -1",
+            lambda t: t.assign(GOOD, ROWS, versions=GOOD * 0 - 1),
+        ),
         (ValueError, "batch must be at least 1", lambda t: t.export(0)),
         (ValueError, "rows must be between 0", lambda t: t.reserve(-1)),
         (ValueError, "rows must be between 0", lambda t: t.reserve(MAX_ROWS + 1)),

@@ -87,6 +87,7 @@ class World:
         self.sequences = {}
         self.kept = []
         self.number = 0
+        self.event_time = None
         self.master, port = serving.serve({methods.GET_ROUTING: self._located}, "127.0.0.1:0", 4)
         self.to_master = rpc.Connection(f"127.0.0.1:{port}")
         for index in range(count):
@@ -260,6 +261,7 @@ class World:
             modulate_rate=draw.random() < 0.5,
             own_pushes=draw.randrange(min(3, sequence)),
             table_rates=[draw.choice([0.01, 0.2])] if draw.random() < 0.5 else [],
+            event_time=self.event_time,
         )
         gradients = drawn(ids.size, DIM).reshape(ids.size, DIM)
         return frames.encode(header, [ids, gradients, drawn(size), drawn(state)])

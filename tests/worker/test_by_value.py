@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from shoal.base.by_value import MODEL_DEF
+from shoal.client import by_value
 from shoal.client.by_value import write_model
 from shoal.client.checks import check_model
 from shoal.client.frames import write_data
@@ -50,6 +51,12 @@ def compiled(**compile_with):
     model = two_tables()
     model.compile(**{"optimizer": "sgd", "loss": "binary_crossentropy", **compile_with})
     return model
+
+
+def test_another_python_cannot_read_its_functions(loaded, monkeypatch):
+    monkeypatch.setattr(by_value, "python_version", lambda: "3.10")
+    with pytest.raises(UserError, match=r"by Python 3\.10, and workers have Python 3\.1\d, which"):
+        loaded(model=two_tables, loss="binary_crossentropy", optimizer="sgd")
 
 
 COLUMNS = {

@@ -16,6 +16,8 @@ class Batch:
     records_done: records of the range used up with this batch; 0 while that is not
         known because feed changes the order or number of records.
     records: those that it was made of; where that is not known, the whole range.
+    event_time: the median of its records' times, microseconds since 1970; None without
+        --event-time.
     """
 
     features: Any
@@ -24,3 +26,4 @@ class Batch:
     first: int
     records_done: int
     records: pb.Range = field(default_factory=pb.Range)
+    event_time: int | None = None

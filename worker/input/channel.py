@@ -69,7 +69,7 @@ class Channel(Generic[Item]):
 def taken(
     channel: Channel[Item], progress: Progress | None = None, stage: str = ""
 ) -> Iterator[Item]:
-    """What comes through a channel, to its end; the wait for each counted as `stage`."""
+    """The items of a channel, to its end; the wait for each counts as `stage`."""
     while True:
         try:
             if progress is None:
@@ -85,10 +85,10 @@ def taken(
 def read_ahead(
     items: Iterator[Item], progress: Progress | None, name: str = "read"
 ) -> Generator[Item, None, None]:
-    """The items, read by a thread of this name; what that raises is raised in its place.
+    """The items, read by a thread of this name, whose exception is raised in the item's place.
 
-    progress: has the wait for each counted; None: nobody. To be closed, which ends the thread, and
-    closes a generator of items.
+    progress: counts the wait for each item; None: it is not counted. Close the generator at the
+    end: that ends the thread, and closes `items` if it is a generator.
     """
     channel: Channel[Item] = Channel(READ_AHEAD)
     errors: list[BaseException] = []

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeVar
 
+from shoal.config.event_time import EventTime
 from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
 from shoal.data.index_folder import IndexFolder
@@ -122,6 +123,7 @@ class JobData:
                     self._config.minibatch_size,
                     self._spent,
                     self._patience,
+                    EventTime.parse(self._config.event_time) if mode == TRAINING else None,
                 ),
                 reader.reopen,
             )

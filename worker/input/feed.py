@@ -10,20 +10,22 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
+from shoal.config.event_time import EventTime
 from shoal.data.columns import minibatches, read_columns, records_in
 from shoal.data.indexed_reader import IndexedReader
-from shoal.data.reader import DataReader, Metadata, check_columns
+from shoal.data.reader import CHUNK_ROWS, DataReader, Metadata, check_columns
 from shoal.data.samples import blank, sample_columns, typed_columns
 from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.chunks import MappedChunks, spec_of, tensors_of
+from shoal.worker.input.event_times import EventTimes, RangeTimes
 from shoal.worker.input.transformations import makes_batches, one_to_one, reordering, used_columns
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.storage_patience import StoragePatience
@@ -48,11 +50,13 @@ class InputPipeline:
         minibatch_size: int,
         spent: Callable[[str, float], None] = lambda *_: None,
         patience: StoragePatience | None = None,
+        event_time: EventTime | None = None,
     ) -> None:
         """flag: the command-line flag that names the data; stands in errors.
 
         spent: told of training's seconds of "read" and "feed", as batches are taken.
         patience: with storage that fails while a range is read; None for none.
+        event_time: which column has the time of a record; None for none.
 
         Raises UserError or UserCodeError if feed cannot be applied.
         """
@@ -66,6 +70,7 @@ class InputPipeline:
         # Records in one element of what _chunks gives; None: as the reader's chunks are.
         self._cut = None if module.feed_batch is None else minibatch_size
         self._used: frozenset[str] | None = None
+        self._times = None if event_time is None else self._event_times(event_time)
         self._sample, faults = self._first_record()
         signature = spec_of(tensors_of(self._sample))
         chunks = tf.data.Dataset.from_generator(
@@ -101,6 +106,17 @@ class InputPipeline:
                 chunks.element_spec,
             )
         self.features_spec, self.labels_spec = self._split(batched.element_spec)
+
+    def _event_times(self, event_time: EventTime) -> EventTimes:
+        """Raises UserError if the column has no times."""
+        with self._reading("the event times"):
+            source = self.first_source
+            times = EventTimes(event_time, self._reader, source)
+            records = next(each.records for each in self._reader.sources() if each.records)
+            end = min(records, CHUNK_ROWS)
+            columns = read_columns(self._reader, source, 0, end, {times.column})
+            times.check(times.of(next(columns), source, 0), source)
+            return times
 
     def _refuse_column(self, name: str, what: str) -> None:
         """Raises UserError for a column that is not there, with what may be the reason."""
@@ -206,7 +222,11 @@ class InputPipeline:
             done += size
             first = done - size
             made_of = part(records, first, size) if self.aligned else records
-            yield Batch(features, labels, size, first, done if self.aligned else 0, made_of)
+            happened = None
+            if self._times is not None:
+                happened = run.times.of(first, size) if self.aligned else run.times.of_new()
+            used_up = done if self.aligned else 0
+            yield Batch(features, labels, size, first, used_up, made_of, happened)
 
     def _check_size(self, records: pb.Range, done: int, size: int) -> None:
         """Raises UserError if feed_batch gave more or fewer elements than it got records."""
@@ -252,7 +272,7 @@ class InputPipeline:
         records = run.records
         try:
             with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
-                chunks = self._read(records)
+                chunks = self._read(run)
                 pieces = iter(chunks if self._cut is None else minibatches(chunks, self._cut))
                 while True:
                     began = time.perf_counter()
@@ -265,8 +285,9 @@ class InputPipeline:
             run.error = error
             raise
 
-    def _read(self, records: pb.Range) -> Iterator[dict[str, Any]]:
+    def _read(self, run: _Run) -> Iterator[dict[str, Any]]:
         """The columns of a range; where the storage fails, from there on again."""
+        records = run.records
         start = records.start
         while True:
             try:
@@ -274,6 +295,8 @@ class InputPipeline:
                 while (columns := self._next(chunks, records, start)) is not None:
                     if self._patience is not None:
                         self._patience.worked()
+                    if self._times is not None:
+                        run.times.add(self._times.of(columns, records.source, start))
                     start += records_in(columns)
                     yield columns
                 return
@@ -328,6 +351,8 @@ class InputPipeline:
         faults: what is wrong with which column. Raises that of one that is taken.
         """
         used = used_columns(self._elements, self._given)
+        if used is not None and self._times is not None:
+            used = used | {self._times.column}
         names = self._sample.keys() if used is None else used
         for name in faults:
             if name in names:
@@ -351,7 +376,8 @@ class InputPipeline:
 
 @dataclass
 class _Run:
-    """One reading of a range. error: what reading raised."""
+    """One reading of a range. error: what reading raised. times: of its records, if wanted."""
 
     records: pb.Range
     error: Exception | None = None
+    times: RangeTimes = field(default_factory=RangeTimes)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.native import averaging
+from shoal.worker.input.event_times import median
 from shoal.worker.servers.pushing import Push
 
 Clip = Callable[[tf.Tensor, list[tf.Tensor]], tuple[tf.Tensor, list[tf.Tensor]]]
@@ -41,7 +42,7 @@ def average(pushes: Sequence[Push], dims: Sequence[int], clip: Clip) -> Push:
 
     dims: length of a row of each table. The average is by the number of pushes, of a row too
     that some of them lack. Of the statistics it is the sum of the changes. It counts as
-    pulled when the oldest of them was.
+    pulled when the oldest of them was, and has the median of their event times.
     """
     count = len(pushes)
     rows = {
@@ -63,4 +64,5 @@ def average(pushes: Sequence[Push], dims: Sequence[int], clip: Clip) -> Push:
         versions=[min(each) for each in zip(*(push.versions for push in pushes), strict=True)],
         times=[min(each) for each in zip(*(push.times for push in pushes), strict=True)],
         applied=[min(each) for each in zip(*(push.applied for push in pushes), strict=True)],
+        event_time=median([push.event_time for push in pushes if push.event_time is not None]),
     )

@@ -1,17 +1,17 @@
 """The user's model, registered with the servers, and the sequence of a step.
 
-Owns one step's sequence: ids, pull, compute, push. Which ids is id_trace.py's, what is
-computed steps.py's, which batches to run loop.py's affair.
+Owns the sequence of one step: ids, pull, compute, push. id_trace.py finds the ids, steps.py
+computes, and the callers choose the batches.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -23,21 +23,20 @@ from shoal.checkpoints.saved import dense_value
 from shoal.config.job import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
-from shoal.proto import shoal_pb2 as pb
 from shoal.worker.input.batch import Batch
-from shoal.worker.keras_internals import all_layers
 from shoal.worker.model import accumulation
 from shoal.worker.model.callbacks import Callbacks
 from shoal.worker.model.finite import FiniteCheck
 from shoal.worker.model.flat import FlatVariables
 from shoal.worker.model.id_trace import IdTrace
-from shoal.worker.model.initial_rows import assign_given_rows, initializer_spec, table_seed
-from shoal.worker.model.keras_embeddings import tables_above, vocabulary
+from shoal.worker.model.initial_rows import assign_given_rows
+from shoal.worker.model.keras_embeddings import tables_above
 from shoal.worker.model.keras_rs_tables import check_tables, explaining_configs
 from shoal.worker.model.lookups import RecordLookup, Refusals
 from shoal.worker.model.losses import Losses
 from shoal.worker.model.optimizers import ServedOptimizers
-from shoal.worker.model.row_dtypes import value_dtype
+from shoal.worker.model.random_numbers import reseed
+from shoal.worker.model.specification import model_spec
 from shoal.worker.model.steps import CompiledSteps, StepInputs
 from shoal.worker.model.supported import (
     check_features,
@@ -46,7 +45,7 @@ from shoal.worker.model.supported import (
     spec_of_inputs,
     with_named_input,
 )
-from shoal.worker.model.table_options import chosen_options
+from shoal.worker.model.table_options import check_lifecycle, chosen_options
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.progress import Progress
 from shoal.worker.servers.group import ServerGroup
@@ -73,6 +72,7 @@ class ServedModel:
     tables: the first embedding layer of each table by the table's name, in the order of
         the tables on the servers.
     servers: that hold the values, or what stands for them (servers/local.py).
+    check_lifecycle: raises UserError if its tables cannot be trained with their options.
     file: name of the user's file, for messages.
     """
 
@@ -135,7 +135,7 @@ class ServedModel:
         check_variables(self.model, self.file)
         self._ids.check()
         self.optimizers.choose(self.tables, dense=bool(self.model.trainable_variables))
-        self._reseed(config.seed, worker, incarnation)
+        reseed(self.model, config.seed, worker, incarnation)
         self.trainable = FlatVariables(self.model.trainable_variables)
         self.state = FlatVariables(
             [
@@ -144,7 +144,19 @@ class ServedModel:
                 if keras.backend.is_float_dtype(variable.dtype)
             ]
         )
-        self.spec = self._model_spec(config)
+        options = chosen_options(self.tables, config.table)
+        self.check_lifecycle = partial(check_lifecycle, options, self._ids.frozen, config)
+        if config.command == "train":
+            self.check_lifecycle()
+        self.spec = model_spec(
+            self.tables,
+            options=options,
+            frozen=self._ids.frozen,
+            optimizers=self.optimizers,
+            trainable=self.trainable.manifest,
+            non_trainable=self.state.manifest,
+            seed=config.seed,
+        )
         self._finite = FiniteCheck(config.nonfinite_gradients, self.spec, worker)
         self._steps = CompiledSteps(
             self.model,
@@ -183,47 +195,6 @@ class ServedModel:
         if isinstance(features_spec, dict) and features_spec.keys() != self.features_spec.keys():
             with self._calling(f"{feed} gives other features than for training: calling the model"):
                 self._steps.trace_prediction(features_spec)
-
-    def _reseed(self, seed: int, worker: int, incarnation: int) -> None:
-        """Give each start of each worker random numbers of its own, now that weights are made.
-
-        Those of dropout masks, and those that the user's code draws of Python, NumPy and
-        TensorFlow. The first start of worker 0 keeps the seed's.
-        """
-        if not (worker or incarnation):
-            return
-        stream = np.random.SeedSequence([seed, worker, incarnation]).generate_state(1)[0]
-        for layer in all_layers(self.model):
-            generator = getattr(layer, "seed_generator", None)
-            if generator is not None:
-                state = generator.state.numpy()
-                generator.state.assign(state + np.array([stream, 0]).astype(state.dtype))
-        # Not keras.utils.set_random_seed: it takes away a generator that the model may hold.
-        random.seed(int(stream))
-        np.random.seed(stream)
-        tf.random.set_seed(int(stream))
-
-    def _model_spec(self, config: JobConfig) -> pb.ModelSpec:
-        options = chosen_options(self.tables, config.table)
-        return pb.ModelSpec(
-            tables=[
-                pb.TableSpec(
-                    name=name,
-                    dim=layer.output_dim,
-                    initializer=initializer_spec(layer).to_json(),
-                    optimizer=self.optimizers.of(position).spec.to_json(),
-                    seed=table_seed(layer, config.seed),
-                    frozen=name in self._ids.frozen,
-                    vocabulary=vocabulary(layer),
-                    value_dtype=value_dtype(layer),
-                    **options[name],
-                )
-                for position, (name, layer) in enumerate(self.tables.items())
-            ],
-            trainable=self.trainable.manifest,
-            non_trainable=self.state.manifest,
-            dense_optimizer=self.optimizers.default.spec.to_json(),
-        )
 
     def register(self, dense: dict[str, npt.NDArray[np.float32]] | None = None) -> None:
         """Register with the servers; the first worker's dense values are the model's.
@@ -323,6 +294,7 @@ class ServedModel:
             records_done=batch.records_done,
             modulate_rate=self._modulate_rate,
             number=next(self._numbers),
+            event_time=batch.event_time,
         )
         push = self._finite.checked(value, push)
         if not push.left_out:

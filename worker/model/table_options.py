@@ -6,13 +6,17 @@ config/table_options.py's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from shoal.base.words import near
-from shoal.config.table_options import FLAG, OPTIONS, table_options
+from shoal.config.job import JobConfig
+from shoal.config.table_options import FLAG, NO_EVENT_TIME, OPTIONS, table_options
 from shoal.errors import UserError
 from shoal.worker.model.initial_rows import gives_rows
+
+LEAST_SHARE = 64
+"""Of max_rows, for each server: ids are spread evenly over servers only where they are many."""
 
 
 def chosen_options(tables: Mapping[str, Any], text: str) -> dict[str, dict[str, Any]]:
@@ -37,9 +41,35 @@ def _chosen(name: str, layer: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         option: given.get(option, getattr(layer, option, each.default))
         for option, each in OPTIONS.items()
     }
-    if options["admit_after"] > 1 and gives_rows(layer):
-        raise UserError(
-            f"table {name!r} has admit_after={options['admit_after']}, but its rows are given by "
-            "the model's code, so all of them are there from the beginning: remove admit_after"
-        )
+    for option, each in OPTIONS.items():
+        if options[option] != each.default and gives_rows(layer):
+            raise UserError(
+                f"table {name!r} has {option}={options[option]}, but its rows are given by "
+                f"the model's code, so all of them are there from the beginning: remove {option}"
+            )
     return options
+
+
+def check_lifecycle(
+    options: Mapping[str, Mapping[str, Any]], frozen: Collection[str], config: JobConfig
+) -> None:
+    """Whether a job can train tables with these options, as `chosen_options` gives them.
+
+    frozen: the tables that no layer trains. Raises UserError.
+    """
+    for name, of_table in options.items():
+        for option in ("expire_after", "max_rows"):
+            if of_table[option] and name in frozen:
+                raise UserError(
+                    f"table {name!r} has {option}={of_table[option]}, but it is not trained, so no "
+                    f"push tells which of its rows are in use: remove {option}"
+                )
+        if (span := of_table["expire_after"]) and not config.event_time:
+            raise UserError(f"table {name!r} has expire_after={span}, but {NO_EVENT_TIME}")
+        most = of_table["max_rows"]
+        if most and most // config.num_ps < LEAST_SHARE:
+            raise UserError(
+                f"table {name!r} has max_rows={most}, which leaves {most // config.num_ps} rows to "
+                f"each of --num-ps {config.num_ps}; a server needs {LEAST_SHARE} at least: set "
+                f"max_rows to {LEAST_SHARE * config.num_ps} or more, or use fewer servers"
+            )

@@ -21,17 +21,18 @@ import tempfile
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
 from shoal.checkpoints import manifests
+from shoal.checkpoints.export_schema import EXPORT_FORMAT
 from shoal.checkpoints.manifests import MANIFEST
 from shoal.checkpoints.outputs import replacing_output
 from shoal.checkpoints.places import Place
 from shoal.checkpoints.saved import DENSE_COLUMNS
-from shoal.checkpoints.schema import EXPORT_FORMAT
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import DISK_FAILS, UserCodeError
@@ -98,7 +99,10 @@ def export(
 def _write(
     model: ServedModel, version: int, source: TableSource, config: JobConfig, place: Place
 ) -> Exception | None:
-    """Write all of an export. Returns why the models lack in one that is to stay without."""
+    """Write all of an export.
+
+    Returns the error for which the models are missing, if the export is kept without them.
+    """
     folder, kinds = place.begin(), config.export_kinds
     model.pull_dense()
     max_bytes = config.export_max_table_mb * 1_000_000
@@ -120,7 +124,7 @@ def _write(
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [path.relative_to(folder).as_posix() for path in paths]
     described += [manifests.describe(storage, name) for name in names if name not in known]
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": EXPORT_FORMAT,
         "job_name": config.job_name,
         "job_id": config.job_id,
@@ -129,26 +133,37 @@ def _write(
         "saved_model": "saved_model" if SAVED_MODEL in kinds else None,
         "dense": "dense.parquet",
         "optimizer": model.optimizers.default.spec.to_json(),
-        "tables": [
-            {
-                "name": name,
-                "file": file,
-                "dim": layer.output_dim,
-                "rows": tables[name].count,
-                "default": tables[name].default.tolist(),
-                "dtype": "float32" if tables[name].scales is None else "int8",
-                "in_models": not tables[name].external,
-                **({"signature": signature[name]} if name in signature else {}),
-            }
-            for (name, layer), file in zip(
-                model.tables.items(), file_names(model.tables), strict=True
-            )
-        ],
+        "tables": _described_tables(model, tables, signature),
         "files": described,
-        **({"partial": str(failed).splitlines()[0]} if failed is not None else {}),
     }
+    if failed is not None:
+        manifest["partial"] = str(failed).splitlines()[0]
     manifests.write(storage, MANIFEST, manifest)
     return failed
+
+
+def _described_tables(
+    model: ServedModel,
+    tables: Mapping[str, ExportedTable],
+    signature: Mapping[str, dict[str, str]],
+) -> list[dict[str, Any]]:
+    """The tables as they stand in the manifest, in the model's order."""
+    described = []
+    for (name, layer), file in zip(model.tables.items(), file_names(model.tables), strict=True):
+        table = tables[name]
+        entry: dict[str, Any] = {
+            "name": name,
+            "file": file,
+            "dim": layer.output_dim,
+            "rows": table.count,
+            "default": table.default.tolist(),
+            "dtype": "float32" if table.scales is None else "int8",
+            "in_models": not table.external,
+        }
+        if name in signature:
+            entry["signature"] = signature[name]
+        described.append(entry)
+    return described
 
 
 def write_models(
@@ -170,7 +185,7 @@ def write_models(
 def check(model: ServedModel, config: JobConfig) -> list[str]:
     """Make an export of empty tables in a temporary folder, before the model is trained.
 
-    Returns what an export will lack, in words. Raises UserCodeError if Keras or TensorFlow
+    Returns in words the parts that an export will lack. Raises UserCodeError if Keras or TensorFlow
     cannot save the model, and UserError for what shoal cannot.
     """
     if config.command == "train" and not config.output:
@@ -206,9 +221,9 @@ def _no_keras(why: str, config: JobConfig) -> str:
 
 @contextmanager
 def _user_layers(what: str) -> Iterator[None]:
-    """As `user_code`, since the layers are the user's; a disk's error is left as it is, an OSError.
+    """As `user_code`, since the layers are the user's; but an error of a disk is an OSError.
 
-    TensorFlow's errors of a disk are its own, and have the system's words in their text.
+    TensorFlow has its own errors for those of a disk, with the system's words in their text.
     """
     try:
         with user_code(what):

@@ -36,6 +36,7 @@ class Push:
     hold: as PushRequest's; ServerGroup.hold gives it.
     left_out: why it is to go to no server at all, in words; "" if it is to.
     table_rates: learning rates of all tables, by position; empty: all have `learning_rate`.
+    event_time: as Batch's.
     """
 
     tables: dict[int, tuple[Int64, Float32]]
@@ -51,6 +52,7 @@ class Push:
     number: int = 0
     left_out: str = ""
     table_rates: Sequence[float] = ()
+    event_time: int | None = None
 
 
 class Pusher:
@@ -149,6 +151,7 @@ class Pusher:
             hold=push.hold,
             task=push.task,
             records_done=push.records_done,
+            event_time=push.event_time,
         )
 
     def _frame(

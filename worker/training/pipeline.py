@@ -1,24 +1,23 @@
 """The training pipeline: read and pull ahead, compute, push behind.
 
-Owns the threads of training and what flows between them; what a step does is
-steps.py's. Four stages, each in its own thread, joined by bounded channels:
+Owns the threads of training and the channels between them; steps.py has the parts of a step. There
+are four stages, each in its own thread, joined by bounded channels:
 
     reading, feed  ->  ids, pull  ->  step  ->  push
 
-While step t computes, batches up to t+depth are pulled and gradients from t-depth on pushed:
-batch t is pulled only when all pushes before t-depth are acknowledged, so a row is at most
-`depth` of the worker's own pushes old. What these pushes mean for the rate of a schedule and
-for batch normalization's statistics is known and put right (servers/in_flight.py). With
---accumulate a push is of several batches. The next task is leased when the last batch of the
-present one has been read, and the pipeline goes on into it; none of its pushes is sent before
-the present one is reported.
+While step t computes, batches up to t+depth are pulled, and gradients from t-depth on are pushed.
+Batch t is pulled only when all pushes before t-depth are acknowledged, so a row is at most `depth`
+of the worker's own pushes old. The rate of a schedule and the statistics of batch normalization
+take these pushes into account (servers/in_flight.py). With --accumulate a push has several
+batches. The next task is leased when the last batch of the present one has been read, and the
+pipeline goes on into it. None of its pushes is sent before the present task is reported.
 
-With depth 0 ids, pull, step and push follow one another in the caller's thread, and it ends
-with the task: no row is older than the last push. Reading is ahead in any case, which no
-value depends on.
+With depth 0, ids, pull, step and push follow one another in the caller's thread, and the pipeline
+ends with the task: no row is older than the last push. Reading is ahead in any case; no value
+depends on it.
 
-An exception in a stage ends the stages before it; those after it do what came before, so
-that all of it counts as trained, and then it is raised to the caller.
+An exception in a stage ends the stages before it. The stages after it finish the earlier batches,
+so that all of these count as trained; then the caller gets the exception.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from shoal.worker.training.steps import Step, Tasks, prepare, push, steps
 
 @dataclass(frozen=True)
 class Border:
-    """Goes through the stages between the items of two tasks."""
+    """Marks the end of one task and the beginning of the next in the channels."""
 
     before: pb.Task
     after: pb.Task
@@ -51,9 +50,9 @@ class Border:
 class TrainingPipeline:
     """Trains `model` on the batches of tasks.
 
-    depth: see the module's text. progress: hears of every step that all servers have
-    acknowledged, and ends the task early when it is interrupted. staleness: says when a step
-    may be pulled; None for always.
+    depth: see the module's text. progress: is told of every step that all servers have
+    acknowledged, and ends the task early when it is interrupted. staleness: decides when the rows
+    of a step may be pulled; None: at any time.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class TrainingPipeline:
         self._staleness = staleness
 
     def run(self, task: pb.Task) -> pb.Task:
-        """Train on a task, and on what can be leased ahead; returns the last, not reported.
+        """Train on a task and on those leased ahead; return the last one, which is not reported.
 
-        Every push is acknowledged when it returns, unless the progress is interrupted.
-        Raises TaskError of what a stage raised, at depth 0 the error itself; what is about
-        records has them noted. Every step before it is pushed then.
+        Every push is acknowledged when it returns, unless the progress is interrupted. Raises
+        TaskError with the exception of a stage, at depth 0 the exception itself; an error about
+        records names them. Every step before it is pushed then.
         """
         with self._progress.training():
             last = self._run(task)
@@ -202,7 +201,7 @@ class _Run:
             self._abort()
 
     def _before(self, out: Channel[Any]) -> list[Channel[Any]]:
-        """What stages before the one that fills `out` may wait at."""
+        """The channels at which the stages before the one that fills `out` may wait."""
         order: list[Channel[Any]] = [self._read, self._pulled, self._computed]
         return [*order[: order.index(out)], self._ahead]
 
@@ -282,7 +281,7 @@ class _Run:
 
     @staticmethod
     def _free(places: Channel[None]) -> None:
-        with suppress(ChannelClosedError):  # there is nobody any more who waits for one
+        with suppress(ChannelClosedError):  # no thread waits for one any more
             places.get()
 
 
@@ -296,7 +295,7 @@ class _At:
 def _until_end(
     items: Iterator[Prepared | Border | TaskError], ends: list[Border | TaskError]
 ) -> Iterator[Prepared]:
-    """What comes before a border or an error, which is put into `ends`."""
+    """The items before the next border or error, which is put into `ends`."""
     for item in items:
         if isinstance(item, Border | TaskError):
             ends.append(item)

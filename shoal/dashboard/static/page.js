@@ -130,7 +130,7 @@ function showProcesses(facts) {
     ]));
   }
   if (facts.servers?.length) {
-    const note = (each) => each.progress || (each.unprotected ? `no log protects it: ${each.unprotected}` : "");
+    const note = (each) => each.progress || (each.unprotected ? `no log protects it: ${each.unprotected}` : each.doubt || "");
     const notes = facts.servers.some(note);
     table($("servers"), ["server", "state", n("deaths"), n("rows"), n("memory"), n("pulls/s"), n("pushes/s"), n("cores"), ...(notes ? ["note"] : [])], facts.servers.map((each) => [
       each.name, { text: dot(each.state) }, deathsOf(each), n(count(each.rows)), n(bytes(each.bytes)),
@@ -141,7 +141,11 @@ function showProcesses(facts) {
   $("servers").closest(".scroll").hidden = !facts.servers?.length;
   $("tables").closest(".scroll").hidden = !facts.tables?.length;
   if (facts.tables?.length) {
-    table($("tables"), ["table", n("rows"), n("memory")], facts.tables.map((each) => [each.name, n(count(each.rows)), n(bytes(each.bytes))]));
+    // Of tables that count ids, or remove rows.
+    const more = ["counted", "removed"].filter((name) => facts.tables.some((each) => each[name]));
+    table($("tables"), ["table", n("rows"), ...more.map(n), n("memory")], facts.tables.map((each) => [
+      each.name, n(count(each.rows)), ...more.map((name) => n(count(each[name]))), n(bytes(each.bytes)),
+    ]));
   }
 }
 

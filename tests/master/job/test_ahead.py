@@ -5,9 +5,9 @@ import pytest
 from shoal.master.job.instructions import Assignment, Finished
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
+from shoal.master.work.ledger import Ledger
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.phases import Phase
-from shoal.master.work.tasks import Ledger
 from shoal.master.work.units import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -16,7 +16,7 @@ from shoal.master.job.members import ProcessState
 from shoal.master.job.status import status_message
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
-from shoal.master.journal.segments import Entry
+from shoal.master.journal.records import Entry
 from shoal.master.result import result_of
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.ids import ServerId, Start

@@ -209,6 +209,17 @@ def test_what_a_server_says_while_it_restores_is_not_taken_for_its_state():
     assert (member.version, member.answered) == (9, 4.0)
 
 
+def test_a_clock_that_is_in_doubt_is_a_message_and_so_is_its_end():
+    job = begun(TRAINING)
+    for doubt, now in (("", 1.0), ("times jump", 2.0), ("times jump by more", 3.0), ("", 4.0)):
+        note_status(ServerId(0), pb.ServerStatus(clock_doubt=doubt), job, now)
+    told = [each for each in job.record.messages if "ps-0" in each]
+    assert [each.partition("ps-0: ")[2] for each in told[-2:]] == [
+        "warning: times jump",
+        "rows expire again",
+    ]
+
+
 def test_evaluation_goes_before_training_and_once_per_task():
     job = begun(WITH_VALIDATION, validation_data="v", evaluation_steps=5, num_workers=2)
     finish_next(job, w(0), Done(), version=6)

@@ -14,13 +14,13 @@ from shoal.master.result import result_of
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import Start
+from shoal.master.work.ledger import Ledger
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,
     Heartbeat,
 )
 from shoal.master.work.phases import Phase
-from shoal.master.work.tasks import Ledger
 from shoal.master.work.units import Source, Span
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

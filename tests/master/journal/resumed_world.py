@@ -17,8 +17,8 @@ from shoal.master.job.launcher import Exited
 from shoal.master.journal import state
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
+from shoal.master.journal.records import Entry
 from shoal.master.journal.resume import merged
-from shoal.master.journal.segments import Entry
 from shoal.master.work.applied import AppliedPush, LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start

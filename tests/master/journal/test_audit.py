@@ -17,7 +17,7 @@ from shoal.master.journal.audit_report import text_of
 from shoal.master.journal.deaths import Recovery
 from shoal.master.journal.events import EVENTS, Event, RecordedJob, known_events
 from shoal.master.journal.journal import Journal
-from shoal.master.journal.segments import Entry
+from shoal.master.journal.records import Entry
 from shoal.master.result import result_of
 from shoal.master.work.applied import AppliedPush, LastPush
 from shoal.master.work.ids import ServerId

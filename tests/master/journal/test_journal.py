@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from shoal.errors import UserError
 from shoal.master.job.instructions import AdoptProcess, FenceWorker, KillProcess
 from shoal.master.journal import journal as journals
-from shoal.master.journal import segments
+from shoal.master.journal import records, segments
 from shoal.master.journal import state as states
 from shoal.master.journal.events import Event, RecordedJob, decode, encode
 from shoal.master.journal.journal import Journal, JournalError, StalledError
 from shoal.master.journal.reading import read, read_segments
-from shoal.master.journal.segments import Header, Segment
+from shoal.master.journal.records import Header
+from shoal.master.journal.segments import Segment
 from shoal.master.work.ids import Start
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source
@@ -217,11 +218,11 @@ def test_a_new_master_reads_the_newest_segment_alone(journal):
 
 
 def record_to_come(entry, before):
-    """As segments.record_of, of a version whose events have another form."""
+    """As records.record_of, of a version whose events have another form."""
     payload, number = b'{"method":"to_come"}', before.number + 1
-    checksum = segments._chained(number, payload, before.checksum)
-    after = segments.Position(before.journal, number, checksum)
-    return segments._record(segments._EVENT, number, checksum, payload), after
+    checksum = records.chained(number, payload, before.checksum)
+    after = records.Position(before.journal, number, checksum)
+    return records.record_bytes(records.EVENT, number, checksum, payload), after
 
 
 @pytest.mark.parametrize("writer", ["9.9.9 abcd", ""])
@@ -234,7 +235,7 @@ def test_a_whole_segment_of_another_version_names_the_version(tmp_path, monkeypa
             Journal(tmp_path / "header", config())
     events = Journal(tmp_path / "events", config())
     with monkeypatch.context() as patch:
-        patch.setattr(segments, "record_of", record_to_come)
+        patch.setattr(records, "record_of", record_to_come)
         events.add(EVENT)
         events.commit()
     events.close()
@@ -333,7 +334,7 @@ def two_events(path):
     """What comes before the segment's two events, and these."""
     content, segment = path.read_bytes(), Segment(path)
     (first, _), _ = segment._records()
-    at = segment._begin + segments._HEAD + first[1]
+    at = segment._begin + records.HEAD_BYTES + first[1]
     return content[: segment._begin], content[segment._begin : at], content[at:]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.journal import Journal
-from shoal.master.journal.segments import Entry
+from shoal.master.journal.records import Entry
 from shoal.master.journal.told_course import CourseTeller, events_from
 from tests.master.random_jobs import RandomJob
 from tests.master.strategies import config

@@ -16,7 +16,6 @@ from shoal.master.journal.journal import Journal
 from shoal.master.journal.reading import read_segments
 from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
 from shoal.master.runner import Runner
-from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.outcomes import DataDescribed
@@ -24,8 +23,8 @@ from shoal.master.work.units import Source
 from shoal.proto import methods, positions, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
 from shoal.proto.transport import peer_name
+from tests.master.services import handlers_of
 from tests.master.strategies import config, exited, register, w
 from tests.waiting import until
 
@@ -40,9 +39,7 @@ class Master:
         self.job = self.journal.restore()
         self.witnesses = Witnesses(self.journal, told_before(self.job))
         self.shared = SharedJob(self.job, commit=self.journal.commit, witnesses=self.witnesses)
-        self.handlers = MasterService(
-            self.shared, Routing.even(1), trouble=lambda: self.journal.trouble
-        ).handlers()
+        self.handlers = handlers_of(self.shared, trouble=lambda: self.journal.trouble)
 
     def begin(self, data=DATA):
         self.shared.apply(lambda job, _: register(job, data))

@@ -4,18 +4,19 @@ Over HTTP, from a server that has no pod and no past; tests/kubernetes has the r
 """
 
 import queue
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 from kubernetes import client
 
 from shoal.master.job.launcher import Exited
-from shoal.master.launchers.pod_launcher import GONE, PodLauncher
+from shoal.master.launchers.pod_launcher import PodLauncher
 from shoal.master.work.ids import Start, WorkerId
 from tests.master.api_server import Answers, served
 
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired"}
-STATUS |= {"code": GONE, "message": "too old resource version: 7 (9)"}
+STATUS |= {"code": HTTPStatus.GONE, "message": "too old resource version: 7 (9)"}
 
 
 @pytest.fixture(params=["answer", "event", "empty event", "empty pod", "no event"])
@@ -42,7 +43,7 @@ def forgetful(request):
                 content = STATUS if refused else events[request.param]
             else:
                 content = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}
-            self.answer(GONE if refused else 200, content)
+            self.answer(HTTPStatus.GONE if refused else 200, content)
 
     with served(Handler) as address:
         yield address, asked

@@ -13,7 +13,7 @@ from shoal.master.job.instructions import FenceWorker, KillProcess, StartProcess
 from shoal.master.job.status import status_message
 from shoal.master.journal import audit
 from shoal.master.journal.events import Event, RecordedJob
-from shoal.master.journal.segments import Entry
+from shoal.master.journal.records import Entry
 from shoal.master.result import result_of
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal.master.work.applied import AppliedPush, applied_heads
 from shoal.master.work.cutting import cut
+from shoal.master.work.ledger import Ledger
 from shoal.master.work.spans import Interval
-from shoal.master.work.tasks import Ledger
 from shoal.master.work.units import Requester, Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples

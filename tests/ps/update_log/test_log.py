@@ -445,7 +445,7 @@ def test_pushes_of_several_workers_at_once_are_each_applied_once(world):
     Workers push until there were deaths enough, however late those come.
     """
     job = world(2)
-    chosen = {worker: numbers(400, seed=worker) for worker in range(3)}
+    chosen = {worker: numbers(4000, seed=worker) for worker in range(3)}
     done, enough = Counter(), threading.Event()
 
     def deliver(index, worker, sequence, frame):

@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 
 import shoal.layers
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.worker.model.keras_embeddings import tables_above
 from shoal.worker.model.lookups import sharing_refused
-from shoal.worker.model.table_options import chosen_options
+from shoal.worker.model.table_options import check_lifecycle, chosen_options
 
 LAYERS = {
-    "users": shoal.layers.Embedding(2, name="users", admit_after=3),
-    "items": shoal.layers.Embedding(2, name="items"),
+    "users": shoal.layers.Embedding(2, name="users", admit_after=3, expire_after="7d"),
+    "items": shoal.layers.Embedding(2, name="items", max_rows=500),
 }
 
 
@@ -24,17 +25,25 @@ def served(**arguments):
     return layer
 
 
+NONE = {"admit_after": 1, "expire_after": None, "max_rows": None}
+
+
 def test_the_layer_says_and_the_flag_says_otherwise():
-    assert chosen_options(LAYERS, "") == {"users": {"admit_after": 3}, "items": {"admit_after": 1}}
-    assert chosen_options(LAYERS, "users.admit_after=1,items.admit_after=5") == {
-        "users": {"admit_after": 1},
-        "items": {"admit_after": 5},
+    assert chosen_options(LAYERS, "") == {
+        "users": NONE | {"admit_after": 3, "expire_after": "7d"},
+        "items": NONE | {"max_rows": 500},
+    }
+    flags = "users.admit_after=1,items.admit_after=5,items.max_rows=900,users.expire_after=36h"
+    assert chosen_options(LAYERS, flags) == {
+        "users": NONE | {"expire_after": "36h"},
+        "items": NONE | {"admit_after": 5, "max_rows": 900},
     }
 
 
 def test_a_plain_embedding_on_the_servers_has_options_too():
     tables = {"plain": served(name="plain")}
-    assert chosen_options(tables, "plain.admit_after=4") == {"plain": {"admit_after": 4}}
+    flags = "plain.admit_after=4,plain.max_rows=40"
+    assert chosen_options(tables, flags) == {"plain": NONE | {"admit_after": 4, "max_rows": 40}}
 
 
 def test_a_table_that_there_is_not_is_refused_with_the_nearest_name():
@@ -47,8 +56,35 @@ def test_a_table_that_there_is_not_is_refused_with_the_nearest_name():
 def test_a_table_whose_rows_are_all_there_has_no_admission():
     layer = served(name="given")
     layer.set_weights([np.ones((50, 4), np.float32)])
-    with pytest.raises(UserError, match="'given' has admit_after=2, but its rows are given by"):
-        chosen_options({"given": layer}, "given.admit_after=2")
+    for option, value in (("admit_after", "2"), ("expire_after", "7d"), ("max_rows", "9")):
+        with pytest.raises(
+            UserError, match=f"'given' has {option}={value}, but its rows are given"
+        ):
+            chosen_options({"given": layer}, f"given.{option}={value}")
+
+
+def config(**given):
+    return JobConfig(model_def="a.b", training_data="c", **{"event_time": "at:s"} | given)
+
+
+def test_expiry_needs_the_time_of_records():
+    chosen = chosen_options(LAYERS, "")
+    check_lifecycle(chosen, [], config())
+    with pytest.raises(UserError, match="'users' has expire_after=7d, but nothing tells the time"):
+        check_lifecycle(chosen, [], config(event_time=""))
+
+
+def test_a_cap_leaves_each_server_some_rows():
+    chosen = chosen_options(LAYERS, "")
+    check_lifecycle(chosen, [], config(num_ps=7))
+    with pytest.raises(UserError, match=r"'items' has max_rows=500, which leaves 62 rows .*512"):
+        check_lifecycle(chosen, [], config(num_ps=8))
+
+
+@pytest.mark.parametrize("name", ["users", "items"])
+def test_a_table_that_is_not_trained_neither_expires_nor_has_a_cap(name):
+    with pytest.raises(UserError, match=f"table '{name}' has .*, but it is not trained"):
+        check_lifecycle(chosen_options(LAYERS, ""), [name], config())
 
 
 @pytest.mark.parametrize("value", [0, 2048, 2.0, True, "3", None])
@@ -57,9 +93,17 @@ def test_a_layer_takes_no_other_number(value):
         shoal.layers.Embedding(2, name="users", admit_after=value)
 
 
+@pytest.mark.parametrize("given", [{"expire_after": "7"}, {"expire_after": 7}, {"max_rows": 1.5}])
+def test_a_layer_takes_no_other_span_or_cap(given):
+    (name,) = given
+    with pytest.raises(UserError, match=f"embedding 'users': {name} must be a"):
+        shoal.layers.Embedding(2, name="users", **given)
+
+
 def test_options_are_in_the_configuration_of_the_layer():
     again = shoal.layers.Embedding.from_config(LAYERS["users"].get_config())
-    assert again.admit_after == 3
+    assert (again.admit_after, again.expire_after, again.max_rows) == (3, "7d", None)
+    assert shoal.layers.Embedding.from_config(LAYERS["items"].get_config()).max_rows == 500
 
 
 def test_layers_that_share_a_table_have_the_same_options():

@@ -1,0 +1,97 @@
+"""The master's gRPC service for clients: status, stop, scale, audit, metrics, stacks, profiles.
+
+Handlers convert between messages and the job's own types. The calls of the job's own processes are
+in service.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from shoal.cluster.certificates import certified_workers
+from shoal.errors import UserError
+from shoal.master.job.status import status_message
+from shoal.master.shared_job import SharedJob
+from shoal.master.stacks import Stacks
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.methods import Method
+
+
+class ClientService:
+    """The handlers of clients' calls, over `job`.
+
+    stacks: of the job's processes. audit: returns the job's audit as JSON; raises UserError.
+    trouble: as `Journal.trouble`. metrics: returns metrics.csv, shortened to fit into a reply.
+    """
+
+    def __init__(
+        self,
+        job: SharedJob,
+        stacks: Stacks,
+        audit: Callable[[], str],
+        trouble: Callable[[], tuple[float, str]],
+        metrics: Callable[[], str],
+    ) -> None:
+        self._job = job
+        self._stacks = stacks
+        self._audit = audit
+        self._trouble = trouble
+        self._metrics = metrics
+
+    def handlers(self) -> dict[Method[Any, Any], Callable[[Any], Any]]:
+        """The table for serving.serve."""
+        return {
+            methods.GET_JOB_STATUS: self._get_job_status,
+            methods.STOP_JOB: self._stop_job,
+            methods.SCALE_JOB: self._scale_job,
+            methods.AUDIT_JOB: self._audit_job,
+            methods.GET_JOB_METRICS: self._get_job_metrics,
+            methods.GET_JOB_STACKS: self._get_job_stacks,
+            methods.PROFILE_JOB: self._profile_job,
+        }
+
+    def _get_job_status(self, request: pb.JobStatusRequest) -> pb.JobStatus:
+        del request  # it has no fields
+        # Without waiting for the disk: when that does not answer, this says so.
+        return self._job.look(partial(status_message, trouble=self._trouble()))
+
+    def _stop_job(self, request: pb.StopJobRequest) -> pb.StopJobReply:
+        reason = request.reason or "asked to"
+        self._job.answer(lambda job, now: job.stop(reason, now))
+        return pb.StopJobReply()
+
+    def _scale_job(self, request: pb.ScaleJobRequest) -> pb.ScaleJobReply:
+        if request.num_workers < 1:
+            raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
+        config = self._job.config
+        most = certified_workers(config)
+        if most is not None and request.num_workers > most:
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"job {config.job_name} has certificates for {most} workers, made before it began. "
+                f"To have more, stop it and continue it with: shoal train --resume "
+                f"{config.job_name} --num-workers {request.num_workers}",
+            )
+        self._job.answer(lambda job, now: job.scale(request.num_workers, now))
+        return pb.ScaleJobReply()
+
+    def _audit_job(self, request: pb.AuditJobRequest) -> pb.AuditJobReply:
+        del request  # it has no fields
+        try:
+            return pb.AuditJobReply(audit=self._audit())
+        except UserError as error:
+            raise WireError(pb.BAD_REQUEST, str(error)) from error
+
+    def _get_job_metrics(self, request: pb.JobMetricsRequest) -> pb.JobMetrics:
+        del request  # it has no fields
+        return pb.JobMetrics(csv=self._metrics())
+
+    def _get_job_stacks(self, request: pb.JobStacksRequest) -> pb.JobStacks:
+        return pb.JobStacks(processes=self._stacks.of(request.role, request.index))
+
+    def _profile_job(self, request: pb.ProfileJobRequest) -> pb.ProcessStacks:
+        return self._stacks.profile(request.role, request.index, request.seconds)

@@ -1,0 +1,103 @@
+"""Which ids sweeps have removed, for checkpoints and for `shoal explain`.
+
+Owns the lists, of each table, and what of them is still to be told: the rows that were removed
+since the last complete checkpoint. No I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+
+RECENT = 1 << 18
+"""Ids of a table that are remembered although a complete checkpoint has them: for `find`."""
+
+MOST = 1 << 22
+"""Ids of a table that are remembered at all: a job without checkpoints tells them to nobody."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Rows of one table that were removed in one step.
+
+    event_time: of the clock at that step; None without one. eviction: for max_rows.
+    """
+
+    step: int
+    event_time: int | None
+    eviction: bool
+    ids: Int64
+
+
+class Removals:
+    """The removed rows of each table of one server."""
+
+    def __init__(self, tables: int) -> None:
+        self._lock = threading.Lock()
+        self._lists: list[list[Removal]] = [[] for _ in range(tables)]
+        self._saved = 0  # step up to which a complete checkpoint has them
+
+    def add(self, table: int, removal: Removal) -> None:
+        """Rows were removed."""
+        if removal.ids.size:
+            with self._lock:
+                self._lists[table].append(removal)
+                self._trim(table)
+
+    def saved(self, step: int) -> None:
+        """A complete checkpoint has those up to a step."""
+        with self._lock:
+            self._saved = max(self._saved, step)
+            for table in range(len(self._lists)):
+                self._trim(table)
+
+    def pending(self, table: int) -> list[Removal]:
+        """Those that no complete checkpoint has, in the order of their steps."""
+        with self._lock:
+            return [each for each in self._lists[table] if each.step > self._saved]
+
+    def find(self, table: int, key: int) -> Removal | None:
+        """The last removal of an id, as far as it is remembered."""
+        with self._lock:
+            removals = self._lists[table][:]
+        return next((each for each in reversed(removals) if (each.ids == key).any()), None)
+
+    def _trim(self, table: int) -> None:
+        """Forget the oldest. Under the lock."""
+        removals = self._lists[table]
+        size = sum(each.ids.size for each in removals)
+        while removals and size > (RECENT if removals[0].step <= self._saved else MOST):
+            size -= removals.pop(0).ids.size
+
+
+def columns_of(removals: list[Removal], room: int) -> Iterator[dict[str, npt.NDArray[np.generic]]]:
+    """Removals as columns: id, step and event_time int64, 0 without one; eviction bool.
+
+    In pieces of about `room` ids.
+    """
+    held: list[Removal] = []
+    for removal in removals:
+        held.append(removal)
+        if sum(each.ids.size for each in held) >= room:
+            yield _columns(held)
+            held = []
+    if held:
+        yield _columns(held)
+
+
+def _columns(removals: list[Removal]) -> dict[str, npt.NDArray[np.generic]]:
+    sizes = [each.ids.size for each in removals]
+    return {
+        "id": np.concatenate([each.ids for each in removals]),
+        "step": np.repeat(np.array([each.step for each in removals], np.int64), sizes),
+        "event_time": np.repeat(
+            np.array([each.event_time or 0 for each in removals], np.int64), sizes
+        ),
+        "eviction": np.repeat(np.array([each.eviction for each in removals]), sizes),
+    }

@@ -1,0 +1,33 @@
+"""--event-time: which column has the time of a record, and in which unit it counts.
+
+Owns the flag's form and the units. Times are microseconds since 1970 everywhere else; reading them
+is worker/input/event_times.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLAG = "--event-time"
+
+MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6, "d": 86_400e6}
+"""In a unit of time since 1970."""
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """A column, and the unit of its numbers; "" where that is told by the column's type."""
+
+    column: str
+    unit: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> EventTime | None:
+        """What --event-time says: COLUMN or COLUMN:UNIT; None for nothing.
+
+        Whatever follows the last colon and is no unit belongs to the column's name.
+        """
+        column, colon, unit = text.rpartition(":")
+        if colon and column and unit in MICROSECONDS:
+            return cls(column, unit)
+        return cls(text) if text else None

@@ -1,0 +1,128 @@
+"""Sweeps with --durability=log: a server that died anywhere has removed what it would have."""
+
+import random
+
+import numpy as np
+import pytest
+
+from shoal.proto import faults
+from shoal.proto import shoal_pb2 as pb
+from shoal.ps.clock import SECOND
+from shoal.ps.update_log import peer_sink
+from tests.ps.logged import POINTS, SPEC, Faults, World, content
+
+SPAN = 64
+
+OPTIONS = {
+    "expiry": {"expire_after": SPAN},
+    "cap": {"max_rows": 40},
+    "both": {"expire_after": SPAN, "max_rows": 30, "admit_after": 2},
+}
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    made = []
+    named = Faults()
+    monkeypatch.setattr(faults, "point", named.point)
+    monkeypatch.setattr(peer_sink, "APPEND_PATIENCE", 0.0)
+
+    def make(count, **table):
+        spec = pb.ModelSpec()
+        spec.CopyFrom(SPEC)
+        spec.tables[0].MergeFrom(pb.TableSpec(**table))
+        made.append(World(count, tmp_path / str(len(made)), named, spec=spec))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def removals(server):
+    """What it has removed that no complete checkpoint has."""
+    return [
+        (each.step, each.event_time, each.eviction, each.ids.tolist())
+        for each in server.model.lifecycle.removals.pending(0)
+    ]
+
+
+def assert_same(job):
+    """Rows, counts, clocks, sweeps and removed ids are bit for bit those of the twin."""
+    for server, twin in zip(job.servers, job.twin, strict=True):
+        assert content(server.model) == content(twin.model)
+        ours, theirs = (each.model.lifecycle.state() for each in (server, twin))
+        assert ours | {"owing": False} == theirs | {"owing": False}
+        pending = removals(server)
+        first = pending[0][0] if pending else server.model.step + 1
+        # The twin takes no checkpoints, and remembers all.
+        assert pending == [each for each in removals(twin) if each[0] >= first]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_a_server_that_died_anywhere_has_swept_as_if_it_had_not(world, servers, options):
+    draw = random.Random(servers)
+    job = world(servers, **options)
+    now = 0.0
+    for number in range(90):
+        now += draw.choice([0, 0.4, 3, 10])
+        job.event_time = int(now * SECOND)
+        chance = draw.random()
+        if chance < 0.12:
+            job.checkpoint(draw.choice(["begun", "written", "complete", "told", "told"]))
+        elif chance < 0.45 and number > 10:
+            job.look_after()
+            if any(job.status(index).wants_checkpoint for index in range(servers)):
+                job.checkpoint()
+            job.faults.armed = draw.choice([*POINTS, *["sweep-half-done", "sweep-logged"] * 3])
+            if job.faults.armed == "log-replaying":
+                victim = draw.randrange(servers)
+                job.kill(victim)
+                job.start(victim)
+                job.meet(victim)
+        ids = np.unique([int(draw.paretovariate(0.3)) % 5000 * 9973 for _ in range(12)])
+        job.push(draw.randrange(3), ids, draw)
+        assert_same(job)
+    assert sum(job.incarnations) > 5
+    removed = [server.model.lifecycle.removed[0] for server in job.servers]
+    assert sum(each.expired + each.evicted for each in removed) > 30
+
+
+def test_a_part_that_was_not_logged_is_done_again_before_the_next_push(world):
+    """The server dies in the middle of it: nobody sees what is between."""
+    job = world(1, max_rows=40)
+    draw = random.Random(0)
+    for first in range(0, 40, 8):
+        job.push(0, np.arange(first, first + 8), draw)
+    job.faults.armed = "sweep-half-done"
+    job.push(0, np.arange(100, 108), draw)
+    assert job.incarnations == [1]
+    assert_same(job)
+    assert len(job.servers[0].model.tables[0]) == 36
+
+
+def test_a_checkpoint_has_a_sweep_that_is_under_way(world):
+    """Parts are between pushes; a restored server does the rest of them, after the same pushes."""
+    job = world(1, expire_after=SPAN)
+    draw = random.Random(1)
+    for first in range(0, 96_000, 8_000):
+        job.event_time = int(first / 96_000 * SECOND)
+        job.push(0, np.arange(first, first + 8_000), draw)
+    for second in range(2, 82, 8):
+        job.event_time = second * SECOND
+        job.push(0, np.array([-1]), draw)
+        if job.servers[0].model.lifecycle.state()["plan"] is not None:
+            break
+    job.checkpoint()
+    assert job.servers[0].model.lifecycle.state()["part"] == 1
+    job.kill(0)
+    job.start(0)
+    job.meet(0)
+    assert_same(job)
+    for _ in range(2):
+        job.push(0, np.array([-1, 5]), draw)
+        assert_same(job)
+    assert job.servers[0].model.lifecycle.state()["plan"] is None
+    assert job.servers[0].model.lifecycle.removed[0].expired > 5_000
