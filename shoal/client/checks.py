@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import shoal
@@ -21,7 +21,7 @@ from shoal.base.user_module import (
     missing_functions,
 )
 from shoal.base.words import near
-from shoal.config.data_format import FIELDS
+from shoal.config.data_format import CSV_FIELDS, FIELDS
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
 from shoal.config.model_params import GIVEN, params_of, refusal
@@ -61,7 +61,7 @@ def check_inputs(config: JobConfig) -> list[str]:
     names = check_model(config)
     # The user's reader may take what is no path at all.
     if names is None or "custom_data_reader" in names:
-        if names and (given := _of_format(config)):
+        if names and (given := _given(config, FIELDS)):
             raise UserError(
                 f"{given[0]}: {config.model_def} has a custom_data_reader, which this flag does "
                 "not reach: set the format there, and remove the flag"
@@ -257,8 +257,7 @@ def check_data(config: JobConfig) -> list[str]:
     Gives what is likely a mistake in them, in words. Raises UserError naming the flag.
     """
     # Late, as only jobs need Arrow: not --help, nor a flag spelled wrongly.
-    from shoal.data.csv_reader import CsvReader
-    from shoal.data.opening import open_reader
+    from shoal.data.opening import open_reader, reads_csv
 
     csv = False
     doubts: list[str] = []
@@ -267,7 +266,7 @@ def check_data(config: JobConfig) -> list[str]:
         if pattern := getattr(config, name):
             try:
                 reader = open_reader(pattern, flag(name), data_format=config.format_of_data)
-                csv = csv or isinstance(reader, CsvReader)
+                csv = csv or reads_csv(reader)
                 # Not sources(), which reads whole CSV files; the workers count.
                 columns[name] = reader.schema().names
                 doubts += [f"{flag(name)}: {each}" for each in reader.doubts()]
@@ -275,15 +274,15 @@ def check_data(config: JobConfig) -> list[str]:
                 if str(error).startswith(flag(name)):
                     raise
                 raise UserError(f"{flag(name)}: {error}") from error
-    if not csv and (given := [name for name in _of_format(config) if name != "--data-format"]):
+    if not csv and (given := _given(config, CSV_FIELDS)):
         raise UserError(f"{given[0]} is for CSV files, and the data has none")
     return doubts + _lacking(config, columns)
 
 
-def _of_format(config: JobConfig) -> list[str]:
-    """The flags that are given of how data are written."""
+def _given(config: JobConfig, names: Iterable[str]) -> list[str]:
+    """Those of these flags that are given."""
     fields = JobConfig.__dataclass_fields__
-    return [flag(name) for name in FIELDS if getattr(config, name) != fields[name].default]
+    return [flag(name) for name in names if getattr(config, name) != fields[name].default]
 
 
 def _lacking(config: JobConfig, columns: Mapping[str, list[str]]) -> list[str]:

@@ -18,7 +18,7 @@ from shoal.data.parquet_reader import ParquetReader
 from shoal.data.partitions import partitions_of
 from shoal.data.reader import DataReader
 from shoal.data.recordio import RecordIOReader
-from shoal.data.shaped import shaped
+from shoal.data.shaped import ShapedReader, shaped
 from shoal.data.sql_reader import SqlReader, is_sql
 from shoal.data.storage import Storage
 from shoal.data.tfrecord import TFRecordReader
@@ -94,3 +94,8 @@ def open_reader(
     if (partitions := partitions_of(storage.names, flag)) is None:
         return shaped(reader, pattern, **shape)
     return shaped(reader, pattern, constants=partitions.fields, value_of=partitions.values, **shape)
+
+
+def reads_csv(reader: DataReader) -> bool:
+    """Whether a reader that was opened here reads CSV files."""
+    return isinstance(reader.inner if isinstance(reader, ShapedReader) else reader, CsvReader)

@@ -49,6 +49,11 @@ class ShapedReader(IndexedReader):
         self._masks = list(masks)
         self._values: dict[str, pa.Scalar] | None = None
 
+    @property
+    def inner(self) -> IndexedReader:
+        """The reader of the records as they are."""
+        return self._inner
+
     # ------------------------------------------------------------ what the other reader tells
 
     def names(self) -> list[str]:

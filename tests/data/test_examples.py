@@ -29,7 +29,7 @@ def features(**values):
 
 
 def example(**values):
-    return tf.train.Example(features=features(**values)).SerializeToString()
+    return tf.train.Example(features=features(**values)).SerializeToString(deterministic=True)
 
 
 def sequence(context, lists):
@@ -39,7 +39,7 @@ def sequence(context, lists):
     }
     return tf.train.SequenceExample(
         context=features(**context), feature_lists=tf.train.FeatureLists(feature_list=made)
-    ).SerializeToString()
+    ).SerializeToString(deterministic=True)
 
 
 def write(path, records):

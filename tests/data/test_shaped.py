@@ -8,6 +8,7 @@ import pytest
 
 from shoal.config.data_format import FormatOptions
 from shoal.data import open_reader
+from shoal.data.opening import reads_csv
 from shoal.errors import UserError
 
 FLAG = "--training-data"
@@ -139,3 +140,12 @@ def test_wrong_values_are_told(tmp_path, fields, message):
     write(tmp_path / "a.parquet", **names)
     with pytest.raises(UserError, match=message):
         opened(tmp_path, **fields).schema()
+
+
+def test_files_of_csv_are_known_as_such_in_any_shape(tmp_path):
+    (tmp_path / "a.csv").write_text("x;y\n1;\n")
+    write(tmp_path / "b.parquet", x=[1])
+    fields = {"fill_missing": "x=0", "csv_separator": ";"}
+    assert reads_csv(opened(tmp_path / "a.csv", **fields))
+    assert reads_csv(opened(tmp_path / "a.csv"))
+    assert not reads_csv(opened(tmp_path / "b.parquet", fill_missing="x=0"))
