@@ -1,4 +1,6 @@
-"""Admission and the eviction of rows on streams of ids: `make bench-tables`, or run.py [--small] [FOLDER].
+"""Admission and the eviction of rows on streams of ids: `make bench-tables`.
+
+For one run: run.py [--small] [FOLDER].
 
 Real row stores in this process. Admission: rows and memory with each threshold. Eviction: a table
 with a cap, by the product's rule and by three others, on a stream whose distribution stays and on
