@@ -2,8 +2,8 @@
 
 An export or a checkpoint does not fit into a worker, so each server reads what it is to hold, as
 soon as a worker has told it what the model is: at the job's beginning, and again where it is
-started again and there is no checkpoint. Owns the thread that does this; what is read is saved_rows.py's
-(`--restore-from`) and continued.py's (`--continue-from`).
+started again and there is no checkpoint. Owns the thread that does this; what is read is
+saved_rows.py's (`--restore-from`) and continued.py's (`--continue-from`).
 """
 
 from __future__ import annotations
