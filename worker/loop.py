@@ -210,7 +210,12 @@ class Worker:
         if mode is None or not failure.HasField("range") or failure.kind == pb.STORAGE:
             return
         try:
-            failure.place = self._data.place(mode, failure.range.source, failure.range.start)
+            records = failure.range
+            failure.place = self._data.place(mode, records.source, records.start)
+            if records.end - records.start == 1:
+                empty = self._data.pipeline(mode).missing(records.source, records.start)
+                if empty:
+                    failure.place += f" without a value in column {', '.join(map(repr, empty))}"
         except Exception:
             logger.exception("where the records are could not be told")
 
