@@ -365,6 +365,8 @@ cdef class RowStore:
             batch.step = &now
             batch.number = step
             self.run(&batch)
+        else:
+            self.advance(step)
 
     def advance(self, step):
         """Have `step` be the last one: rows' steps are told apart back to 3 * 2^30 before it.

@@ -76,6 +76,9 @@ POINTS = {
     "shard-written": Point("ps", "a shard is written, and the master was not told yet"),
     "feeding": Point("worker", "the feed of --count is about to give a minibatch"),
     "computing": Point("worker", "the loss of --count is about to be computed, in a step"),
+    "sources-described": Point(
+        "worker", "a task that describes data is done, and the master was not told yet"
+    ),
     "before-push": Point("worker", "gradients are computed and not sent yet"),
     "between-acknowledgements": Point("worker", "one server has acknowledged, not yet all"),
     "batch-evaluated": Point("worker", "a batch of an evaluation is done, its task is not"),

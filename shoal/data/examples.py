@@ -17,7 +17,7 @@ import pyarrow as pa
 from shoal.data.blocks import DamagedError, reporting_rows
 from shoal.data.schemas import merged_schema, spread
 from shoal.data.tfrecord import TFRecordReader, records_in
-from shoal.errors import UserError
+from shoal.errors import Error, UserError
 from shoal.native import examples
 
 SAMPLE_BYTES = 1 << 20
@@ -141,7 +141,7 @@ class SequenceExampleReader(ExampleReader):
     lists = True
 
 
-class _OtherNumberError(Exception):
+class _OtherNumberError(Error):
     """A record has another number of values than one."""
 
     def __init__(self, record: int, count: int) -> None:

@@ -49,13 +49,23 @@ class Model:
     def __init__(self, dim, optimizer, admit_after, **options):
         self._new = lambda: store(dim, optimizer, **options)
         self.table, self.admit_after = self._new(), admit_after
-        self.counting = {}
+        self.counting, self.base = {}, 0
 
     def advance(self, step):
         """Uses of more than three eras ago are at the beginning of the oldest that is known."""
         self.table.advance(step)
-        base = max(0, (step >> 30) - 3) << 30
-        self.counting = {key: (uses, max(at, base)) for key, (uses, at) in self.counting.items()}
+        self.base = max(self.base, (step >> 30) - 3 << 30)
+        self.counting = self.counted_since_base(self.counting)
+
+    def counted_since_base(self, counting):
+        """The same as `counting`, whose versions may be older than the base."""
+        return {key: (uses, max(at, self.base)) for key, (uses, at) in counting.items()}
+
+    def rows_since_base(self, rows):
+        """The same as `rows` of `rows_of`, whose versions may be older than the base."""
+        ids, columns = rows
+        versions = {"versions": np.maximum(columns["versions"], self.base)} if len(ids) else {}
+        return ids, columns | versions
 
     def update(self, ids, gradients, step):
         self.advance(step)
