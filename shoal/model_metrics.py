@@ -16,7 +16,7 @@ import tensorflow as tf
 Floats = npt.NDArray[np.float64]
 
 KEPT = 5
-"""Numbers that `GroupAUC` keeps of a record: both halves of its group, label, prediction, weight."""
+"""Numbers that `GroupAUC` keeps of a record: two of its group, label, prediction, weight."""
 
 
 def _column(values: Any, what: str) -> Any:

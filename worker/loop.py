@@ -210,7 +210,12 @@ class Worker:
         if mode is None or not failure.HasField("range") or failure.kind == pb.STORAGE:
             return
         try:
-            failure.place = self._data.place(mode, failure.range.source, failure.range.start)
+            records = failure.range
+            failure.place = self._data.place(mode, records.source, records.start)
+            if records.end - records.start == 1:
+                empty = self._data.pipeline(mode).missing(records.source, records.start)
+                if empty:
+                    failure.place += f" without a value in column {', '.join(map(repr, empty))}"
         except Exception:
             logger.exception("where the records are could not be told")
 
@@ -235,7 +240,8 @@ class Worker:
                 f"{self._module.describe(self._module.feed_name)}",
             )
             self._evaluator_ready()
-        given = not config.restore_from and self._model.assign_given_rows()
+        begun = config.restore_from or config.continue_from
+        given = not begun and self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)
         if config.command == "train":

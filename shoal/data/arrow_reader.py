@@ -20,7 +20,7 @@ from shoal.data.index_store import KEPT
 from shoal.data.parquet_reader import check_same
 from shoal.data.reader import CHUNK_ROWS, Source, check_range, units_of
 from shoal.data.recent import Recent
-from shoal.data.storage import reporting
+from shoal.data.storage import ANEW, reporting
 from shoal.errors import UserError
 
 MAGIC = b"ARROW1"
@@ -71,6 +71,7 @@ class ArrowReader(FileReader):
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches of at most CHUNK_ROWS records."""
         schema = self.schema()
+        self._forget_changed(source, self._files)
         file = self._file(source)
         ends = file.ends
         check_range(Source(source, int(file.lengths.sum())), start, end)
@@ -126,6 +127,8 @@ class ArrowReader(FileReader):
         file = _File(found, lengths, None if len(places) and places[0] < 0 else places)
         source = Source(path, int(lengths.sum()), units_of(lengths.tolist()))
         self._store.check(source, stamp)
+        self._noted(path, stamp)
+        self._batch = None  # it may be of the file as it was
         return file
 
     def _build(self, path: str) -> pa.Table:
@@ -188,5 +191,5 @@ def _reporting(path: str, place: str = "") -> Iterator[None]:
         except (pa.ArrowException, EOFError) as error:
             raise UserError(
                 f"{path}: {place}cannot be read as Arrow ({error}); the file is damaged or not an "
-                "Arrow file"
+                f"Arrow file: {ANEW}"
             ) from error

@@ -107,6 +107,7 @@ class BlockReader(FileReader):
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield a RecordBatch for each run of blocks."""
         schema = self.schema()
+        self._forget_changed(source, self._indexes)
         index = self._index(source)
         check_range(Source(source, index.count), start, end)
         runs = list(index.covering(start, end))
@@ -152,6 +153,7 @@ class BlockReader(FileReader):
                 table = self._store.get(self.kind, path, stamp, lambda: self._build(path))
             index = BlockIndex.of_table(table)
             self._store.check(Source(path, index.count), stamp)
+            self._noted(path, stamp)
             return index
 
         return self._indexes.get(path, found)

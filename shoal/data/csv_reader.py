@@ -81,6 +81,7 @@ class CsvReader(FileReader):
         self._comment = comment
         self._given = dict(column_types or {})
         self._types: pa.Schema | None = None
+        self._no_value = False
         self._indexes: Recent[str, CsvIndex] = Recent(KEPT)
 
     def _count(self, path: str) -> int:
@@ -97,7 +98,18 @@ class CsvReader(FileReader):
                 raise UserError("; ".join((str(error), *doubts))) from error
             check_columns(full, list(self._given), f"{self._flag} (column_types)")
             self._types = full
+            self._no_value = not any(kind for _, kinds in guessed for kind in kinds.values())
         return self._types
+
+    def faults(self) -> dict[str, UserError]:
+        """See IndexedReader: all columns where there is no record, and so no type."""
+        full = self._full_schema()
+        if self._no_value:
+            try:
+                self.first()
+            except UserError as error:
+                return dict.fromkeys(full.names, error)
+        return {}
 
     def _check_types(self, path: str) -> None:
         """Raises UserError if a file at which the schema did not look does not fit it."""
@@ -118,6 +130,7 @@ class CsvReader(FileReader):
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches of about BLOCK_BYTES of text."""
         schema = self.schema()
+        self._forget_changed(source, self._indexes)
         index = self._index(source)
         check_range(Source(source, index.records), start, end)
         if start == end:
@@ -190,6 +203,7 @@ class CsvReader(FileReader):
             raise UserError(f"{path}: {EMPTY}")
         self._check_types(path)
         self._store.check(Source(path, index.records), stamp)
+        self._noted(path, stamp)
         return index
 
     def _build(self, path: str, dialect: Dialect) -> pa.Table:

@@ -10,8 +10,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.data.index_store import KEPT
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import Source, check_not_empty
+from shoal.data.recent import Recent
 from shoal.data.storage import Storage, reporting
 
 WEIGHED_BYTES = 16 << 20
@@ -37,6 +39,7 @@ class FileReader(IndexedReader):
         super().__init__(pattern, **options)
         self._storage = storage or Storage(pattern, self._flag, kind)
         self._paths = self._storage.names
+        self._stamps: Recent[str, str] = Recent(KEPT)
 
     def names(self) -> list[str]:
         """See DataReader: the files."""
@@ -85,6 +88,22 @@ class FileReader(IndexedReader):
     def reopen(self) -> None:
         """See DataReader."""
         self._storage.reopen()
+
+    def _noted(self, path: str, stamp: str) -> None:
+        """What is known of a file from now on is of this stamp."""
+        self._stamps.forget(path)
+        self._stamps.get(path, lambda: stamp)
+
+    def _forget_changed(self, path: str, kept: Recent[str, Any]) -> None:
+        """Where a local file was written since it was looked at, keep nothing of it in `kept`.
+
+        Of a file behind a URL, finding that out is a request; its storage gives one version.
+        """
+        if not self._storage.local or path not in self._stamps or path not in kept:
+            return
+        with reporting(path):
+            if self._storage.stamp(path) != self._stamps[path]:
+                kept.forget(path)
 
     @abstractmethod
     def _count(self, path: str, /) -> int:

@@ -7,6 +7,8 @@ lines are none, and the columns are the objects' keys.
 
 from __future__ import annotations
 
+import json
+import re
 from abc import abstractmethod
 from collections.abc import Iterator
 
@@ -22,8 +24,8 @@ from shoal.data.blocks import (
     Int64,
     reporting_rows,
 )
+from shoal.data.reader import check_not_empty
 from shoal.data.schemas import merged_schema, spread
-from shoal.errors import UserError
 
 TEXT_SCHEMA = pa.schema([("line", pa.binary())])
 
@@ -34,6 +36,8 @@ WINDOW_BYTES = 1 << 17
 """Bytes in which the ends of lines are looked for at a time, from either end of what is read."""
 
 _LINE_FEED = ord("\n")
+
+_CHANGED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -104,7 +108,7 @@ class JsonLinesReader(_LineReader):
         guessed = [(path, self._guess(path)) for path in spread(self._paths)]
         schema = merged_schema(guessed, self._flag, same_columns=False)
         if not schema:
-            raise UserError(f"{self._flag}: {self._pattern} holds no records")
+            check_not_empty((), self._pattern, self._flag)
         return schema
 
     def _guess(self, path: str) -> dict[str, pa.DataType | None]:
@@ -218,10 +222,24 @@ def _damage(
             low = middle
         except pa.ArrowInvalid as found:
             high, error = middle, found
-    return DamagedError(first + low, _plain(error))
+    return DamagedError(first + low, _plain(lines[low], error))
 
 
-def _plain(error: pa.ArrowInvalid) -> str:
-    """Arrow's message without its own count of rows."""
+def _plain(line: bytes, error: pa.ArrowInvalid) -> str:
+    """What is wrong with a line: Arrow's message, without its own count of rows, if it is JSON."""
+    try:
+        json.loads(line)
+    except json.JSONDecodeError as found:
+        cut = "" if line.rstrip().endswith(b"}") else "; the line may be cut short"
+        where = f"{found.msg.removesuffix(' starting at')} (character {found.pos + 1}){cut}"
+        return f"not a JSON object: {where}: mend the line, or remove it"
+    except UnicodeDecodeError as found:
+        return f"not a JSON object: it is not UTF-8 ({found}): mend the line, or remove it"
     text = str(error).removeprefix("JSON parse error: ").partition(" in row ")[0]
-    return f"not a JSON object of the columns' types: {text}"
+    if changed := _CHANGED.fullmatch(text):
+        name, before, now = changed[1].replace("/", "."), *changed.groups()[1:]
+        return (
+            f"column {name!r} is of type {now} here, and of type {before} elsewhere: mend the "
+            "line, or write the column in one type"
+        )
+    return f"not a JSON object of the columns' types: {text}: mend the line, or remove it"

@@ -21,6 +21,7 @@ from shoal.data.file_reader import FileReader
 from shoal.data.reader import CHUNK_ROWS, Source, check_range, units_of
 from shoal.data.recent import Recent
 from shoal.data.remote import RemoteError
+from shoal.data.storage import ANEW, GONE
 from shoal.errors import NOT_THERE, UnreadableError, UserError
 
 FOOTER_BYTES = 4 << 20
@@ -280,7 +281,7 @@ def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         place()
-        raise UnreadableError(f"{path}: the file is gone", may_be_mistake=True) from error
+        raise UnreadableError(f"{path}: {GONE}", may_be_mistake=True) from error
     except (pa.ArrowException, OSError) as error:
         where = place()
         # What Arrow cannot decode is an OSError too, but none of the system's.
@@ -290,7 +291,7 @@ def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
             raise UnreadableError(message, may_be_mistake=mistake) from error
         raise UserError(
             f"{path}: {where}cannot be read as Parquet ({error}); "
-            f"the file is damaged or not a Parquet file"
+            f"the file is damaged or not a Parquet file: {ANEW}"
         ) from error
 
 

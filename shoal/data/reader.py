@@ -186,4 +186,4 @@ def selected(schema: pa.Schema, columns: Sequence[str] | None, flag: str) -> pa.
 def check_not_empty(sources: Sequence[Source], pattern: str, flag: str) -> None:
     """Raises UserError if there is not a single record."""
     if not any(source.records for source in sources):
-        raise UserError(f"{flag}: {pattern} holds no records")
+        raise UserError(f"{flag}: {pattern} holds no records: name data with one record at least")

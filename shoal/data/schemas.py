@@ -42,7 +42,8 @@ def merged_schema(
                     first = files[0][0]
                     has, lacks = (first, path) if name in merged else (path, first)
                     raise UserError(
-                        f"{flag}: the files differ: column {name!r} is in {has}, not in {lacks}"
+                        f"{flag}: the files differ: column {name!r} is in {has}, not in {lacks}: "
+                        "give all files the same columns, or leave one of these out"
                     )
         for name, kind in kinds.items():
             known = merged.get(name)

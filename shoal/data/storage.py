@@ -29,6 +29,12 @@ from shoal.errors import NOT_THERE, UnreadableError, UserError, without_secrets
 LIST = "@"
 """Before the path or URL of a list of files."""
 
+ANEW = "write or copy it anew, or leave it out"
+"""What to do about a file that is damaged."""
+
+GONE = "the file is gone; it must stay until its job has ended: put it back, or begin a new job"
+"""Of a file that was there when the pattern was looked up."""
+
 UNPACKED_BYTES = 1 << 20
 """That are unpacked at a time."""
 
@@ -183,7 +189,10 @@ def listed_files(place: str, flag: str) -> list[str]:
         if is_url(full) != is_url(next(iter(found), full)):
             raise UserError(f"{flag}: {place}: {where}: paths and URLs cannot be in one list")
         if not is_url(full) and not os.path.isfile(full):
-            message = f"{flag}: {place}: {where}: there is no file {full}"
+            message = (
+                f"{flag}: {place}: {where}: there is no file {full}: correct the list, or put the "
+                "file there"
+            )
             raise UnreadableError(message, may_be_mistake=True)
         found[full] = where
     if not found:
@@ -233,11 +242,12 @@ def reporting(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise UnreadableError(f"{path}: the file is gone", may_be_mistake=True) from error
+        raise UnreadableError(f"{path}: {GONE}", may_be_mistake=True) from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UserError(f"{path}: the gzip'd file is damaged: {error}") from error
+        raise UserError(f"{path}: the gzip'd file is damaged: {error}: {ANEW}") from error
     except OSError as error:
         if type(error) is OSError and error.errno is None:
-            raise UserError(f"{path}: the file is damaged: {error}") from error  # Arrow's words
+            # Arrow's words
+            raise UserError(f"{path}: the file is damaged: {error}: {ANEW}") from error
         mistake = isinstance(error, NOT_THERE)
         raise UnreadableError(f"{path}: cannot be read: {error}", may_be_mistake=mistake) from error

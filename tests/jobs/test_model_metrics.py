@@ -26,7 +26,7 @@ def test_group_auc_calibration_and_log_loss_are_those_of_all_records(
     )  # fmt: skip
     table = pyarrow.csv.read_csv(clicks)
     items, labels = table["item"].to_numpy(), table["label"].to_numpy()
-    predicted = pq.read_table(tmp_path / "out" / "predictions.parquet")["output"].to_numpy()
+    predicted = pq.read_table(tmp_path / "out" / "predictions.parquet")["prediction"].to_numpy()
     assert one["calibration"] == pytest.approx(predicted.sum() / labels.sum(), rel=1e-5)
     losses = -np.where(labels == 1, np.log(predicted), np.log1p(-predicted))
     assert one["log_loss"] == pytest.approx(losses.mean(), rel=1e-5)

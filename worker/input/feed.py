@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from shoal.config.event_time import EventTime
@@ -227,6 +228,20 @@ class InputPipeline:
                 happened = run.times.of(first, size) if self.aligned else run.times.of_new()
             used_up = done if self.aligned else 0
             yield Batch(features, labels, size, first, used_up, made_of, happened)
+
+    def missing(self, source: str, record: int) -> list[str]:
+        """The columns that are used and have no value in a record: those of floats, as NaN.
+
+        Raises UserError for a record that cannot be read.
+        """
+        columns = next(read_columns(self._reader, source, record, record + 1, self._used))
+        return [
+            name
+            for name, column in columns.items()
+            if isinstance(column, np.ndarray)
+            and column.dtype.kind == "f"
+            and bool(np.isnan(column).any())
+        ]
 
     def _check_size(self, records: pb.Range, done: int, size: int) -> None:
         """Raises UserError if feed_batch gave more or fewer elements than it got records."""

@@ -24,8 +24,9 @@ SHOWN_IDS = 5
 """Most ids of a table in a message."""
 
 ADVICE = (
-    "lower the learning rate, clip gradients, or look for missing or huge values in the data; "
-    "--nonfinite-gradients=skip leaves such minibatches out"
+    "lower the learning rate, clip gradients, or look for missing or huge values in the data "
+    "(--fill-missing COLUMN=VALUE fills missing ones); --nonfinite-gradients=skip leaves such "
+    "minibatches out"
 )
 
 
