@@ -38,7 +38,7 @@ def _columns(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[Any, Any, An
     return labels, predictions, _column(sample_weight, "sample weights")
 
 
-class _Ratio(keras.metrics.Metric):  # type: ignore[misc]  # Keras has no types
+class _Ratio(keras.metrics.Metric):
     """A sum divided by another; NaN where the second is 0."""
 
     def __init__(self, name: str, dtype: Any = None) -> None:
@@ -101,7 +101,7 @@ class LogLoss(_Ratio):
 
 
 @keras.saving.register_keras_serializable(package="shoal")
-class GroupAUC(keras.metrics.Metric):  # type: ignore[misc]  # Keras has no types
+class GroupAUC(keras.metrics.Metric):
     """The AUC within each group of records, such as a user's, averaged over the groups.
 
     Groups weigh as many as they have records (Zhu et al., "Deep Interest Network", 2018), or the

@@ -160,11 +160,11 @@ class Evaluator:
                     + (f"the features {', '.join(map(repr, known))}" if known else "no dict")
                 )
             key = self._outputs.get(metric.name)
-            given = [
+            labels, predicted = (
                 each if key is None else part_of(each, key) for each in (batch.labels, predictions)
-            ]
+            )
             try:
-                metric.update_state(*given, groups=features[metric.by])
+                metric.update_state(labels, predicted, groups=features[metric.by])
             except ValueError as error:
                 raise UserError(f"{self._what}: metric {metric.name!r}: {error}") from error
 
