@@ -32,6 +32,11 @@ def keep_trained(job: Job, index: DataIndex) -> None:
         try:
             sources = read_trained(config.continue_from)
         except UserError as error:
+            if config.leaves_out_trained:
+                # It was known as the job began. A list without it would have the next job train
+                # all of that again; without a list that job is refused.
+                logger.warning("%s; --only-new cannot follow this job", error)
+                return
             logger.info("what was trained before this job is not known: %s", error)
     stamps = index.stamps("training")
     for source in job.work.board.sources:

@@ -1,6 +1,7 @@
 """Jobs that go on from an earlier job's checkpoint, on other data and other servers."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -184,6 +185,26 @@ def test_a_job_a_day_trains_each_file_once(tmp_path):
     assert changed.code == 2
     assert f"--only-new: {first} changed after job monday had trained on it" in changed.err
     assert os.readlink(link) == "thursday"
+
+
+def test_nothing_is_trained_twice_because_a_forerunner_was_deleted(tmp_path):
+    """Under the job: what was trained before is not known any more, and the next job says so."""
+    day(tmp_path, 1)
+    fields = {"training_data": tmp_path / "clicks", "only_new": True, "latest": "latest"}
+    run("train", tmp_path, "monday", **COUNTING, **fields).succeeded()
+    day(tmp_path, 2)
+    environment = {"GATES": "step-1"}
+    with RunningJob(
+        "train", tmp_path, "tuesday", environment=environment, **COUNTING, **fields
+    ) as job:
+        job.at_gate("step-1")
+        shutil.rmtree(tmp_path / "monday")
+        job.open("step-1")
+        job.ended().succeeded()
+    assert os.readlink(tmp_path / "latest") == "tuesday"
+    wednesday = run("train", tmp_path, "wednesday", **COUNTING, **fields)
+    assert wednesday.code == 2
+    assert "trained.json.gz, which would tell what was trained before" in wednesday.err
 
 
 def test_a_series_has_one_job_at_a_time(tmp_path):
