@@ -51,6 +51,7 @@ from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
 from shoal.master.stacks import Stacks
 from shoal.master.step_losses import StepLosses
+from shoal.master.trained import keep_trained
 from shoal.master.work.phases import Phase
 from shoal.proto import serving, transport
 from shoal.proto import shoal_pb2 as pb
@@ -207,7 +208,8 @@ def run_job(
             )
         stacks = stack.enter_context(closing(Stacks(shared, identity)))
         routing = Routing.even(config.num_ps)
-        service = MasterService(shared, routing, losses, stacks, DataIndex(folder.index))
+        index = DataIndex(folder.index)
+        service = MasterService(shared, routing, losses, stacks, index)
         clients = ClientService(
             shared,
             stacks,
@@ -246,6 +248,7 @@ def run_job(
             stack.callback(reports.wait_for_last)
             with recorder, reports:
                 runner.run(launcher, again=journal.begun, resumed=resumed)
+            shared.look(lambda job, _: keep_trained(job, index))
             result = shared.look(result_of) | {"journal": position_json(shared.position())}
             write_json(folder.result, result)
             # Before uploads and reports, which are waited for at the end.

@@ -96,6 +96,12 @@ class DataIndex:
         with self._lock:
             self._note(path, head, _HEAD.size + len(packed))
 
+    def stamps(self, data: str) -> dict[str, str]:
+        """What tells the versions of the sources that are known, by name; "" where nothing does."""
+        with self._lock:
+            places = {name: place for (kind, name), place in self._places.items() if kind == data}
+        return {name: pb.Source.FromString(each.source).stamp for name, each in places.items()}
+
     def get(self, data: str, name: str) -> pb.Source | None:
         """What is known of a source, with its index; None if nothing is."""
         with self._lock:

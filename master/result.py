@@ -51,6 +51,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "left_out": job.left_out.to_json(),
         "bad_records": job.work.failures.bad.to_json(),
         "records": job.work.records[0],
+        "continued_from": job.config.continue_from or None,
         "seconds": record.seconds(now),
         "training_seconds": training_seconds,
         "samples_per_second": ledger.trained / training_seconds if training_seconds else 0.0,

@@ -1279,12 +1279,14 @@ class GetIndexReply(_message.Message):
     def __init__(self, known: bool = ..., source: _Optional[_Union[Source, _Mapping]] = ...) -> None: ...
 
 class MetricState(_message.Message):
-    __slots__ = ("name", "variables")
+    __slots__ = ("name", "variables", "appended")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     variables: _containers.RepeatedCompositeFieldContainer[DoubleArray]
-    def __init__(self, name: _Optional[str] = ..., variables: _Optional[_Iterable[_Union[DoubleArray, _Mapping]]] = ...) -> None: ...
+    appended: bool
+    def __init__(self, name: _Optional[str] = ..., variables: _Optional[_Iterable[_Union[DoubleArray, _Mapping]]] = ..., appended: bool = ...) -> None: ...
 
 class DoubleArray(_message.Message):
     __slots__ = ("shape", "values")

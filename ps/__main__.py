@@ -109,7 +109,7 @@ def main(
         finite_only=finite_only,
         synchronous=job.sync,
         storage_patience=job.storage_patience_seconds,
-        sources=Sources(job.checkpoint_dir, job.restore_from),
+        sources=Sources(job.checkpoint_dir, job.restore_from, job.continue_from),
     )
     signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
     signal.signal(signal.SIGINT, lambda *_: server.stopped.set())

@@ -33,11 +33,20 @@ logger = logging.getLogger(__name__)
 class Sources:
     """Where a server restores from, by its own configuration; paths or URLs, "" for none.
 
-    checkpoints: the folder of the job's checkpoints. saved: what --restore-from names.
+    checkpoints: the folder of the job's checkpoints. saved: what --restore-from names. continued:
+    what --continue-from names.
     """
 
     checkpoints: str = ""
     saved: str = ""
+    continued: str = ""
+
+    @property
+    def beginning(self) -> str:
+        """The flag that names what the job begins with; empty for none."""
+        if self.continued:
+            return "--continue-from"
+        return "--restore-from" if self.saved else ""
 
 
 class RefusedError(Error):
@@ -78,8 +87,8 @@ def newest_shard(
             refused.append(f"warning: a checkpoint is refused: {error}; ")
         else:
             return model, number, f"{''.join(refused)}it has restored checkpoint {number}"
-    if sources.saved:
-        said = "it has no checkpoint; its rows are those of --restore-from"
+    if sources.beginning:
+        said = f"it has no checkpoint; its rows are those of {sources.beginning}"
         return None, 0, f"{''.join(refused)}{said}"
     said = "warning: there is no good checkpoint; its rows have INITIAL VALUES"
     return None, 0, f"{''.join(refused)}{said}"

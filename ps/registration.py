@@ -13,6 +13,8 @@ from shoal.native.answering import Answerer
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.ps.beginning import Beginning
+from shoal.ps.continued import Continued
 from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
 from shoal.ps.progress import Progress
@@ -57,7 +59,7 @@ class Registration:
         self._pushes = pushes
         self._lock = threading.Lock()
         self._model: ServerModel | None = None
-        self._saved: SavedRows | None = None
+        self._beginning: Beginning | None = None
         self.log: UpdateLog | None = None
         self.workers = RegisteredWorkers(answerer)
         self.checkpoint = self.replayed = 0
@@ -82,8 +84,8 @@ class Registration:
         """
         with self._lock:
             if self._model is None:
-                if self._saved is not None:
-                    model = self._saved.model(request.model)
+                if self._beginning is not None:
+                    model = self._beginning.model(request.model)
                     if self.log is not None:
                         # Not from the model's beginning: it would be done again without its rows.
                         self.log.begin_with_rows()
@@ -135,24 +137,26 @@ class Registration:
         """The job starts here: what was logged before is not of it."""
         if self.log is not None:
             self.log.clear()
-        self._begin_with_saved()
+        self._begin_with_given()
 
-    def _begin_with_saved(self) -> None:
-        """Begin with what --restore-from names, if anything. It is read when the model is known."""
-        if saved := self._sources.saved:
-            self._saved = SavedRows(
-                saved, self._server, self._ownership.routing, self._progress, self._opened
-            )
+    def _begin_with_given(self) -> None:
+        """Begin with what the job was given, if anything. It is read when the model is known."""
+        sources = self._sources
+        ours = self._server, self._ownership.routing, self._progress, self._opened
+        if sources.continued:
+            self._beginning = Beginning(Continued(sources.continued, *ours), self._progress)
+        elif sources.saved:
+            self._beginning = Beginning(SavedRows(sources.saved, *ours), self._progress)
 
     @property
     def failure(self) -> Exception | None:
         """Why this server will never have a model; None while it has or may have one."""
-        return None if self._saved is None else self._saved.failure
+        return None if self._beginning is None else self._beginning.failure
 
     def check_ready(self) -> None:
         """Raises WireError(NOT_READY) if `register` would because of what it reads."""
-        if self._saved is not None:
-            self._saved.check_ready()
+        if self._beginning is not None:
+            self._beginning.check_ready()
 
     def restore(self, plan: pb.RestoreReply) -> str:
         """Go on where an earlier incarnation was; returns in words what was restored.
@@ -197,7 +201,7 @@ class Registration:
             self.begin_anew()
             self.log.resumed(self._model is not None)
         if self._model is None:
-            self._begin_with_saved()
+            self._begin_with_given()
         else:
             self._serve(self._model)
             log = self.log if plan.replay else None

@@ -19,6 +19,7 @@ from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing, flat_size, slice_of
 from shoal.ps.merged_clocks import MergedClocks
 from shoal.ps.progress import Progress
@@ -33,16 +34,19 @@ def restore(
     checkpoint: Checkpoint,
     server: int,
     routing: Routing,
-    pushes: PushRegister,
+    pushes: PushRegister | None,
     progress: Progress,
+    spec: pb.ModelSpec | None = None,
 ) -> ServerModel:
     """The shard of server `server` of `routing.servers`, however many wrote it.
 
+    pushes: gets those that are in the shard; None: the workers that sent them are another job's.
     progress: is told what is read. With another number of servers no push is known as applied:
-    the workers that sent them are gone. Raises CheckpointError naming a file that is not as
-    written, StoppedError if the server is to end.
+    the workers that sent them are gone. spec: of the model, where options of it may be others than
+    the checkpoint's. Raises CheckpointError naming a file that is not as written, StoppedError if
+    the server is to end.
     """
-    model = ServerModel(checkpoint.model, server, routing.servers)
+    model = ServerModel(spec or checkpoint.model, server, routing.servers)
     same = checkpoint.same_cut(routing)
     # A shard of the same cut holds all that is ours.
     shards = [server] if same else range(len(checkpoint.shards))
@@ -60,10 +64,10 @@ def restore(
     dense, state = _dense(checkpoint, dense_shards, server, routing, progress)
     version = max(checkpoint.shards[shard]["version"] for shard in shards)
     step = max(checkpoint.shards[shard]["step"] for shard in shards)
-    applied = checkpoint.shards[server]["pushes"] if same else []
+    applied = checkpoint.shards[server]["pushes"] if same and pushes is not None else []
     senders = {push["worker"]: (push["incarnation"], push["sequence"]) for push in applied}
     model.restore(version, step, dense, state, senders)
-    if same:
+    if pushes is not None and same:
         pushes.restore([{**push} for push in applied])
     if model.lifecycle is not None:
         saved = (

@@ -1,15 +1,10 @@
-"""What a job begins with, read by its servers: their shards of what --restore-from names.
+"""What `--restore-from` names, read by the servers: rows and dense values; all else begins anew.
 
-An export or a checkpoint does not fit into a worker, so each server reads its own shard, as
-soon as a worker has told it what the model is: at the job's beginning, and again where it
-is started again and there is no checkpoint. Owns the thread that does this; the form of the files
-is shoal.checkpoints.saved's.
+The form of the files is shoal.checkpoints.saved's.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable
 from itertools import chain
 
@@ -22,7 +17,6 @@ from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, slice_of
 from shoal.ps.progress import Progress
 from shoal.ps.tables import ServerModel
@@ -30,14 +24,11 @@ from shoal.ps.tables import ServerModel
 Flags = npt.NDArray[np.bool_]
 Float32 = npt.NDArray[np.float32]
 
-logger = logging.getLogger(__name__)
-
 
 class SavedRows:
     """The shard of server `server` in what is at `location`.
 
-    opened: as `newest_shard` takes it. failure: why it cannot be had; then the server is of
-    no use.
+    opened: as `newest_shard` takes it.
     """
 
     def __init__(
@@ -48,52 +39,16 @@ class SavedRows:
         progress: Progress,
         opened: Callable[[str], Storage],
     ) -> None:
-        self._location = location
+        self.location = location
         self._progress = progress
         self._opened = opened
         self._server = server
         self._routing = routing
-        self._thread: threading.Thread | None = None
-        self._model: ServerModel | None = None
-        self.failure: Exception | None = None
 
-    def model(self, spec: pb.ModelSpec) -> ServerModel:
-        """The model of `spec` with its rows and dense values.
-
-        Begins to read them at the first call. Raises WireError(NOT_READY) until they are
-        read, so that nobody holds a thread of the server meanwhile. Not by two threads at once.
-        """
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, args=(spec,), name="saved-rows")
-            self._thread.daemon = True
-            self._thread.start()
-        self.check_ready()
-        assert self._model is not None
-        return self._model
-
-    def check_ready(self) -> None:
-        """Raises WireError(NOT_READY) while it is being read, and if it could not be."""
-        if self._thread is not None and self._model is None:
-            raise WireError(pb.NOT_READY, f"the server is to read {self._location} first")
-
-    def _run(self, spec: pb.ModelSpec) -> None:
-        try:
-            self._model = self._read(spec)
-            logger.info("has its shard of %s", self._location)
-        except Exception as error:
-            # For the process's own thread, which ends it, and says why.
-            self.failure = error
-        finally:
-            self._progress.end()
-
-    def _read(self, spec: pb.ModelSpec) -> ServerModel:
-        """The model with its rows and dense values.
-
-        Raises UserError naming the variable, table or file at fault, StorageError, StoppedError;
-        WireError for a model that this version does not know.
-        """
+    def read(self, spec: pb.ModelSpec) -> ServerModel:
+        """As `Given.read`."""
         model = ServerModel(spec, self._server, self._routing.servers)
-        saved = open_saved(self._location, self._opened)
+        saved = open_saved(self.location, self._opened)
         owned = self._routing.owners == self._server
         values = saved.dense()
         model.dense.initialize(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal import callbacks, layers, optimizers, preprocessing
+    from shoal import callbacks, layers, metrics, optimizers, preprocessing
     from shoal.api import evaluate, predict, train
     from shoal.api.checks import check
     from shoal.api.jobs import Job
@@ -31,6 +31,7 @@ __all__ = [
     "check",
     "evaluate",
     "layers",
+    "metrics",
     "optimizers",
     "predict",
     "preprocessing",
@@ -61,7 +62,7 @@ if importlib.util.find_spec("shoal.native") is None:
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use (PEP 562)."""
-    if name in ("callbacks", "layers", "optimizers", "preprocessing"):
+    if name in ("callbacks", "layers", "metrics", "optimizers", "preprocessing"):
         return importlib.import_module(f"shoal.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

@@ -45,6 +45,7 @@ class JobResult:
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
     bad_records: records given up, {data, source, record, place, error}.
+    continued_from: the checkpoint of an earlier job that it began with; empty for none.
     diagnosis: what bounded training, {bound_by, evidence, advice}; None if nothing was trained.
     left_out: {minibatches, records, last}, left out by --nonfinite-gradients=skip.
     tables: by name, {rows, counting, memory_bytes, expired, evicted, counts}, at the end.
@@ -62,6 +63,7 @@ class JobResult:
     bad_records: list[dict[str, Any]] = field(default_factory=list)
     left_out: dict[str, Any] = field(default_factory=dict)
     records: int = 0
+    continued_from: str = ""
     seconds: float = 0.0
     training_seconds: float = 0.0
     samples_per_second: float = 0.0

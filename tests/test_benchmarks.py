@@ -1,5 +1,6 @@
 """Every benchmark can be imported: its imports and its flags are those of today's code."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,14 @@ def test_every_benchmark_can_be_imported():
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == scripts
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
+def test_the_benchmark_of_tables_writes_rows_and_rules(tmp_path):
+    command = [sys.executable, str(FOLDER / "tables" / "run.py"), "--small", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    found = json.loads((tmp_path / "tables.json").read_text())
+    rows = [found["admission"][k]["rows"] for k in "1235"]
+    assert rows == sorted(rows, reverse=True)
+    assert set(found["share of pushed ids with a row"]) == {"stationary", "drifting"}

@@ -240,7 +240,8 @@ class Worker:
                 f"{self._module.describe(self._module.feed_name)}",
             )
             self._evaluator_ready()
-        given = not config.restore_from and self._model.assign_given_rows()
+        begun = config.restore_from or config.continue_from
+        given = not begun and self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)
         if config.command == "train":

@@ -89,8 +89,8 @@ class Checkpoints:
         self._instructions = state.instructions
         self._enabled = self.enabled(config)
         self._exports = bool(config.output)
-        # The rows of --restore-from are in no checkpoint until the first one.
-        self._needs_first = bool(config.restore_from)
+        # What the job begins with is in no checkpoint of its own until the first one.
+        self._needs_first = bool(config.restore_from or config.continue_from)
         self._taking = Taking.IDLE
         self._schedule = Schedule(config)
         self._wanted = self._needs_first

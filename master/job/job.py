@@ -101,6 +101,8 @@ class Job:
     def begin(self, now: float) -> None:
         """Start all servers and workers at once; workers wait for the servers."""
         self.record.started = self.record.run_began = now
+        if self.config.continue_from:
+            self.record.note(now, f"the job continues from {self.config.continue_from}")
         self.servers.start_all(now)
         self._workers.start_all(now)
 

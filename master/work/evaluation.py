@@ -1,8 +1,8 @@
 """Evaluation rounds: when one starts, its tasks, and the exact merge of metric states.
 
-A round is every validation record once. Each task returns additive metric states,
-which are added in float64; the sum goes back to a worker, which turns it into
-numbers. What a state means is the worker's affair. No I/O.
+A round is every validation record once. Each task returns metric states, which are
+added in float64, or whose rows are appended. The whole goes back to a worker, which
+turns it into numbers. What a state means is the worker's affair. No I/O.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class MergedStates:
 
     def __init__(self) -> None:
         self._sums: dict[str, list[Floats]] | None = None
+        # Of metrics whose rows are appended: what each task gave. `_sums` has them without rows.
+        self._appended: dict[str, list[list[Floats]]] = {}
         self._first = ""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -39,8 +41,9 @@ class MergedStates:
         return {"sums": sums, "first": self._first}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._sums = _arrays(state["sums"]) if state["sums"] is not None else None
-        self._first = state["first"]
+        self._sums, self._appended, self._first = None, {}, state["first"]
+        if state["sums"] is not None:
+            self.add(state["sums"], self._first)
 
     def add(self, states: pb.MetricStates, worker: str) -> None:
         """Add one task's states, returned by `worker`.
@@ -49,14 +52,17 @@ class MergedStates:
         """
         try:
             arrays = _arrays(states)
-        except ValueError as error:
+            rows = {each.name: arrays[each.name] for each in states.metrics if each.appended}
+            arrays |= {name: [each[:0] for each in variables] for name, variables in rows.items()}
+        except (ValueError, IndexError) as error:
             raise MetricMismatchError(
                 f"{worker} returned a damaged metric state: {error}"
             ) from error
         if self._sums is None:
             self._sums, self._first = arrays, worker
+            self._appended = {name: [variables] for name, variables in rows.items()}
             return
-        if _shapes(arrays) != _shapes(self._sums):
+        if _shapes(arrays) != _shapes(self._sums) or rows.keys() != self._appended.keys():
             raise MetricMismatchError(
                 "two workers returned metric states that do not match: "
                 f"{self._first} {_shapes(self._sums)}, {worker} {_shapes(arrays)}"
@@ -64,6 +70,8 @@ class MergedStates:
         for name, variables in arrays.items():
             for total, addend in zip(self._sums[name], variables, strict=True):
                 total += addend
+        for name, variables in rows.items():
+            self._appended[name].append(variables)
 
     @property
     def empty(self) -> bool:
@@ -78,12 +86,18 @@ class MergedStates:
                     name=name,
                     variables=[
                         pb.DoubleArray(shape=array.shape, values=array.ravel().tolist())
-                        for array in arrays
+                        for array in self._whole(name, arrays)
                     ],
+                    appended=name in self._appended,
                 )
                 for name, arrays in (self._sums or {}).items()
             ]
         )
+
+    def _whole(self, name: str, arrays: list[Floats]) -> list[Floats]:
+        if name not in self._appended:
+            return arrays
+        return [np.concatenate(pieces) for pieces in zip(*self._appended[name], strict=True)]
 
 
 def _arrays(states: pb.MetricStates) -> dict[str, list[Floats]]:

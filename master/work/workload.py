@@ -197,6 +197,8 @@ class Workload:
         for name in _NEEDED_DATA[config.command]:
             given = getattr(config, name)
             rest = more[name.removesuffix("_data")]
+            if name == "training_data" and config.leaves_out_trained:
+                continue  # nothing may be new
             if given and not rest and not sum(source.records for source in sources[name]):
                 message = without_secrets(f"{flag(name)} {given} holds no records")
                 return Failure.of_user(message)
@@ -235,7 +237,8 @@ class Workload:
                 )
             else:
                 self._prediction += described
-            if complete and not self._has_records(kind):
+            nothing_new = kind == TRAINING and self._config.leaves_out_trained
+            if complete and not nothing_new and not self._has_records(kind):
                 given = getattr(self._config, f"{kind}_data")
                 name = flag(f"{kind}_data")
                 return Failure.of_user(without_secrets(f"{name} {given} holds no records"))

@@ -131,6 +131,8 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
     kept = None
     if isinstance(arguments.get("restore_from"), JobResult):
         arguments, kept = _restored(arguments, arguments["restore_from"])
+    if isinstance(given := arguments.get("continue_from"), JobResult):
+        arguments = arguments | {"continue_from": given.job_dir}
     model = {n: arguments[n] for n in by_value.NAMES if arguments.get(n) is not None}
     frames = {n: arguments[n] for n in DATA if n in arguments and not is_path(arguments[n])}
     values: dict[str, Any] = {}

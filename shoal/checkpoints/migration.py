@@ -27,6 +27,7 @@ from shoal.checkpoints.manifests import FORMAT
 from shoal.checkpoints.migration_plan import Plan, TablePlan
 from shoal.checkpoints.storage import Storage
 from shoal.checkpoints.threads import for_each
+from shoal.checkpoints.trained import copy_trained
 from shoal.checkpoints.variable_plan import VariablePlan
 from shoal.errors import UserError
 from shoal.native.initializers import InitializerSpec
@@ -75,7 +76,9 @@ def migrate(
         raise UserError(f"{root.location} is not empty ({names[0]}): name a new folder")
     attempt = folders.begin(root, NUMBER, "")
     try:
-        return _write(source, attempt, plan, initial, told)
+        manifest = _write(source, attempt, plan, initial, told)
+        copy_trained(source, root, "")
+        return manifest
     except BaseException:
         folders.remove(attempt.folder)
         raise

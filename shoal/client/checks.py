@@ -7,9 +7,7 @@ workers', which have TensorFlow. Every check raises UserError naming the flag.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import importlib.util
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -27,9 +25,6 @@ from shoal.config.job import JobConfig
 from shoal.config.model_params import GIVEN, params_of, refusal
 from shoal.config.url_variables import check_variables
 from shoal.errors import UserError
-
-MANIFEST = "manifest.json"
-"""Of an export."""
 
 KERAS_OPTIMIZERS = (
     *("SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl"),
@@ -68,44 +63,6 @@ def check_inputs(config: JobConfig) -> list[str]:
             )
         return []
     return check_data(config)
-
-
-def with_checkpoint(config: JobConfig) -> JobConfig:
-    """The same with one checkpoint as --restore-from, if that is a folder of them.
-
-    So that all workers take the same one, while a training job may be adding others.
-    Raises UserError if there is neither an export nor a whole checkpoint.
-    """
-    if not config.restore_from or (Path(config.restore_from) / MANIFEST).is_file():
-        return config
-    # Late, as only few jobs need it.
-    from shoal.checkpoints.folders import checkpoint_at
-    from shoal.checkpoints.manifests import CheckpointError
-    from shoal.checkpoints.storage import open_storage
-
-    try:
-        found = checkpoint_at(config.restore_from)
-        url = found is None and "://" in config.restore_from
-        if url and MANIFEST in open_storage(config.restore_from).names():
-            return config  # an export there
-    except (CheckpointError, OSError) as error:
-        raise UserError(f"--restore-from: {error}") from error
-    if (
-        found is None
-        and "://" not in config.restore_from
-        and not os.path.exists(config.restore_from)
-    ):
-        folder, name = os.path.split(config.restore_from)
-        known = os.listdir(folder) if os.path.isdir(folder) else []
-        raise UserError(
-            f"--restore-from: there is no folder {config.restore_from}{near(name, known)}"
-        )
-    if found is None:
-        raise UserError(
-            f"--restore-from: {config.restore_from} is not the output of a training job: it "
-            f"has no {MANIFEST}, and holds no checkpoint"
-        )
-    return dataclasses.replace(config, restore_from=found.folder.location)
 
 
 def check_model(config: JobConfig) -> set[str] | None:

@@ -21,11 +21,13 @@ from typing import Any
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.outputs import check_output, try_output
-from shoal.client.checks import check_inputs, with_checkpoint
+from shoal.client.beginning import with_beginning
+from shoal.client.checks import check_inputs
 from shoal.client.claim import claimed, reclaimed, take_in
 from shoal.client.display import Display
 from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.client.processes import kill_job
+from shoal.client.series import Series
 from shoal.config.flags import flag
 from shoal.config.job import RESUMABLE_IMAGES, JobConfig
 from shoal.errors import UserError
@@ -65,14 +67,21 @@ def run_job(
         return run_remote_job(config, display, interruptions, written)
     config = config.resolved()
     doubts = check_inputs(config)
-    config = with_checkpoint(config)
-    check_output(config)
-    try_output(config)
-    with claimed(config) as folder:
-        if written is not None:
-            config = take_in(written, folder, config)
-        doubts += filter(None, [config.unprotected])
-        return _follow(folder, config, display, interruptions, doubts)
+    with Series(config) as series:
+        if (done := series.done()) is not None:
+            with display:
+                display.event(f"job {config.job_name} has succeeded before: nothing is to be done")
+            return done
+        config = with_beginning(series.continued())
+        check_output(config)
+        try_output(config)
+        with claimed(config) as folder:
+            if written is not None:
+                config = take_in(written, folder, config)
+            doubts += filter(None, [config.unprotected])
+            result = _follow(folder, config, display, interruptions, doubts)
+            series.ended(result)
+            return result
 
 
 def resume_job(
@@ -99,10 +108,13 @@ def resume_job(
         check_output(config)
         try_output(config)
 
-    with reclaimed(JobFolder(Path(job_dir).absolute()), changes, check) as (folder, config):
+    folder = JobFolder(Path(job_dir).absolute())
+    with reclaimed(folder, changes, check) as (folder, config), Series(config) as series:
         # Whatever was left of it must not speak for the job any more.
         kill_job(folder.config)
-        return _follow(folder, config, display, interruptions, resume=secrets.token_hex(8))
+        result = _follow(folder, config, display, interruptions, resume=secrets.token_hex(8))
+        series.ended(result)
+        return result
 
 
 def _follow(

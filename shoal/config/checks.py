@@ -64,6 +64,21 @@ def check(options: JobOptions) -> None:
                 f"--heartbeat-seconds ({options.heartbeat_seconds})"
             )
     options.check_kubernetes(options.num_ps, options.num_workers)
+    if options.continue_from and options.restore_from:
+        raise UserError(
+            "--continue-from cannot be combined with --restore-from: remove one of them. The first "
+            "keeps the optimizer's state, the second begins with values alone"
+        )
+    if options.only_new and not (options.continue_from or options.latest):
+        raise UserError(
+            "--only-new needs --continue-from or --latest, which name the job that has trained "
+            "before"
+        )
+    if options.latest and options.image:
+        raise UserError(
+            "--latest cannot be combined with --image: it links jobs of this machine. Name the "
+            "folder of the job before with --continue-from, as the pods see it"
+        )
     for name in _REQUIRED[options.command]:
         if not getattr(options, name):
             raise UserError(f"{flag(name)} is required by shoal {options.command}")

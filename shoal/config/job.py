@@ -122,6 +122,11 @@ class JobConfig(JobOptions):
         return {"job_dir": job_dir, "checkpoint_dir": checkpoints} | paths
 
     @property
+    def leaves_out_trained(self) -> bool:
+        """Whether files that jobs before have trained on are left out, and nothing may be left."""
+        return self.only_new and bool(self.continue_from)
+
+    @property
     def job_id(self) -> str:
         """Names this job, and no other of the same name; unlike the token it is no secret."""
         return job_id_of(self.token)

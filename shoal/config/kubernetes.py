@@ -22,6 +22,8 @@ PATHS = (
     "prediction_data",
     "index_dir",
     "restore_from",
+    "continue_from",
+    "latest",
     "output",
     "tensorboard_dir",
 )

@@ -116,6 +116,28 @@ class CheckpointOptions:
         "",
         value="FOLDER",
     )
+    continue_from: str = option(
+        "Train on with the model of an earlier job, on other data: its rows, optimizer slots, "
+        "steps, counts and clocks. A job that has succeeded, by its name or folder, a checkpoint, "
+        "or a folder of checkpoints, of which the newest is taken. The model must be the same.",
+        "",
+        commands="train",
+        value="JOB|FOLDER",
+    )
+    only_new: bool = option(
+        "Train only on files of --training-data that neither the job of --continue-from nor those "
+        "before it have trained on. Without a new file the job succeeds and trains nothing.",
+        False,
+        commands="train",
+    )
+    latest: str = option(
+        "A link to the newest job of a series. The job continues from that one, if there is one; "
+        "when it has succeeded, the link names this job. No other job of the series runs "
+        "meanwhile. For jobs on this machine.",
+        "",
+        commands="train",
+        value="LINK",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

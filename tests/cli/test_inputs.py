@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from shoal.base.job_folder import JobFolder
 from shoal.cli.main import main
 from shoal.client import local as client
-from shoal.client.checks import check_inputs, with_checkpoint
+from shoal.client.beginning import with_beginning
+from shoal.client.checks import check_inputs
 from shoal.client.display import LineDisplay
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
@@ -179,9 +180,9 @@ def test_an_export_behind_a_url_is_restored_from(project):
     (project / "out").mkdir()
     config = JobConfig(**given, restore_from=f"file://{project}/out")
     with pytest.raises(UserError, match="is not the output of a training job"):
-        with_checkpoint(config)
+        with_beginning(config)
     (project / "out" / "manifest.json").write_text('{"format": "shoal-export-3"}')
-    assert with_checkpoint(config) == config
+    assert with_beginning(config) == config
 
 
 def test_overwriting_never_takes_what_the_job_reads(project):

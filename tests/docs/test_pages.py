@@ -283,6 +283,15 @@ def test_the_page_of_data(here):
     assert "state             succeeded" in one(printed, "--index-dir")
 
 
+def test_the_page_of_training_every_day(here):
+    Path("days").mkdir()
+    Path("days/monday.csv").write_text(Path("clicks.csv").read_text())
+    printed = run("docs/guide/every-day.md", here)
+    assert "the job continues from" in one(printed, "--job-name second")
+    assert "1 of 2 sources of --training-data are new" in one(printed, "--job-dir runs/tuesday")
+    assert Path("runs/latest").readlink() == Path("tuesday")
+
+
 def test_the_page_of_preprocessing(here):
     draw = random.Random(2)
     cities = ["Ulm", "Bonn", "Köln"]

@@ -14,6 +14,7 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
+from shoal.ps.beginning import Beginning
 from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.gradients import Gradients
 from shoal.ps.progress import Progress
@@ -128,7 +129,9 @@ def asked_once(location, server, servers, opened, model):
         assert refused.wait(60.0)
         return opened(url)
 
-    rows = SavedRows(str(location), server, Routing.even(servers), Progress(), opened_then)
+    progress = Progress()
+    saved = SavedRows(str(location), server, Routing.even(servers), progress, opened_then)
+    rows = Beginning(saved, progress)
     with pytest.raises(WireError, match=r"NOT_READY.*is to read"):
         rows.model(model)
     refused.set()

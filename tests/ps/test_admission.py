@@ -14,6 +14,7 @@ from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.missing_rows import missing_row
 from shoal.proto.routing import Routing
+from shoal.ps.beginning import Beginning
 from shoal.ps.progress import Progress
 from shoal.ps.saved_rows import SavedRows
 from tests.examples import examples
@@ -112,7 +113,9 @@ def test_restore_from_judges_counted_ids_by_the_new_number_and_keeps_rows(tmp_pa
     folder = group.save(tmp_path, 1)
     again = Group(2, after)
     for server in range(2):
-        rows = SavedRows(str(folder), server, Routing.even(2), Progress(), open_storage)
+        progress = Progress()
+        saved = SavedRows(str(folder), server, Routing.even(2), progress, open_storage)
+        rows = Beginning(saved, progress)
         again.models[server] = until("its rows", lambda rows=rows: ready(rows, spec(after)))
     had = {row for row, n in pushes.items() if n >= before}
     assert rows_of(again.models) == had

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeVar
 
+from shoal.checkpoints.trained import only_new, read_trained
 from shoal.config.event_time import EventTime
 from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
@@ -159,6 +160,8 @@ class JobData:
             if not pattern:
                 continue
             weights = self._listed(mode)
+            if mode == TRAINING and self._config.leaves_out_trained:
+                weights = self._only_new(weights, described)
             names = list(weights)
             if self._kept is not None:
                 self._kept.tidy()
@@ -183,6 +186,21 @@ class JobData:
                 return reader.weights()
 
         return self._patiently(listed, reader.reopen)
+
+    def _only_new(
+        self, weights: dict[str, float], described: pb.DataDescription
+    ) -> dict[str, float]:
+        """Those sources that no job before has trained, and a note of how many these are."""
+        reader = self._reader(TRAINING)
+        before = read_trained(self._config.continue_from)
+        known = [name for name in weights if name in before]
+        stamps = self._patiently(
+            lambda: {name: reader.stamp(name) for name in known}, reader.reopen
+        )
+        new = only_new(weights, stamps, before)
+        said = f"{len(new):,} of {len(weights):,} sources of {FLAGS[TRAINING]} are new"
+        described.notes.append(said if new else f"{said}: nothing is to be trained")
+        return {name: weight for name, weight in weights.items() if name in new}
 
     def _first(self, mode: str, names: Sequence[str], weights: dict[str, float]) -> list[pb.Source]:
         """The first of the sources, described: not many, but some that hold records."""

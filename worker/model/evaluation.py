@@ -1,8 +1,9 @@
-"""Evaluation: the user's metrics as additive states that merge exactly.
+"""Evaluation: the user's metrics as states that merge exactly.
 
 Owns metric objects and their states on this worker. The master adds the states of
 all tasks (float64) and has one worker turn the sum into numbers: so AUC is that of
-the whole validation set, not a mean over batches or workers.
+the whole validation set, not a mean over batches or workers. The records that
+GroupAUC keeps are appended instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from shoal.errors import UserError
+from shoal.model_metrics import GroupAUC
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributing
 from shoal.worker.input.batch import Batch
@@ -61,6 +63,13 @@ def _is_known(metric: Any) -> bool:
 
 def _name(metric: Any) -> str:
     return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
+
+
+def _arrays(metric: Any) -> list[Any]:
+    """The states of a metric, float64."""
+    if isinstance(metric, GroupAUC):
+        return [metric.records]
+    return [np.asarray(variable, np.float64) for variable in metric.variables]
 
 
 class Evaluator:
@@ -126,7 +135,8 @@ class Evaluator:
 
     def _update_all(self, labels: Any, predictions: Any, of_layers: Any) -> None:
         for metric in self._metrics:
-            self._update_one(metric, labels, predictions)
+            if not isinstance(metric, GroupAUC):
+                self._update_one(metric, labels, predictions)
         self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
 
     def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
@@ -135,6 +145,28 @@ class Evaluator:
             metric.update_state(labels, predictions)
             return
         metric.update_state(part_of(labels, key), part_of(predictions, key))
+
+    def _update_groups(self, batch: Batch, predictions: Any) -> None:
+        """Add a batch to the metrics that keep records; raises UserError for no such group."""
+        for metric in self._metrics:
+            if not isinstance(metric, GroupAUC):
+                continue
+            features = batch.features
+            if not isinstance(features, Mapping) or metric.by not in features:
+                known = features if isinstance(features, Mapping) else ()
+                raise UserError(
+                    f"{self._what}: GroupAUC(by={metric.by!r}) needs a feature of this name, but "
+                    f"{self._module.feed_name} gives "
+                    + (f"the features {', '.join(map(repr, known))}" if known else "no dict")
+                )
+            key = self._outputs.get(metric.name)
+            labels, predicted = (
+                each if key is None else part_of(each, key) for each in (batch.labels, predictions)
+            )
+            try:
+                metric.update_state(labels, predicted, groups=features[metric.by])
+            except ValueError as error:
+                raise UserError(f"{self._what}: metric {metric.name!r}: {error}") from error
 
     def _check_outputs(self, predictions: Any) -> None:
         """Raises UserError for a metric of an output that the model does not give."""
@@ -196,7 +228,7 @@ class Evaluator:
 
         This worker may be the one to finish a round of which it has evaluated nothing.
         """
-        if all(metric.variables for metric in self._metrics):
+        if all(each.variables or isinstance(each, GroupAUC) for each in self._metrics):
             return
         predictions_spec = self._model.predictions_spec()
         with user_code(f"the metrics of {self._module.path.name}"):
@@ -219,6 +251,8 @@ class Evaluator:
                     self._traced = True
             self._prove_additive(batch.labels, predictions)
             self._update(batch.labels, predictions, of_layers)
+            with attributing(None):
+                self._update_groups(batch, predictions)
 
     def states(self) -> pb.MetricStates:
         """The states since `reset`."""
@@ -228,11 +262,12 @@ class Evaluator:
                     name=metric.name,
                     variables=[
                         pb.DoubleArray(
-                            shape=variable.shape,
-                            values=np.asarray(variable, np.float64).ravel(),
+                            shape=array.shape,
+                            values=array.ravel(),
                         )
-                        for variable in metric.variables
+                        for array in _arrays(metric)
                     ],
+                    appended=isinstance(metric, GroupAUC),
                 )
                 for metric in self._metrics
             ]
@@ -242,8 +277,12 @@ class Evaluator:
         """The metrics that belong to merged states."""
         results: dict[str, float] = {}
         for metric, state in zip(self._metrics, merged.metrics, strict=True):
-            for variable, array in zip(metric.variables, state.variables, strict=True):
-                variable.assign(np.array(array.values).reshape(tuple(array.shape)))
+            arrays = [np.array(each.values).reshape(tuple(each.shape)) for each in state.variables]
+            if isinstance(metric, GroupAUC):
+                (metric.records,) = arrays
+            else:
+                for variable, array in zip(metric.variables, arrays, strict=True):
+                    variable.assign(array)
             value = metric.result()
             for name, each in value.items() if isinstance(value, dict) else [(metric.name, value)]:
                 numbers = np.asarray(each, np.float64)

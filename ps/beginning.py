@@ -1,0 +1,77 @@
+"""What a job begins with, read by its servers: each its own part, as soon as the model is known.
+
+An export or a checkpoint does not fit into a worker, so each server reads what it is to hold, as
+soon as a worker has told it what the model is: at the job's beginning, and again where it is
+started again and there is no checkpoint. Owns the thread that does this; what is read is
+saved_rows.py's (`--restore-from`) and continued.py's (`--continue-from`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Protocol
+
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.ps.progress import Progress
+from shoal.ps.tables import ServerModel
+
+logger = logging.getLogger(__name__)
+
+
+class Given(Protocol):
+    """What a job begins with. location: where it is, a path or URL."""
+
+    location: str
+
+    def read(self, spec: pb.ModelSpec) -> ServerModel:
+        """The model of `spec` with its rows and dense values.
+
+        Raises UserError naming the variable, table or file at fault, StorageError, StoppedError;
+        WireError for a model that this version does not know.
+        """
+        ...
+
+
+class Beginning:
+    """The model of one server, while it is read from what was given, and then.
+
+    failure: why it cannot be had; then the server is of no use.
+    """
+
+    def __init__(self, given: Given, progress: Progress) -> None:
+        self._given = given
+        self._progress = progress
+        self._thread: threading.Thread | None = None
+        self._model: ServerModel | None = None
+        self.failure: Exception | None = None
+
+    def model(self, spec: pb.ModelSpec) -> ServerModel:
+        """The model of `spec` with its rows and dense values.
+
+        Begins to read them at the first call. Raises WireError(NOT_READY) until they are
+        read, so that nobody holds a thread of the server meanwhile. Not by two threads at once.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, args=(spec,), name="beginning")
+            self._thread.daemon = True
+            self._thread.start()
+        self.check_ready()
+        assert self._model is not None
+        return self._model
+
+    def check_ready(self) -> None:
+        """Raises WireError(NOT_READY) while it is being read, and if it could not be."""
+        if self._thread is not None and self._model is None:
+            raise WireError(pb.NOT_READY, f"the server is to read {self._given.location} first")
+
+    def _run(self, spec: pb.ModelSpec) -> None:
+        try:
+            self._model = self._given.read(spec)
+            logger.info("has its shard of %s", self._given.location)
+        except Exception as error:
+            # For the process's own thread, which ends it, and says why.
+            self.failure = error
+        finally:
+            self._progress.end()

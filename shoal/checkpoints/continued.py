@@ -1,0 +1,114 @@
+"""What `--continue-from` names: the checkpoint of another job that a new job goes on from.
+
+Owns finding it, and whether a model can go on with it as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable, Iterable
+
+from shoal.checkpoints import manifests
+from shoal.checkpoints.folders import NAME, Checkpoint, newest_good, numbers
+from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.storage import Storage, open_storage
+from shoal.errors import UserError
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import shoal_pb2 as pb
+
+CHECKPOINTS = "checkpoints"
+"""The folder of its checkpoints in a job's folder, unless --checkpoint-dir says otherwise."""
+
+MOST_TOLD = 3
+"""Differences that an error lists."""
+
+
+def forerunner_checkpoint(
+    location: str, opened: Callable[[str], Storage] = open_storage
+) -> Checkpoint:
+    """The checkpoint at a path or URL: one, or the newest of a folder of them or of a job's folder.
+
+    opened: opens the folder at a path or URL. Its files are there; whether each is as written is
+    seen by the server that reads it. Raises CheckpointError if there is none, or its files lack.
+    """
+    location = location.rstrip("/")
+    parent, _, name = location.rpartition("/")
+    try:
+        if match := NAME.fullmatch(name):
+            checkpoint = Checkpoint(opened(parent or "/"), int(match[1]))
+            checkpoint.check_files()
+            return checkpoint
+        refused: list[CheckpointError] = []
+        for folder in (location, f"{location}/{CHECKPOINTS}"):
+            if numbers(root := opened(folder)):
+                found, refused = newest_good(root, check=Checkpoint.check_files)
+                if found is not None:
+                    return found
+    except OSError as error:
+        raise CheckpointError(f"{location}: {manifests.reason(error)}") from error
+    if refused:
+        raise CheckpointError(f"{location} holds no whole checkpoint: {refused[0]}")
+    raise CheckpointError(f"{location} holds no checkpoint")
+
+
+def differences(old: pb.ModelSpec, new: pb.ModelSpec) -> list[str]:
+    """What keeps a model from going on with a checkpoint as it is, in words; empty if nothing.
+
+    old: the checkpoint's model. new: the one to go on. Hyperparameters, schedules, seeds, and the
+    options of admission, expiry and caps may differ.
+    """
+    found = []
+    for left, right in itertools.zip_longest(old.tables, new.tables):
+        if left is None or right is None or left.name != right.name:
+            found.append(f"table {_name(right)} where the checkpoint has {_name(left)}")
+            break
+        if left.dim != right.dim:
+            found.append(f"table {left.name!r} has dim {right.dim}, and {left.dim} there")
+        if _dtype(left) != _dtype(right):
+            found.append(f"table {left.name!r} has {_dtype(right)} rows, and {_dtype(left)} there")
+        if right.vocabulary and not 0 < left.vocabulary <= right.vocabulary:
+            there = f"below {left.vocabulary}" if left.vocabulary else "of any value"
+            found.append(
+                f"table {left.name!r} takes ids below {right.vocabulary}, and has ids {there} there"
+            )
+        found += _rules(f"table {left.name!r}", left.optimizer, right.optimizer)
+    for kind in ("trainable", "non_trainable"):
+        found += _variables(getattr(old, kind), getattr(new, kind))
+    if new.trainable:
+        found += _rules("the dense variables", old.dense_optimizer, new.dense_optimizer)
+    return found
+
+
+def refusal(checkpoint: Checkpoint, found: list[str]) -> UserError:
+    """The error about a checkpoint of another model. found: by `differences`, at least one."""
+    told = "; ".join(found[:MOST_TOLD])
+    more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    where = checkpoint.folder.location
+    return UserError(
+        f"--continue-from: the model is another one than that of {where}: {told}{more}. Migrate "
+        f"the checkpoint first, and continue from the new one: shoal checkpoint migrate "
+        f"{shlex.quote(where)} migrated --model-def ..."
+    )
+
+
+def _variables(old: Iterable[pb.VariableSpec], new: Iterable[pb.VariableSpec]) -> list[str]:
+    for left, right in itertools.zip_longest(old, new):
+        if left is None or right is None or left.name != right.name:
+            return [f"variable {_name(right)} where the checkpoint has {_name(left)}"]
+        if left.shape != right.shape:
+            return [f"variable {left.name} has shape {[*right.shape]}, and {[*left.shape]} there"]
+    return []
+
+
+def _rules(which: str, old: str, new: str) -> list[str]:
+    left, right = (OptimizerSpec.from_json(each).rule for each in (old, new))
+    return [] if left == right else [f"the optimizer of {which} is {right}, and {left} there"]
+
+
+def _name(spec: pb.TableSpec | pb.VariableSpec | None) -> str:
+    return "none" if spec is None else repr(spec.name)
+
+
+def _dtype(table: pb.TableSpec) -> str:
+    return table.value_dtype or "float32"

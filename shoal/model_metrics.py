@@ -1,0 +1,199 @@
+"""Metrics of recommenders that Keras lacks, exact over any number of workers.
+
+Users import them from `shoal.metrics`. Each merges exactly: the sums of two states add up, and the
+records that `GroupAUC` keeps follow one another. Metrics of retrieval are retrieval.py's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+Floats = npt.NDArray[np.float64]
+
+KEPT = 5
+"""Numbers that `GroupAUC` keeps of a record: two of its group, label, prediction, weight."""
+
+
+def _column(values: Any, what: str) -> Any:
+    """One float64 a record, of a tensor [batch] or [batch, 1]. Raises ValueError for others."""
+    values = tf.convert_to_tensor(values)
+    if values.shape.rank not in (1, 2) or (values.shape.rank == 2 and values.shape[-1] != 1):
+        raise ValueError(
+            f"{what} have the shape {values.shape}: this metric needs one number a record, "
+            "[batch] or [batch, 1]"
+        )
+    return tf.reshape(tf.cast(values, tf.float64), [-1])
+
+
+def _columns(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Labels, predictions and weights, float64 [batch]."""
+    labels, predictions = _column(y_true, "labels"), _column(y_pred, "predictions")
+    if sample_weight is None:
+        return labels, predictions, tf.ones_like(labels)
+    return labels, predictions, _column(sample_weight, "sample weights")
+
+
+class _Ratio(keras.metrics.Metric):
+    """A sum divided by another; NaN where the second is 0."""
+
+    def __init__(self, name: str, dtype: Any = None) -> None:
+        super().__init__(name=name, dtype=dtype)
+        # Sums of many records: float32 would lose the last ones.
+        self._above = self.add_variable((), "zeros", dtype="float64", name="above")
+        self._below = self.add_variable((), "zeros", dtype="float64", name="below")
+
+    def _add(self, above: Any, below: Any) -> None:
+        self._above.assign_add(tf.reduce_sum(above))
+        self._below.assign_add(tf.reduce_sum(below))
+
+    def result(self) -> Any:
+        """The metric of all that was added, a float64 scalar."""
+        return self._above / self._below
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class Calibration(_Ratio):
+    """The sum of the predictions divided by the sum of the labels.
+
+    1 means that as many events were predicted as happened, 1.1 that 10% too many were. NaN if
+    nothing happened. Labels and predictions are [batch] or [batch, 1].
+    """
+
+    def __init__(self, name: str = "calibration", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Add a batch. Raises ValueError for more than one number a record."""
+        labels, predictions, weights = _columns(y_true, y_pred, sample_weight)
+        self._add(predictions * weights, labels * weights)
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class LogLoss(_Ratio):
+    """The mean of -log(probability of the label), as scikit-learn's `log_loss` of two classes.
+
+    Labels are 0 or 1, predictions are probabilities; both are [batch] or [batch, 1]. A prediction
+    is kept `epsilon` away from 0 and 1.
+    """
+
+    def __init__(self, name: str = "log_loss", epsilon: float = 1e-7, dtype: Any = None) -> None:
+        """Raises ValueError unless epsilon is between 0 and 0.5."""
+        super().__init__(name, dtype)
+        if not 0 < epsilon < 0.5:
+            raise ValueError(f"epsilon={epsilon} must be between 0 and 0.5")
+        self.epsilon = epsilon
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Add a batch. Raises ValueError for more than one number a record."""
+        labels, predictions, weights = _columns(y_true, y_pred, sample_weight)
+        predictions = tf.clip_by_value(predictions, self.epsilon, 1 - self.epsilon)
+        losses = -labels * tf.math.log(predictions) - (1 - labels) * tf.math.log1p(-predictions)
+        self._add(losses * weights, weights)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class GroupAUC(keras.metrics.Metric):
+    """The AUC within each group of records, such as a user's, averaged over the groups.
+
+    Groups weigh as many as they have records (Zhu et al., "Deep Interest Network", 2018), or the
+    same each. A group whose labels are all alike has no AUC, and is left out. The AUC is exact,
+    with no thresholds: it needs all records, 40 bytes each, at the master and at one worker.
+
+    by: name of the feature, of what `feed` gives, by whose values records are grouped: integers
+        or strings, [batch] or [batch, 1].
+    average: "records" or "groups", the weights of groups.
+    """
+
+    def __init__(
+        self, by: str, average: str = "records", name: str = "group_auc", dtype: Any = None
+    ) -> None:
+        """Raises ValueError for another `average`."""
+        super().__init__(name=name, dtype=dtype)
+        if average not in ("records", "groups"):
+            raise ValueError(f"average={average!r} must be 'records' or 'groups'")
+        self.by = by
+        self.average = average
+        self._pieces: list[Floats] = []
+
+    def update_state(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None, groups: Any = None
+    ) -> None:
+        """Add a batch, eagerly. groups: the values of the feature `by`.
+
+        Raises ValueError without groups, and for more than one number a record.
+        """
+        if groups is None:
+            raise ValueError(
+                f"GroupAUC(by={self.by!r}) needs groups=..., the values of {self.by!r}, which "
+                "Keras does not give to metrics: use it in eval_metrics_fn of a job"
+            )
+        columns = _columns(y_true, y_pred, sample_weight)
+        high, low = _halves(groups, self.by)
+        self._pieces.append(np.stack([high, low, *(each.numpy() for each in columns)], axis=1))
+
+    @property
+    def records(self) -> Floats:
+        """What was added, float64 [records, 5]; those of several workers follow one another."""
+        return np.concatenate([np.zeros((0, KEPT)), *self._pieces])
+
+    @records.setter
+    def records(self, records: Floats) -> None:
+        self._pieces = [np.asarray(records, np.float64).reshape(-1, KEPT)]
+
+    def reset_state(self) -> None:
+        """Forget all records."""
+        self._pieces = []
+
+    def result(self) -> float:
+        """The average; NaN if no group has both labels."""
+        records = self.records
+        if not len(records):
+            return float("nan")
+        high, low, labels, predictions, weights = records[
+            np.lexsort((records[:, 3], records[:, 1], records[:, 0]))
+        ].T
+        # In this order, records of one group and one prediction are a run, and the runs of a
+        # group stand together by their predictions.
+        of_group = np.append(True, (np.diff(high) != 0) | (np.diff(low) != 0))
+        runs = np.flatnonzero(of_group | np.append(True, np.diff(predictions) != 0))
+        positive = np.add.reduceat(weights * labels, runs)
+        negative = np.add.reduceat(weights * (1 - labels), runs)
+        groups = np.flatnonzero(of_group[runs])
+        total = np.add.reduceat(positive, groups), np.add.reduceat(negative, groups)
+        before = np.cumsum(negative) - negative
+        lengths = np.diff(np.append(groups, len(runs)))
+        below = before - np.repeat(before[groups], lengths)
+        ordered = np.add.reduceat(positive * (below + negative / 2), groups)
+        both = (total[0] > 0) & (total[1] > 0)
+        if not both.any():
+            return float("nan")
+        areas = ordered[both] / (total[0] * total[1])[both]
+        sizes = (total[0] + total[1])[both] if self.average == "records" else np.ones(both.sum())
+        return float(np.average(areas, weights=sizes))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {**super().get_config(), "by": self.by, "average": self.average}
+
+
+def _halves(groups: Any, by: str) -> tuple[Floats, Floats]:
+    """The upper and the lower 32 bits of each group, which float64 holds exactly."""
+    groups = tf.reshape(tf.convert_to_tensor(groups), [-1])
+    if groups.dtype == tf.string:
+        groups = tf.strings.to_hash_bucket_fast(groups, 2**63 - 1)
+    if not groups.dtype.is_integer:
+        raise ValueError(
+            f"GroupAUC(by={by!r}): {by!r} has {groups.dtype.name} values; groups are integers or "
+            "strings"
+        )
+    numbers = tf.cast(groups, tf.int64).numpy()
+    return (numbers >> 32).astype(np.float64), (numbers & 0xFFFFFFFF).astype(np.float64)

@@ -1,0 +1,148 @@
+"""Which checkpoint a job continues from, with which model, and which sources are new to it."""
+
+import gzip
+import json
+
+import pytest
+
+from shoal.checkpoints.continued import differences, forerunner_checkpoint, refusal
+from shoal.checkpoints.folders import begin
+from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.storage import open_storage
+from shoal.checkpoints.trained import (
+    NAME,
+    Trained,
+    copy_trained,
+    only_new,
+    read_trained,
+    write_trained,
+)
+from shoal.errors import UserError
+from shoal.native.initializers import InitializerSpec
+from shoal.native.optimizers import OptimizerSpec
+from shoal.proto import shoal_pb2 as pb
+from tests.ps.groups import IDS, Group, spec
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """That of a job's checkpoints, of which there are two whole ones and one under way."""
+    group = Group(2)
+    for number in (1, 2):
+        group.push(number, IDS[:50].copy())
+        group.save(tmp_path / "job" / "checkpoints", number)
+    begin(open_storage(str(tmp_path / "job" / "checkpoints")), 3, "")
+    return tmp_path / "job" / "checkpoints"
+
+
+def test_the_newest_whole_checkpoint_of_a_job_of_a_folder_or_the_one_named(folder):
+    for location in (folder.parent, folder, folder / "checkpoint-00000002", f"{folder}/"):
+        assert forerunner_checkpoint(str(location)).number == 2
+    assert forerunner_checkpoint(str(folder / "checkpoint-00000001")).number == 1
+    lost = next(folder.glob("checkpoint-00000002/*items*.arrow"), None) or next(
+        folder.glob("checkpoint-00000002/*.arrow")
+    )
+    lost.unlink()
+    assert forerunner_checkpoint(str(folder)).number == 1
+    with pytest.raises(CheckpointError, match=lost.name):
+        forerunner_checkpoint(str(folder / "checkpoint-00000002"))
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        forerunner_checkpoint(str(folder.parent.parent))
+
+
+def changed(**fields):
+    model = spec()
+    for name, value in fields.items():
+        setattr(model.tables[0], name, value)
+    return model
+
+
+def test_what_a_model_may_change():
+    adam = OptimizerSpec.from_keras("Adam", {"learning_rate": 0.5}).to_json()
+    for fields in (
+        {"admit_after": 3},
+        {"expire_after": 60, "max_rows": 100},
+        {"seed": 9, "initializer": InitializerSpec("normal").to_json()},
+        {"optimizer": adam},
+    ):
+        assert differences(spec(), changed(**fields)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"dim": 4}, "table 'items' has dim 4, and 3 there"),
+        ({"name": "things"}, "table 'things' where the checkpoint has 'items'"),
+        ({"value_dtype": "bfloat16"}, "has bfloat16 rows, and float32 there"),
+        ({"vocabulary": 10}, "takes ids below 10, and has ids of any value there"),
+        (
+            {"optimizer": OptimizerSpec("adagrad").to_json()},
+            "the optimizer of table 'items' is adagrad, and adam there",
+        ),
+    ],
+)
+def test_what_it_may_not(folder, fields, words):
+    found = differences(spec(), changed(**fields))
+    assert len(found) == 1
+    assert words in found[0]
+    told = str(refusal(forerunner_checkpoint(str(folder)), found))
+    assert words in told
+    assert f"shoal checkpoint migrate {folder}/checkpoint-00000002" in told
+
+
+def test_dense_variables_are_the_same_in_the_same_places():
+    more = spec()
+    more.trainable.append(pb.VariableSpec(name="bias", shape=[2]))
+    assert differences(spec(), more) == ["variable 'bias' where the checkpoint has none"]
+    assert differences(more, spec()) == ["variable none where the checkpoint has 'bias'"]
+    longer = spec()
+    longer.non_trainable[0].shape[0] += 1
+    (found,) = differences(spec(), longer)
+    assert found.startswith("variable mean has shape")
+    lacks = spec()
+    del lacks.tables[1]
+    assert differences(spec(), lacks) == ["table none where the checkpoint has 'unused'"]
+
+
+def test_what_was_trained_is_told_to_the_jobs_to_come(folder):
+    sources = {"/days/a.csv": Trained("1", "monday"), "b": Trained("", "tuesday")}
+    root = open_storage(str(folder))
+    with pytest.raises(UserError, match=rf"there is no {folder}/{NAME}.*Train once without"):
+        read_trained(str(folder))
+    copy_trained(forerunner_checkpoint(str(folder)), root, "x")  # of nothing
+    assert not (folder / NAME).exists()
+    write_trained(root, forerunner_checkpoint(str(folder)).job, sources)
+    assert read_trained(str(folder)) == sources
+    assert read_trained(str(folder / "checkpoint-00000001")) == sources
+    write_trained(root, "another", sources)
+    with pytest.raises(UserError, match="is of another job than"):
+        read_trained(str(folder))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no gzip",
+        gzip.compress(b"{"),
+        gzip.compress(b"[]"),
+        gzip.compress(json.dumps({"format": 1, "job": "", "sources": {"a": [1]}}).encode()),
+        gzip.compress(json.dumps({"format": 1}).encode())[:-3],
+    ],
+)
+def test_a_damaged_list_is_told_by_its_name(folder, content):
+    (folder / NAME).write_bytes(content)
+    with pytest.raises(UserError, match=rf"--only-new: {folder}/{NAME} is damaged"):
+        read_trained(str(folder))
+
+
+def test_sources_are_new_by_name_and_changed_by_stamp():
+    before = {"a": Trained("1", "monday"), "b": Trained("", "monday"), "c": Trained("3", "tuesday")}
+    assert only_new(["a", "b", "d"], {"a": "1", "b": "7"}, before) == {"d"}
+    assert only_new([], {}, before) == set()
+    with pytest.raises(
+        UserError, match=r"--only-new: c changed after job tuesday had trained on it"
+    ):
+        only_new(["a", "b", "c"], {"a": "1", "c": "4"}, before)
+    with pytest.raises(UserError, match=r"a, and 1 more files, changed after job monday"):
+        only_new(["a", "c"], {"a": "2", "c": "4"}, before)

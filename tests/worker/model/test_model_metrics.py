@@ -1,0 +1,171 @@
+"""The metrics of shoal.metrics are those that NumPy computes, over any number of workers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.errors import UserError
+from shoal.master.work.evaluation import MergedStates, MetricMismatchError
+from shoal.metrics import Calibration, GroupAUC, LogLoss
+from shoal.worker.input.batch import Batch
+from shoal.worker.model.evaluation import Evaluator
+from shoal.worker.model.lookups import Refusals
+from shoal.worker.model.losses import Losses
+
+
+class Passing:
+    """A model whose predictions are the feature `p`."""
+
+    def evaluate_batch(self, features, inputs=None):
+        return features["p"], tf.constant(0.0)
+
+    loss = Losses(keras.losses.binary_crossentropy, None, "model.py", Refusals().refuse)
+
+
+def evaluator_of(module, metrics):
+    loaded = module()
+    object.__setattr__(loaded, "eval_metrics_fn", metrics)
+    return Evaluator(Passing(), loaded)
+
+
+def batch(records):
+    groups, labels, predictions = (list(column) for column in zip(*records, strict=True))
+    features = {"p": tf.constant(predictions, tf.float32)[:, None], "user": tf.constant(groups)}
+    labels = tf.constant(labels, tf.float32)[:, None]
+    return Batch(features, labels, len(records), 0, 0)
+
+
+def auc_of_pairs(labels, predictions, weights):
+    """The weight of ordered pairs of the weight of all; None without pairs."""
+    ordered = of_all = 0.0
+    for i, j in np.ndindex(len(labels), len(labels)):
+        if labels[i] == 1 and labels[j] == 0:
+            weight = weights[i] * weights[j]
+            of_all += weight
+            above = predictions[i] > predictions[j]
+            ordered += weight * (above + 0.5 * (predictions[i] == predictions[j]))
+    return ordered / of_all if of_all else None
+
+
+def group_auc(records, average):
+    areas, sizes = [], []
+    for group in {each[0] for each in records}:
+        _, labels, predictions, weights = zip(
+            *(each for each in records if each[0] == group), strict=True
+        )
+        area = auc_of_pairs(labels, predictions, weights)
+        if area is not None:
+            areas.append(area)
+            sizes.append(sum(weights) if average == "records" else 1)
+    return np.average(areas, weights=sizes) if areas else np.nan
+
+
+GROUPS = st.sampled_from([0, 1, -1, 2**40, 2**40 + 1, -(2**62), 2**62 + 1])
+PREDICTIONS = st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0])
+RECORDS = st.lists(st.tuples(GROUPS, st.integers(0, 1), PREDICTIONS), min_size=1, max_size=30)
+
+
+@settings(deadline=None)
+@given(RECORDS, st.data(), st.sampled_from(["records", "groups"]))
+def test_group_auc_counts_the_ordered_pairs_of_each_group(records, data, average):
+    weights = data.draw(
+        st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=len(records), max_size=len(records))
+    )
+    weighed = [(*each, weight) for each, weight in zip(records, weights, strict=True)]
+    metric = GroupAUC(by="user", average=average)
+    cut = data.draw(st.integers(0, len(records)))
+    for part in (weighed[:cut], weighed[cut:]):
+        if part:
+            groups, labels, predictions, weight = (
+                np.array(column) for column in zip(*part, strict=True)
+            )
+            metric.update_state(labels[:, None], predictions, weight, groups=groups)
+    np.testing.assert_allclose(metric.result(), group_auc(weighed, average), rtol=1e-9)
+
+
+def test_metrics_of_several_workers_are_those_of_all_records(module):
+    made = evaluator_of(
+        module,
+        lambda: {
+            "by_user": GroupAUC(by="user"),
+            "auc": keras.metrics.AUC(),
+            "calibration": Calibration(),
+            "log_loss": LogLoss(),
+        },
+    )
+
+    @settings(max_examples=20, deadline=None)
+    @given(RECORDS, st.lists(st.integers(0, 30), max_size=3))
+    def check(records, cuts):
+        merged = MergedStates()
+        for worker, part in enumerate(np.split(np.arange(len(records)), sorted(cuts))):
+            made.reset()
+            if part.size:
+                made.add(batch([records[i] for i in part]))
+            merged.add(made.states(), f"worker-{worker}")
+        # As a master that was killed has it again.
+        again = MergedStates.__new__(MergedStates)
+        again.__setstate__(merged.__getstate__())
+        result = made.finish(again.to_message())
+        _, labels, predictions = (np.array(column, np.float64) for column in zip(*records))  # noqa: B905
+        expected = group_auc([(*each, 1.0) for each in records], "records")
+        np.testing.assert_allclose(result["by_user"], expected, rtol=1e-9)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            calibration = predictions.sum() / labels.sum()
+        np.testing.assert_allclose(result["calibration"], calibration)
+        clipped = np.clip(predictions, 1e-7, 1 - 1e-7)
+        loss = -np.log(np.where(labels == 1, clipped, 1 - clipped)).mean()
+        np.testing.assert_allclose(result["log_loss"], loss, rtol=1e-7)
+
+    check()
+
+
+def test_groups_may_be_strings():
+    metric = GroupAUC(by="user")
+    metric.update_state([1, 0, 1, 0], [0.9, 0.1, 0.2, 0.8], groups=["a", "a", "b", "b"])
+    assert metric.result() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("item", "needs a feature of this name, but feed gives the features 'p', 'user'"),
+        ("p", "groups are integers or strings"),
+    ],
+)
+def test_a_group_that_is_none_is_refused(module, by, words):
+    with pytest.raises(UserError, match=words):
+        evaluator_of(module, lambda: {"g": GroupAUC(by=by)}).add(batch([(1, 1, 0.5)]))
+
+
+def test_a_group_auc_of_appended_rows_and_one_of_sums_do_not_match(module):
+    merged = MergedStates()
+    for metrics in (lambda: {"m": GroupAUC(by="user")}, lambda: {"m": Calibration()}):
+        made = evaluator_of(module, metrics)
+        made.add(batch([(1, 1, 0.5), (1, 0, 0.5)]))
+        if merged.empty:
+            merged.add(made.states(), "worker-0")
+    with pytest.raises(MetricMismatchError, match="do not match"):
+        merged.add(made.states(), "worker-1")
+
+
+@pytest.mark.parametrize(
+    "metric", [GroupAUC(by="u", average="groups"), Calibration(), LogLoss(epsilon=0.01)]
+)
+def test_a_metric_is_the_same_after_keras_saved_it(metric):
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
+    assert again.get_config() == metric.get_config()
+
+
+def test_arguments_and_shapes_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="average='users'"):
+        GroupAUC(by="u", average="users")
+    with pytest.raises(ValueError, match="between 0 and"):
+        LogLoss(epsilon=0.5)
+    with pytest.raises(ValueError, match="needs groups"):
+        GroupAUC(by="u").update_state([1], [1])
+    with pytest.raises(ValueError, match="one number a record"):
+        Calibration().update_state(np.ones((2, 3)), np.ones((2, 3)))
