@@ -21,19 +21,16 @@ from shoal.data.blocks import (
     READ_BYTES,
     BlockReader,
     DamagedError,
-    Int64,
     reporting_rows,
 )
 from shoal.data.reader import check_not_empty
 from shoal.data.schemas import merged_schema, spread
+from shoal.native import lines as native
 
 TEXT_SCHEMA = pa.schema([("line", pa.binary())])
 
 SAMPLE_BYTES = 1 << 20
 """Bytes at the beginning of a file from which the types of JSON lines are guessed."""
-
-WINDOW_BYTES = 1 << 17
-"""Bytes in which the ends of lines are looked for at a time, from either end of what is read."""
 
 _LINE_FEED = ord("\n")
 
@@ -102,7 +99,7 @@ class JsonLinesReader(_LineReader):
     kind = "jsonlines"
 
     def _records_in(self, data: bytes, _lines: int) -> int:
-        return sum(1 for line in data.split(b"\n") if line.strip())
+        return native.full_lines(data)
 
     def _full_schema(self) -> pa.Schema:
         guessed = [(path, self._guess(path)) for path in spread(self._paths)]
@@ -131,7 +128,7 @@ class JsonLinesReader(_LineReader):
         self, data: bytes, first: int, count: int, low: int, high: int, schema: pa.Schema
     ) -> pa.RecordBatch:
         # What is not cut off at either end goes to Arrow as it is; it skips blank lines too.
-        begin, end = _behind(data, low), _before(data, count - high)
+        begin, end = native.behind(data, low), native.before(data, count - high)
         try:
             table = _parsed(memoryview(data)[begin:end], high - low, schema)
         except pa.ArrowInvalid as error:
@@ -141,47 +138,6 @@ class JsonLinesReader(_LineReader):
         # a batch of its own; joining columns that are whole would copy them.
         batches = table.to_batches()
         return batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0]
-
-
-def _behind(data: bytes, records: int) -> int:
-    """The byte at which the first so many records of some lines have ended."""
-    position = 0
-    while records:
-        stop = data.find(b"\n", position + WINDOW_BYTES) + 1 or len(data)
-        _, ends = _full_lines(data, position, stop)
-        if len(ends) >= records:
-            return int(ends[records - 1])
-        records, position = records - len(ends), stop
-    return position
-
-
-def _before(data: bytes, records: int) -> int:
-    """The byte at which the last so many records of some lines begin."""
-    position = len(data)
-    while records:
-        start = data.rfind(b"\n", 0, max(position - WINDOW_BYTES, 0)) + 1
-        begins, _ = _full_lines(data, start, position)
-        if len(begins) >= records:
-            return int(begins[-records])
-        records, position = records - len(begins), start
-    return position
-
-
-def _full_lines(data: bytes, start: int, stop: int) -> tuple[Int64, Int64]:
-    """Where the lines between two bytes begin and end, without the blank ones.
-
-    start: where a line begins. stop: where one ends.
-    """
-    text = np.frombuffer(data, np.uint8, stop - start, start)
-    ends = np.flatnonzero(text == _LINE_FEED) + 1
-    if not len(ends) or ends[-1] < len(text):
-        ends = np.append(ends, len(text))
-    begins = np.concatenate(([0], ends[:-1]))
-    # An object's line begins with a brace, but for blanks; those are looked at one by one.
-    full = text[begins] > ord(" ")
-    for line in np.flatnonzero(~full):
-        full[line] = not data[start + begins[line] : start + ends[line]].isspace()
-    return begins[full] + start, ends[full] + start
 
 
 def _guessed(kind: pa.DataType) -> pa.DataType | None:

@@ -120,11 +120,10 @@ def test_ranges_of_text(tmp_path, monkeypatch, records, cuts, block, read):
     records=OBJECTS,
     cuts=CUTS,
     block=st.integers(1, 200),
-    window=st.integers(1, 200),
     blanks=st.lists(st.sampled_from([b"", b" ", b"\t\r"]), max_size=30),
     ended=st.booleans(),
 )
-def test_ranges_of_json_lines(tmp_path, monkeypatch, records, cuts, block, window, blanks, ended):
+def test_ranges_of_json_lines(tmp_path, monkeypatch, records, cuts, block, blanks, ended):
     # Lists that are empty all over have no type; a value in the first object gives one.
     records = [{**records[0], "ids": [1]}, *records]
     written = [json.dumps(record).encode() for record in records]
@@ -132,7 +131,6 @@ def test_ranges_of_json_lines(tmp_path, monkeypatch, records, cuts, block, windo
         written.insert(place * place % (len(written) + 1), blank)
     text = b"\n".join(written) + b"\n" * ended
     (tmp_path / "a.jsonl").write_bytes(text)
-    monkeypatch.setattr(lines, "WINDOW_BYTES", window)
     check_partition(tmp_path / "a.jsonl", records, cuts, monkeypatch, block)
 
 
