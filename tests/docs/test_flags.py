@@ -85,7 +85,8 @@ def test_the_python_api_has_every_flag_as_an_argument(command):
         assert argument.kind is inspect.Parameter.KEYWORD_ONLY
         default = "" if field.default is dataclasses.MISSING else field.default
         assert (type(argument.default), argument.default) == (type(default), default), field.name
-        path = field.metadata["value"] == "FOLDER" or field.name.endswith("_dir")
+        value = field.metadata["value"]
+        path = value in ("FOLDER", "JOB|FOLDER", "LINK") or field.name.endswith("_dir")
         kind = "AnyPath" if path else kind_of(field).__name__
         kind = "Data" if field.metadata["value"] == "DATA" else kind
         assert argument.annotation.split(" |")[0] == kind, field.name
