@@ -248,7 +248,7 @@ def run_job(
             stack.callback(reports.wait_for_last)
             with recorder, reports:
                 runner.run(launcher, again=journal.begun, resumed=resumed)
-            shared.look(lambda job, _: keep_trained(job, index))
+            keep_trained(shared, index)
             result = shared.look(result_of) | {"journal": position_json(shared.position())}
             write_json(folder.result, result)
             # Before uploads and reports, which are waited for at the end.

@@ -9,24 +9,22 @@ from shoal.checkpoints.trained import Trained, read_trained, write_trained
 from shoal.errors import UserError
 from shoal.master.data_index import DataIndex
 from shoal.master.job.job import Job
-from shoal.master.work.phases import Phase
+from shoal.master.shared_job import SharedJob
 
 logger = logging.getLogger(__name__)
 
-ENDED_WELL = (Phase.SUCCEEDED, Phase.DEGRADED)
 
-
-def keep_trained(job: Job, index: DataIndex) -> None:
+def keep_trained(shared: SharedJob, index: DataIndex) -> None:
     """Write what a job has trained, if it has come to its end and has a checkpoint.
 
     Before its result is written: who finds that finds this. A failure is logged: then --only-new
     cannot follow this job, and says so.
     """
-    config = job.config
-    if config.command != "train" or job.phases.phase not in ENDED_WELL:
+    # Storage may be slow: the job is not held meanwhile.
+    trained = shared.look(lambda job, _: _trained(job))
+    if trained is None:
         return
-    if not job.checkpoints.kept.all:
-        return
+    config = shared.config
     sources: dict[str, Trained] = {}
     if config.continue_from:
         try:
@@ -39,9 +37,17 @@ def keep_trained(job: Job, index: DataIndex) -> None:
                 return
             logger.info("what was trained before this job is not known: %s", error)
     stamps = index.stamps("training")
-    for source in job.work.board.sources:
-        sources[source.name] = Trained(stamps.get(source.name, ""), config.job_name)
+    for name in trained:
+        sources[name] = Trained(stamps.get(name, ""), config.job_name)
     try:
         write_trained(open_storage(config.checkpoint_dir), config.job_id, sources)
     except OSError as error:
         logger.warning("%s: %s; --only-new cannot follow this job", config.checkpoint_dir, error)
+
+
+def _trained(job: Job) -> list[str] | None:
+    """The sources that a job has trained, if another one can continue from it."""
+    complete = job.config.command == "train" and job.phases.phase.complete
+    if not complete or not job.checkpoints.kept.all:
+        return None
+    return [source.name for source in job.work.board.sources]

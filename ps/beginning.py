@@ -10,28 +10,40 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from shoal.checkpoints.storage import Storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
 from shoal.ps.progress import Progress
 from shoal.ps.tables import ServerModel
 
 logger = logging.getLogger(__name__)
 
 
-class Given(Protocol):
-    """What a job begins with. location: where it is, a path or URL."""
+@dataclass(frozen=True)
+class Given(ABC):
+    """What server `server` of `routing.servers` begins with, of what is at a path or URL.
+
+    progress: is told what is read. opened: as `newest_shard` takes it.
+    """
 
     location: str
+    server: int
+    routing: Routing
+    progress: Progress
+    opened: Callable[[str], Storage]
 
+    @abstractmethod
     def read(self, spec: pb.ModelSpec) -> ServerModel:
         """The model of `spec` with its rows and dense values.
 
         Raises UserError naming the variable, table or file at fault, StorageError, StoppedError;
         WireError for a model that this version does not know.
         """
-        ...
 
 
 class Beginning:
@@ -40,9 +52,8 @@ class Beginning:
     failure: why it cannot be had; then the server is of no use.
     """
 
-    def __init__(self, given: Given, progress: Progress) -> None:
+    def __init__(self, given: Given) -> None:
         self._given = given
-        self._progress = progress
         self._thread: threading.Thread | None = None
         self._model: ServerModel | None = None
         self.failure: Exception | None = None
@@ -74,4 +85,4 @@ class Beginning:
             # For the process's own thread, which ends it, and says why.
             self.failure = error
         finally:
-            self._progress.end()
+            self._given.progress.end()

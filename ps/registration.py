@@ -144,9 +144,9 @@ class Registration:
         sources = self._sources
         ours = self._server, self._ownership.routing, self._progress, self._opened
         if sources.continued:
-            self._beginning = Beginning(Continued(sources.continued, *ours), self._progress)
+            self._beginning = Beginning(Continued(sources.continued, *ours))
         elif sources.saved:
-            self._beginning = Beginning(SavedRows(sources.saved, *ours), self._progress)
+            self._beginning = Beginning(SavedRows(sources.saved, *ours))
 
     @property
     def failure(self) -> Exception | None:

@@ -5,58 +5,40 @@ The form of the files is shoal.checkpoints.saved's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.checkpoints.saved import Export, Part, SavedCheckpoint, dense_value, open_saved
-from shoal.checkpoints.storage import Storage
 from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing, slice_of
-from shoal.ps.progress import Progress
+from shoal.proto.routing import slice_of
+from shoal.ps.beginning import Given
 from shoal.ps.tables import ServerModel
 
 Flags = npt.NDArray[np.bool_]
 Float32 = npt.NDArray[np.float32]
 
 
-class SavedRows:
-    """The shard of server `server` in what is at `location`.
-
-    opened: as `newest_shard` takes it.
-    """
-
-    def __init__(
-        self,
-        location: str,
-        server: int,
-        routing: Routing,
-        progress: Progress,
-        opened: Callable[[str], Storage],
-    ) -> None:
-        self.location = location
-        self._progress = progress
-        self._opened = opened
-        self._server = server
-        self._routing = routing
+class SavedRows(Given):
+    """Of an export or a checkpoint."""
 
     def read(self, spec: pb.ModelSpec) -> ServerModel:
         """As `Given.read`."""
-        model = ServerModel(spec, self._server, self._routing.servers)
-        saved = open_saved(self.location, self._opened)
-        owned = self._routing.owners == self._server
+        model = ServerModel(spec, self.server, self.routing.servers)
+        saved = open_saved(self.location, self.opened)
+        owned = self.routing.owners == self.server
         values = saved.dense()
         model.dense.initialize(
             self._slice(values, spec.trainable, saved.kind),
             self._slice(values, spec.non_trainable, saved.kind),
         )
         size = sum(saved.size(table.name, table.dim, owned) for table in spec.tables)
-        self._progress.begin("read the rows of --restore-from", size)
+        self.progress.begin("read the rows of --restore-from", size)
         self._read_tables(saved, model, owned)
         return model
 
@@ -69,7 +51,7 @@ class SavedRows:
             for each in variables
         ]
         flat = np.concatenate([np.zeros(0, np.float32), *parts])
-        return flat[slice_of(flat.size, self._server, self._routing.servers)]
+        return flat[slice_of(flat.size, self.server, self.routing.servers)]
 
     def _read_tables(
         self, saved: Export | SavedCheckpoint, model: ServerModel, owned: Flags
@@ -78,7 +60,7 @@ class SavedRows:
 
         def find(position: int) -> None:
             table = model.spec.tables[position]
-            found = saved.parts(table.name, table.dim, owned, self._progress.advance)
+            found = saved.parts(table.name, table.dim, owned, self.progress.advance)
             # An export's parts have rows of all servers, an equal number of each, about.
             rows = sum(part.rows for part in found)
             ours = rows if saved.by_slots else rows * int(owned.sum()) // owned.size
@@ -93,7 +75,7 @@ class SavedRows:
                     ids, rows = ids[ours], rows[ours]
                 model.assign(position, np.ascontiguousarray(ids), np.ascontiguousarray(rows))
                 faults.point("rows-assigned")
-            self._progress.advance(part.bytes)
+            self.progress.advance(part.bytes)
 
         def count(position: int) -> None:
             table = model.spec.tables[position]

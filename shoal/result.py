@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from shoal.checkpoints.saved import Export
 
 
+COMPLETE = ("succeeded", "degraded")
+"""States of a job that has come to its end by itself."""
+
+
 @dataclass(frozen=True, repr=False)
 class JobResult:
     """The result of a job that has ended, however it ended.

@@ -240,8 +240,7 @@ class Worker:
                 f"{self._module.describe(self._module.feed_name)}",
             )
             self._evaluator_ready()
-        begun = config.restore_from or config.continue_from
-        given = not begun and self._model.assign_given_rows()
+        given = not config.begins_with and self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)
         if config.command == "train":

@@ -90,7 +90,7 @@ class Checkpoints:
         self._enabled = self.enabled(config)
         self._exports = bool(config.output)
         # What the job begins with is in no checkpoint of its own until the first one.
-        self._needs_first = bool(config.restore_from or config.continue_from)
+        self._needs_first = bool(config.begins_with)
         self._taking = Taking.IDLE
         self._schedule = Schedule(config)
         self._wanted = self._needs_first

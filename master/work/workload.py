@@ -195,13 +195,10 @@ class Workload:
             PREDICTION: data.more_prediction,
         }
         for name in _NEEDED_DATA[config.command]:
-            given = getattr(config, name)
-            rest = more[name.removesuffix("_data")]
-            if name == "training_data" and config.leaves_out_trained:
-                continue  # nothing may be new
-            if given and not rest and not sum(source.records for source in sources[name]):
-                message = without_secrets(f"{flag(name)} {given} holds no records")
-                return Failure.of_user(message)
+            kind = name.removesuffix("_data")
+            known = more[kind] or sum(source.records for source in sources[name])
+            if getattr(config, name) and not known and not self._may_be_empty(kind):
+                return self._no_records(kind)
         if self._described:  # the job was resumed
             return self._compare(data, note)
         self._described = True
@@ -237,11 +234,8 @@ class Workload:
                 )
             else:
                 self._prediction += described
-            nothing_new = kind == TRAINING and self._config.leaves_out_trained
-            if complete and not nothing_new and not self._has_records(kind):
-                given = getattr(self._config, f"{kind}_data")
-                name = flag(f"{kind}_data")
-                return Failure.of_user(without_secrets(f"{name} {given} holds no records"))
+            if complete and not self._has_records(kind) and not self._may_be_empty(kind):
+                return self._no_records(kind)
         self._forget_unneeded()
         return None
 
@@ -251,6 +245,15 @@ class Workload:
         if kind == VALIDATION:
             return self.evaluations.records_total > 0
         return any(source.records for source in self._prediction)
+
+    def _may_be_empty(self, kind: str) -> bool:
+        """Whether it is no error that there is nothing to read: nothing may be new."""
+        return kind == TRAINING and self._config.leaves_out_trained
+
+    def _no_records(self, kind: str) -> Failure:
+        name = f"{kind}_data"
+        given = getattr(self._config, name)
+        return Failure.of_user(without_secrets(f"{flag(name)} {given} holds no records"))
 
     def _forget_unneeded(self) -> None:
         """Describe no source that --max-steps leaves out anyway."""

@@ -9,9 +9,9 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterable
 
-from shoal.checkpoints import manifests
-from shoal.checkpoints.folders import NAME, Checkpoint, newest_good, numbers
+from shoal.checkpoints.folders import Checkpoint, checkpoint_at
 from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.migration_terms import loses_ids, value_dtype
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.errors import UserError
 from shoal.native.optimizers import OptimizerSpec
@@ -33,22 +33,10 @@ def forerunner_checkpoint(
     seen by the server that reads it. Raises CheckpointError if there is none, or its files lack.
     """
     location = location.rstrip("/")
-    parent, _, name = location.rpartition("/")
-    try:
-        if match := NAME.fullmatch(name):
-            checkpoint = Checkpoint(opened(parent or "/"), int(match[1]))
-            checkpoint.check_files()
-            return checkpoint
-        refused: list[CheckpointError] = []
-        for folder in (location, f"{location}/{CHECKPOINTS}"):
-            if numbers(root := opened(folder)):
-                found, refused = newest_good(root, check=Checkpoint.check_files)
-                if found is not None:
-                    return found
-    except OSError as error:
-        raise CheckpointError(f"{location}: {manifests.reason(error)}") from error
-    if refused:
-        raise CheckpointError(f"{location} holds no whole checkpoint: {refused[0]}")
+    for folder in (location, f"{location}/{CHECKPOINTS}"):
+        found = checkpoint_at(folder, opened, Checkpoint.check_files)
+        if found is not None:
+            return found
     raise CheckpointError(f"{location} holds no checkpoint")
 
 
@@ -65,9 +53,10 @@ def differences(old: pb.ModelSpec, new: pb.ModelSpec) -> list[str]:
             break
         if left.dim != right.dim:
             found.append(f"table {left.name!r} has dim {right.dim}, and {left.dim} there")
-        if _dtype(left) != _dtype(right):
-            found.append(f"table {left.name!r} has {_dtype(right)} rows, and {_dtype(left)} there")
-        if right.vocabulary and not 0 < left.vocabulary <= right.vocabulary:
+        was, kind = value_dtype(left), value_dtype(right)
+        if was != kind:
+            found.append(f"table {left.name!r} has {kind} rows, and {was} there")
+        if loses_ids(left, right):
             there = f"below {left.vocabulary}" if left.vocabulary else "of any value"
             found.append(
                 f"table {left.name!r} takes ids below {right.vocabulary}, and has ids {there} there"
@@ -108,7 +97,3 @@ def _rules(which: str, old: str, new: str) -> list[str]:
 
 def _name(spec: pb.TableSpec | pb.VariableSpec | None) -> str:
     return "none" if spec is None else repr(spec.name)
-
-
-def _dtype(table: pb.TableSpec) -> str:
-    return table.value_dtype or "float32"

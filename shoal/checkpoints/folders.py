@@ -146,8 +146,9 @@ def remove_abandoned(root: Storage, job: str, under_way: int = 0) -> None:
 class Checkpoint:
     """A complete checkpoint, opened.
 
-    job: the id of the job that took it. created: seconds since 1970. version: the highest of
-    the servers'. ledger: the master's position. shards: what each server wrote, by server.
+    root: the folder of the checkpoints. job: the id of the job that took it. created: seconds
+    since 1970. version: the highest of the servers'. ledger: the master's position. shards: what
+    each server wrote, by server.
     """
 
     def __init__(self, root: Storage, number: int, nonce: str = "") -> None:
@@ -158,7 +159,7 @@ class Checkpoint:
         """
         from shoal.checkpoints import schema  # late: it takes the start of a process a while
 
-        self.folder = root.child(folder_name(number))
+        self.root, self.folder = root, root.child(folder_name(number))
         path = self.folder.path(MANIFEST)
         manifest = manifests.read(self.folder, MANIFEST, FORMAT, schema.checked_manifest)
         if manifest["number"] != number:
@@ -257,21 +258,27 @@ def newest_good(
 
 
 def checkpoint_at(
-    location: str, opened: Callable[[str], Storage] = open_storage
+    location: str,
+    opened: Callable[[str], Storage] = open_storage,
+    check: Callable[[Checkpoint], object] | None = None,
 ) -> Checkpoint | None:
     """The checkpoint at a path or URL, or the newest good one in it; None if it holds none.
 
-    opened: opens the folder at a path or URL. Raises CheckpointError if it is not as
-    written, or all that are there are not.
+    opened: opens the folder at a path or URL. check: as `newest_good` takes it; None: those of a
+    folder are read whole, and of one that is named the manifests. Raises CheckpointError if it is
+    not as written, or all that are there are not.
     """
     parent, _, name = location.rstrip("/").rpartition("/")
     try:
         if match := NAME.fullmatch(name):
-            return Checkpoint(opened(parent or "/"), int(match[1]))
+            named = Checkpoint(opened(parent or "/"), int(match[1]))
+            if check is not None:
+                check(named)
+            return named
         root = opened(location)
         if not numbers(root):
             return None
-        checkpoint, refused = newest_good(root)
+        checkpoint, refused = newest_good(root, check=check or Checkpoint.verify)
     except OSError as error:
         raise CheckpointError(f"{location}: {manifests.reason(error)}") from error
     if checkpoint is None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shoal.checkpoints.migration_terms import Described, Wishes
+from shoal.checkpoints.migration_terms import Described, Wishes, loses_ids, value_dtype
 from shoal.checkpoints.slot_plan import SlotSource, slot_sources
 from shoal.checkpoints.variable_plan import VariablePlan, plan_variables
 from shoal.native.optimizers import OptimizerSpec
@@ -175,7 +175,7 @@ def _table(
         words.append(f"dim {saved.dim} -> {table.dim}, {lost} dropped")
         if not wishes.truncate:
             refused.append(f"{lost} of table {saved.name!r}: --truncate accepts that")
-    was, kind = (each.value_dtype or "float32" for each in (saved, table))
+    was, kind = value_dtype(saved), value_dtype(table)
     if was != kind:
         words.append(f"values {was} -> {kind}")
         if kind != "float32" and not wishes.truncate:
@@ -184,7 +184,7 @@ def _table(
                 "--truncate accepts that"
             )
     limit = 0
-    if table.vocabulary and not 0 < saved.vocabulary <= table.vocabulary:
+    if loses_ids(saved, table):
         limit = table.vocabulary
         words.append(f"rows of ids that are not 0 to {limit - 1} dropped")
         if not wishes.truncate:

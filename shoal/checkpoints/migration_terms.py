@@ -1,6 +1,6 @@
 """What a migration is planned from: two models with the layouts of their kernels, and the wishes.
 
-Plain data. What follows from them is migration_plan.py's to say.
+Plain data, and what two tables differ in. What follows from that is migration_plan.py's to say.
 """
 
 from __future__ import annotations
@@ -10,6 +10,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shoal.proto import shoal_pb2 as pb
+
+
+def value_dtype(table: pb.TableSpec) -> str:
+    """The dtype of a table's rows, by name."""
+    return table.value_dtype or "float32"
+
+
+def loses_ids(saved: pb.TableSpec, table: pb.TableSpec) -> bool:
+    """Whether a table that was saved may have ids that the one to come does not take."""
+    return bool(table.vocabulary) and not 0 < saved.vocabulary <= table.vocabulary
 
 
 class Label(NamedTuple):

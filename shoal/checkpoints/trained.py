@@ -17,7 +17,7 @@ from shoal.checkpoints import manifests
 from shoal.checkpoints.continued import forerunner_checkpoint
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
-from shoal.checkpoints.storage import Storage, open_storage
+from shoal.checkpoints.storage import Storage
 from shoal.errors import UserError
 
 NAME = "trained.json.gz"
@@ -63,7 +63,7 @@ def read_trained(location: str) -> dict[str, Trained]:
 
 
 def _read(checkpoint: Checkpoint) -> dict[str, Trained]:
-    root = open_storage(checkpoint.folder.location.rpartition("/")[0] or "/")
+    root = checkpoint.root
     path = root.path(NAME)
     try:
         if NAME not in root.names():

@@ -10,10 +10,12 @@ import os
 import shlex
 from pathlib import Path
 
-from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import near
+from shoal.client.local_jobs import find, state_of
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.result import COMPLETE
 
 MANIFEST = "manifest.json"
 """Of an export."""
@@ -89,15 +91,11 @@ def _continued(config: JobConfig) -> str:
 
 def _job_at(path: str) -> JobFolder | None:
     """The folder of the job of this machine at an absolute path, or of this name in JOBS."""
-    from shoal.client.local_jobs import find
-
     return find(os.path.realpath(path)) or find(os.path.relpath(path))
 
 
 def _missing(path: str) -> str:
     """Why there is neither a job nor a checkpoint at an absolute path."""
-    from shoal.base.job_folder import JOBS
-
     shown = os.path.relpath(path)
     folder, name = os.path.split(path)
     known = os.listdir(folder) if os.path.isdir(folder) else []
@@ -107,8 +105,6 @@ def _missing(path: str) -> str:
 
 def _checkpoints_of(folder: JobFolder, config: JobConfig) -> str:
     """The folder of a job's checkpoints. Raises UserError if nobody can go on from the job."""
-    from shoal.client.local_jobs import state_of
-
     shown = shown_path(folder.path)
     if folder.path.resolve() == Path(config.job_dir).resolve():
         raise UserError(
@@ -124,7 +120,7 @@ def _checkpoints_of(folder: JobFolder, config: JobConfig) -> str:
             f"--continue-from: job {job.job_name} is running: wait for its end, or name one of its "
             f"checkpoints, in {shown_path(job.checkpoint_dir)}"
         )
-    if state not in ("succeeded", "degraded"):
+    if state not in COMPLETE:
         raise UserError(
             f"--continue-from: job {job.job_name} has not succeeded ({state}): end it first with "
             f"shoal train --resume {shlex.quote(shown)}, or name one of its checkpoints, in "

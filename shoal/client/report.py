@@ -24,7 +24,7 @@ from shoal.client.console import PlainConsole
 from shoal.client.course import Best
 from shoal.client.plain import plain
 from shoal.client.stages import bound_and_step, stages_text
-from shoal.result import JobResult
+from shoal.result import COMPLETE, JobResult
 
 SHOWN_BAD_RECORDS = 5
 """In the report; result.json and `shoal audit` name them all."""
@@ -143,7 +143,7 @@ def rows(result: JobResult) -> Rows:
         add("no protection", f"{text}lost updates", "bold red")
     if text := checkpoints_text(result.checkpoints):
         add("checkpoints", text)
-    if result.output and result.state in ("succeeded", "degraded"):
+    if result.output and result.state in COMPLETE:
         add("output", shown_path(result.output))
     if result.job_dir.is_dir():  # not if the job ran in a cluster and was followed elsewhere
         add("job folder", f"{shown_path(result.job_dir)} (logs/, result.json)")

@@ -15,7 +15,7 @@ from shoal.base.job_folder import JobFolder, shown_path
 from shoal.client.local_jobs import result_of
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.result import JobResult
+from shoal.result import COMPLETE, JobResult
 
 LOCK = ".lock"
 """Behind the link's name: the file that is locked while a job of the series runs."""
@@ -102,7 +102,7 @@ class Series:
 
         Raises UserError if the link cannot be written.
         """
-        if not self._config.latest or result.state not in ("succeeded", "degraded"):
+        if not self._config.latest or result.state not in COMPLETE:
             return
         target = os.path.relpath(self._config.job_dir, os.path.realpath(self._link.parent))
         temporary = Path(f"{self._link}.new")

@@ -122,6 +122,11 @@ class JobConfig(JobOptions):
         return {"job_dir": job_dir, "checkpoint_dir": checkpoints} | paths
 
     @property
+    def begins_with(self) -> str:
+        """The path or URL of what the model begins with; empty for a new model."""
+        return self.continue_from or self.restore_from
+
+    @property
     def leaves_out_trained(self) -> bool:
         """Whether files that jobs before have trained on are left out, and nothing may be left."""
         return self.only_new and bool(self.continue_from)

@@ -39,9 +39,7 @@ def test_the_newest_whole_checkpoint_of_a_job_of_a_folder_or_the_one_named(folde
     for location in (folder.parent, folder, folder / "checkpoint-00000002", f"{folder}/"):
         assert forerunner_checkpoint(str(location)).number == 2
     assert forerunner_checkpoint(str(folder / "checkpoint-00000001")).number == 1
-    lost = next(folder.glob("checkpoint-00000002/*items*.arrow"), None) or next(
-        folder.glob("checkpoint-00000002/*.arrow")
-    )
+    lost = next(folder.glob("checkpoint-00000002/*.arrow"))
     lost.unlink()
     assert forerunner_checkpoint(str(folder)).number == 1
     with pytest.raises(CheckpointError, match=lost.name):

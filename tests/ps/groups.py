@@ -129,9 +129,8 @@ def asked_once(location, server, servers, opened, model):
         assert refused.wait(60.0)
         return opened(url)
 
-    progress = Progress()
-    saved = SavedRows(str(location), server, Routing.even(servers), progress, opened_then)
-    rows = Beginning(saved, progress)
+    saved = SavedRows(str(location), server, Routing.even(servers), Progress(), opened_then)
+    rows = Beginning(saved)
     with pytest.raises(WireError, match=r"NOT_READY.*is to read"):
         rows.model(model)
     refused.set()

@@ -113,9 +113,8 @@ def test_restore_from_judges_counted_ids_by_the_new_number_and_keeps_rows(tmp_pa
     folder = group.save(tmp_path, 1)
     again = Group(2, after)
     for server in range(2):
-        progress = Progress()
-        saved = SavedRows(str(folder), server, Routing.even(2), progress, open_storage)
-        rows = Beginning(saved, progress)
+        saved = SavedRows(str(folder), server, Routing.even(2), Progress(), open_storage)
+        rows = Beginning(saved)
         again.models[server] = until("its rows", lambda rows=rows: ready(rows, spec(after)))
     had = {row for row, n in pushes.items() if n >= before}
     assert rows_of(again.models) == had

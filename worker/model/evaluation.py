@@ -140,11 +140,14 @@ class Evaluator:
         self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
 
     def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
+        metric.update_state(*self._parts(metric, labels, predictions))
+
+    def _parts(self, metric: Any, labels: Any, predictions: Any) -> tuple[Any, Any]:
+        """What of labels and predictions a metric is about."""
         key = self._outputs.get(metric.name)
         if key is None:
-            metric.update_state(labels, predictions)
-            return
-        metric.update_state(part_of(labels, key), part_of(predictions, key))
+            return labels, predictions
+        return part_of(labels, key), part_of(predictions, key)
 
     def _update_groups(self, batch: Batch, predictions: Any) -> None:
         """Add a batch to the metrics that keep records; raises UserError for no such group."""
@@ -159,10 +162,7 @@ class Evaluator:
                     f"{self._module.feed_name} gives "
                     + (f"the features {', '.join(map(repr, known))}" if known else "no dict")
                 )
-            key = self._outputs.get(metric.name)
-            labels, predicted = (
-                each if key is None else part_of(each, key) for each in (batch.labels, predictions)
-            )
+            labels, predicted = self._parts(metric, batch.labels, predictions)
             try:
                 metric.update_state(labels, predicted, groups=features[metric.by])
             except ValueError as error:
@@ -187,9 +187,7 @@ class Evaluator:
         for metric in self._metrics:
             if not isinstance(metric, FunctionMetric) or metric.function is self._model.loss:
                 continue
-            key = self._outputs.get(metric.name)
-            given = [each if key is None else part_of(each, key) for each in (labels, predictions)]
-            if fault := pairs_all(metric.function, *given):
+            if fault := pairs_all(metric.function, *self._parts(metric, labels, predictions)):
                 raise UserError(f"{self._what}: metric {metric.name!r} {fault}")
 
     def _prove_additive(self, labels: Any, predictions: Any) -> None:
