@@ -60,6 +60,7 @@ def load(folder: Path) -> dict[str, Any]:
         "feed_batch": parts.feed_batch,
         "eval_metrics_fn": _metrics(parts, loss),
         "callbacks": _function(parts.callbacks),
+        "class_weight": parts.class_weight,
     }
 
 

@@ -119,12 +119,16 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
             check_processor(module.prediction_outputs_processor, module)
     if pipeline is not None:
         features_spec, labels_spec = pipeline.features_spec, pipeline.labels_spec
+        weights_spec = pipeline.weights_spec
     elif config.training_data:
         return
     else:
-        features_spec = labels_spec = None
+        features_spec = labels_spec = weights_spec = None
     servers: Any = LocalServers()
-    model = ServedModel(config, module, servers, features_spec, labels_spec, 0, Progress())
+    model = ServedModel(
+        *(config, module, servers, features_spec, labels_spec, 0, Progress()),
+        weights_spec=weights_spec,
+    )
     if pipeline is not None:
         with report.noting():
             model.check_lifecycle()

@@ -122,6 +122,7 @@ class Worker:
             worker,
             progress,
             incarnation,
+            described.weights_spec,
         )
         if config.restore_from:
             # The servers read it. What its manifest tells is told before they begin.
@@ -283,7 +284,8 @@ class Worker:
     def _evaluator_ready(self) -> Evaluator:
         if self._evaluator is None:
             self._evaluator = Evaluator(self._model, self._module)
-            self._evaluator.build(self._data.pipeline(feed.EVALUATION).labels_spec)
+            pipeline = self._data.pipeline(feed.EVALUATION)
+            self._evaluator.build(pipeline.labels_spec, pipeline.weights_spec)
         return self._evaluator
 
     def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:

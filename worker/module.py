@@ -23,6 +23,7 @@ import keras
 from shoal.base.user_module import (
     MODULE_FUNCTIONS,
     OPTIONAL,
+    VALUES,
     instead_of_elasticdl,
     missing_functions,
 )
@@ -105,6 +106,7 @@ class UserModule:
     prediction_outputs_processor: Callable[[], Any] | None
     callbacks: Callable[[], Any] | None = None
     loss_weights: Any = None
+    class_weight: Any = None
 
     @property
     def feed_name(self) -> str:
@@ -164,7 +166,8 @@ def load_module(model_zoo: str, model_def: str, model_params: str = "") -> UserM
         *(find(name) for name in MODULE_FUNCTIONS),
         *(find(name) for name in OPTIONAL),
     )
-    found = replace(found, loss_weights=getattr(module, "loss_weights", None))
+    values: dict[str, Any] = {name: getattr(module, name, None) for name in VALUES}
+    found = replace(found, **values)
     return with_params(found, params_of(model_params))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from shoal.base.user_module import VALUES
 from shoal.config.model_params import FLAG, GIVEN, refusal
 from shoal.errors import UserError
 
@@ -35,7 +36,7 @@ def with_params(module: UserModule, params: Mapping[str, Any]) -> UserModule:
     functions = {
         field.name: getattr(module, field.name)
         for field in fields(module)
-        if field.name not in ("path", "loss_weights")
+        if field.name not in ("path", *VALUES)
     }
     takers: dict[str, list[inspect.Parameter]] = {
         name: [each for function in _each(value) for each in _parameters(function, name)]

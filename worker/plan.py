@@ -104,7 +104,8 @@ def plan(config: JobConfig, records: int) -> dict[str, Any]:
     pipeline = data.pipeline("training")
     specs = (pipeline.features_spec, pipeline.labels_spec)
     servers: Any = LocalServers()
-    model = ServedModel(config, module, servers, *specs, 0, Progress())
+    weights_spec = pipeline.weights_spec
+    model = ServedModel(config, module, servers, *specs, 0, Progress(), weights_spec=weights_spec)
     model.register()
     a_push = config.minibatch_size * config.accumulate
     ranges = pushes_of(list(data.description().training), a_push)

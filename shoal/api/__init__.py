@@ -35,6 +35,7 @@ def train(
     feed_batch: Callable[..., Any] | None = None,
     metrics: Any = None,
     callbacks: Any = None,
+    class_weight: Mapping[int, float] | None = None,
     label: str | None = None,
     model_def: str = "",
     model_zoo: AnyPath = ".",
@@ -159,6 +160,7 @@ def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
           their names.
       metrics: a list of metrics, a dict of them by name, or a function that gives such a dict.
       callbacks: a list, or a function that gives one.
+      class_weight: a dict from class to the weight of its records in the loss, for training.
       label: the column of the labels, without feed; by default the only one that is no input of
           the model, or the one that is called label.
 

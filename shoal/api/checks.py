@@ -21,6 +21,7 @@ def check(
     feed_batch: Callable[..., Any] | None = None,
     metrics: Any = None,
     callbacks: Any = None,
+    class_weight: Mapping[int, float] | None = None,
     label: str | None = None,
     model_def: str = "",
     model_zoo: AnyPath = ".",

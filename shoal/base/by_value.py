@@ -48,6 +48,7 @@ class Parts:
     callbacks: Any
     label: str | None
     custom_objects: dict[str, Any]
+    class_weight: Any = None
 
 
 @dataclass(frozen=True)

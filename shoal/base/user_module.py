@@ -19,6 +19,9 @@ OPTIONAL = (
 )
 """What it may define."""
 
+VALUES = ("loss_weights", "class_weight")
+"""What it may define that is no function."""
+
 _ELASTICDL = ("elasticdl", "elasticdl_client", "elasticdl_preprocessing")
 
 _IN_PLACE = {

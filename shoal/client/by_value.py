@@ -29,11 +29,12 @@ from shoal.base.by_value import (
     named_code,
     python_version,
 )
+from shoal.base.user_module import VALUES
 from shoal.errors import UserError
 
 NAMES = (
     *("model", "loss", "loss_weights", "optimizer", "feed", "feed_batch"),
-    *("metrics", "callbacks", "label"),
+    *("metrics", "callbacks", "class_weight", "label"),
 )
 """The arguments that are given by value."""
 
@@ -61,7 +62,7 @@ def write_model(folder: Path, given: Mapping[str, Any]) -> None:
     folder.joinpath(PICKLE).write_bytes(_pickled(parts))
     defined = ["custom_model", "loss", "optimizer"]
     defined += ["feed"] if parts.feed is not None else ["feed_batch"]
-    defined += ["loss_weights"] * (parts.loss_weights is not None)
+    defined += [name for name in VALUES if getattr(parts, name) is not None]
     measured = parts.metrics is not None or parts.metrics_of_compile is not None
     defined += ["eval_metrics_fn"] * measured
     defined += ["callbacks"] * (parts.callbacks is not None)

@@ -61,6 +61,7 @@ result = shoal.train(
     loss=squared,
     optimizer=lambda: keras.optimizers.Adam(0.01),
     feed=feed,
+    class_weight={1: 2.0},
     metrics={"off": squared, "error": keras.metrics.MeanSquaredError()},
     training_data=data.batch(32),
     validation_data=data,

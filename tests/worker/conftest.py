@@ -108,6 +108,8 @@ def served(module, server_group):
         config=CONFIG,
         loss=keras.losses.binary_crossentropy,
         loss_weights=None,
+        weights_spec=None,
+        class_weight=None,
     ):
         # Names count anew, as in a worker's own process. Without the collection of garbage,
         # which takes longer than the building of a model.
@@ -117,9 +119,11 @@ def served(module, server_group):
         object.__setattr__(loaded, "optimizer", optimizer or (lambda: keras.optimizers.SGD(0.5)))
         object.__setattr__(loaded, "loss", loss)
         object.__setattr__(loaded, "loss_weights", loss_weights)
+        object.__setattr__(loaded, "class_weight", class_weight)
         group = group or server_group(servers=servers)
         made = ServedModel(
-            config, loaded, group, spec, labels_spec, worker, Progress(), incarnation
+            *(config, loaded, group, spec, labels_spec, worker, Progress(), incarnation),
+            weights_spec=weights_spec,
         )
         made.register()
         made.group = group

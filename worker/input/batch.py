@@ -12,6 +12,7 @@ from shoal.proto import shoal_pb2 as pb
 class Batch:
     """features and labels as feed gave them, batched; labels None in prediction.
 
+    weights: of the records in the loss, as feed gave them; None if it gives none.
     size: elements in the batch. first: elements of the range before it.
     records_done: records of the range used up with this batch; 0 while that is not
         known because feed changes the order or number of records.
@@ -27,3 +28,4 @@ class Batch:
     records_done: int
     records: pb.Range = field(default_factory=pb.Range)
     event_time: int | None = None
+    weights: Any = None

@@ -106,7 +106,15 @@ class InputPipeline:
                 lambda columns: feed_batch(columns, mode, metadata),
                 chunks.element_spec,
             )
-        self.features_spec, self.labels_spec = self._split(batched.element_spec)
+        self.features_spec, self.labels_spec, self.weights_spec = self._split(batched.element_spec)
+        for spec in tf.nest.flatten(self.weights_spec):
+            dtype = getattr(spec, "dtype", None)
+            if spec is not None and not (dtype and (dtype.is_floating or dtype.is_integer)):
+                raise UserError(
+                    f"{self._feed} gives weights of the type "
+                    f"{dtype.name if dtype else type(spec).__name__}: they must be numbers, one a "
+                    "record"
+                )
 
     def _event_times(self, event_time: EventTime) -> EventTimes:
         """Raises UserError if the column has no times."""
@@ -165,15 +173,20 @@ class InputPipeline:
         with user_code(f"batching what {self._feed} gave"):
             return self._elements.batch(self._minibatch_size)
 
-    def _split(self, element: Any) -> tuple[Any, Any]:
-        """Features and labels of an element, a batch or a spec."""
+    def _split(self, element: Any) -> tuple[Any, Any, Any]:
+        """Features, labels and weights of an element, a batch or a spec; None for no weights."""
         if self._mode == PREDICTION:
-            return element, None  # a pair, too, is features: there are no labels
+            return element, None, None  # a pair, too, is features: there are no labels
         if isinstance(element, tuple) and len(element) == 2:
+            return *element, None
+        if isinstance(element, tuple) and len(element) == 3:
             return element
+        given = type(element).__name__
+        if isinstance(element, tuple):
+            given = f"a tuple of {len(element)}"
         raise UserError(
-            f"{self._feed} must give (features, labels) pairs in mode "
-            f"{self._mode!r}, not {type(element).__name__}"
+            f"{self._feed} must give (features, labels) or (features, labels, weights) in mode "
+            f"{self._mode!r}, not {given}"
         )
 
     def batches(self, records: pb.Range) -> Iterator[Batch]:
@@ -216,7 +229,7 @@ class InputPipeline:
                 self._spent("read", read)
                 # Not below 0, where feed itself reads ahead.
                 self._spent("feed", max(0.0, time.perf_counter() - began - read))
-            features, labels = self._split(element)
+            features, labels, weights = self._split(element)
             size = int(tf.nest.flatten(features)[0].shape[0])
             if self._module.feed_batch is not None:
                 self._check_size(records, done, size)
@@ -227,7 +240,7 @@ class InputPipeline:
             if self._times is not None:
                 happened = run.times.of(first, size) if self.aligned else run.times.of_new()
             used_up = done if self.aligned else 0
-            yield Batch(features, labels, size, first, used_up, made_of, happened)
+            yield Batch(features, labels, size, first, used_up, made_of, happened, weights)
 
     def missing(self, source: str, record: int) -> list[str]:
         """The columns that are used and have no value in a record: those of floats, as NaN.

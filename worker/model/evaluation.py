@@ -31,7 +31,7 @@ LOSS = "loss"
 
 
 class FunctionMetric(keras.metrics.Mean):
-    """The mean over records of a function of labels and predictions.
+    """The mean over records of a function of labels and predictions, and of weights if given.
 
     The function gives one value a record, or one for the whole batch, which then
     weighs as many records as the batch has.
@@ -41,9 +41,9 @@ class FunctionMetric(keras.metrics.Mean):
         super().__init__(name=name)
         self.function = function
 
-    def update_state(self, labels: Any, predictions: Any) -> Any:
+    def update_state(self, labels: Any, predictions: Any, *weights: Any) -> Any:
         """Add a batch."""
-        values = tf.cast(self.function(labels, predictions), tf.float32)
+        values = tf.cast(self.function(labels, predictions, *weights), tf.float32)
         size = tf.shape(tf.nest.flatten(predictions)[0])[0]
         if values.shape.rank == 0:
             return super().update_state(values, sample_weight=tf.cast(size, tf.float32))
@@ -72,6 +72,11 @@ def _arrays(metric: Any) -> list[Any]:
     return [np.asarray(variable, np.float64) for variable in metric.variables]
 
 
+def _given(weights: Any) -> tuple[Any, ...]:
+    """Weights as the last arguments of a function that may get none."""
+    return () if weights is None else (weights,)
+
+
 class Evaluator:
     """The metrics of one worker."""
 
@@ -84,6 +89,8 @@ class Evaluator:
         # The output that a metric is about, by the metric's name; none: all of them.
         self._outputs: dict[str, Any] = {}
         self._metrics += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
+        # The weights of records are about the loss only, as in Keras.
+        self._losses = list(self._metrics)
         self._what = module.describe("eval_metrics_fn")
         if module.eval_metrics_fn is not None:
             with user_code(self._what):
@@ -133,9 +140,11 @@ class Evaluator:
         """The names of the metrics; one of several numbers has them numbered in a report."""
         return [metric.name for metric in self._metrics]
 
-    def _update_all(self, labels: Any, predictions: Any, of_layers: Any) -> None:
+    def _update_all(self, labels: Any, predictions: Any, of_layers: Any, *weights: Any) -> None:
         for metric in self._metrics:
-            if not isinstance(metric, GroupAUC):
+            if metric in self._losses:
+                metric.update_state(labels, predictions, *weights)
+            elif not isinstance(metric, GroupAUC):
                 self._update_one(metric, labels, predictions)
         self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
 
@@ -221,7 +230,7 @@ class Evaluator:
                     )
         self._unproven = []
 
-    def build(self, labels_spec: Any) -> None:
+    def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
         """Make the states of metrics that would wait for a batch to know their shapes.
 
         This worker may be the one to finish a round of which it has evaluated nothing.
@@ -230,7 +239,9 @@ class Evaluator:
             return
         predictions_spec = self._model.predictions_spec()
         with user_code(f"the metrics of {self._module.path.name}"):
-            self._update.get_concrete_function(labels_spec, predictions_spec, tf.TensorSpec([]))
+            self._update.get_concrete_function(
+                labels_spec, predictions_spec, tf.TensorSpec([]), *_given(weights_spec)
+            )
 
     def reset(self) -> None:
         """Begin a task."""
@@ -245,10 +256,12 @@ class Evaluator:
                 self._check_outputs(predictions)
                 if not self._traced:
                     self._check_functions(batch.labels, predictions)
-                    self._update.get_concrete_function(batch.labels, predictions, of_layers)
+                    self._update.get_concrete_function(
+                        batch.labels, predictions, of_layers, *_given(batch.weights)
+                    )
                     self._traced = True
             self._prove_additive(batch.labels, predictions)
-            self._update(batch.labels, predictions, of_layers)
+            self._update(batch.labels, predictions, of_layers, *_given(batch.weights))
             with attributing(None):
                 self._update_groups(batch, predictions)
 

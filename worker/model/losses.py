@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import keras
@@ -17,6 +18,7 @@ from shoal.base.words import near
 from shoal.errors import UserError
 from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.broadcasting import pairs_all
+from shoal.worker.model.sample_weights import weighted
 from shoal.worker.module import summary
 
 
@@ -54,7 +56,8 @@ class Losses:
         self._whole = None if several else self._function(loss, "loss")
         self._weights = self._checked(weights)
 
-    def _function(self, loss: Any, what: str) -> Callable[[Any, Any], Any]:
+    def _function(self, loss: Any, what: str) -> Callable[[Any, Any, Any], Any]:
+        """The loss of labels, predictions and the records' weights, or None for these."""
         if isinstance(loss, str):
             try:
                 loss = keras.losses.get(loss)
@@ -65,30 +68,43 @@ class Losses:
                 f"{self._file}: {what} is a {type(loss).__name__}; it must be a function of labels "
                 "and predictions, a keras.losses.Loss, or the name of one"
             )
-        function: Callable[[Any, Any], Any] = loss
+        unweighted: Callable[[Any, Any], Any] = loss
+
+        def function(labels: Any, predictions: Any, weights: Any) -> Any:
+            if weights is None:
+                return unweighted(labels, predictions)
+            if isinstance(loss, keras.losses.Loss):
+                return loss(labels, predictions, sample_weight=weights)
+            values = unweighted(labels, predictions)
+            return weighted(values, weights, f"{self._file}: {what}", self._refuse)
+
         if is_keras_own(loss):
             # Some of them take tensors of one rank only; Keras sees to that when it compiles.
-            return lambda labels, predictions: function(*_of_one_rank(labels, predictions))
+            return lambda labels, predictions, weights: function(
+                *_of_one_rank(labels, predictions), weights
+            )
 
         seen: set[tuple[Any, ...]] = set()
 
-        def with_shapes(labels: Any, predictions: Any) -> Any:
+        def with_shapes(labels: Any, predictions: Any, weights: Any) -> Any:
             ranks = tuple(
                 getattr(each.shape, "rank", None) for each in tf.nest.flatten([labels, predictions])
             )
             # Once, as the step is traced; eagerly, this is called for each batch.
-            if ranks not in seen and (fault := pairs_all(function, labels, predictions)):
+            if ranks not in seen and (fault := pairs_all(unweighted, labels, predictions)):
                 self._refuse(f"{self._file}: {what} {fault}")
             seen.add(ranks)
             try:
-                return function(labels, predictions)
+                return function(labels, predictions, weights)
             except (ValueError, tf.errors.InvalidArgumentError) as error:
                 if (hint := _of_shapes(labels, predictions, str(error))) is None:
                     raise
                 self._refuse(f"{self._file}: {what} raised {summary(error)}. {hint}")
 
         # As Keras has it, whose training step is not converted either.
-        as_it_is: Callable[[Any, Any], Any] = tf.autograph.experimental.do_not_convert(with_shapes)
+        as_it_is: Callable[[Any, Any, Any], Any] = tf.autograph.experimental.do_not_convert(
+            with_shapes
+        )
         return as_it_is
 
     def _checked(self, weights: Any) -> dict[Any, float]:
@@ -106,26 +122,37 @@ class Losses:
             )
         return {key: float(given.get(key, 1.0)) for key in self.parts}
 
-    def __call__(self, labels: Any, predictions: Any) -> tf.Tensor:
-        """The scalar: each loss averaged over its records, weighed and added up."""
+    def __call__(self, labels: Any, predictions: Any, weights: Any = None) -> tf.Tensor:
+        """The scalar: each loss averaged over its records, weighed and added up.
+
+        weights: of the records, a tensor [batch] or one for each output; None for none.
+        """
         if self._whole is not None:
-            return _mean(self._whole(labels, predictions))
+            if isinstance(weights, Mapping | list | tuple):
+                self._refuse(
+                    f"{self._file}: feed gives a {type(weights).__name__} of weights, but loss is "
+                    "one function: give one weight a record, or make loss a dict or list, too"
+                )
+            return _mean(self._whole(labels, predictions, weights))
         self.check(labels, predictions)
+        if isinstance(weights, Mapping | list | tuple):
+            self._has_keys(weights, "feed gives weights for")
         return tf.add_n(
             [
-                self._weights[key] * _mean(loss(part_of(labels, key), part_of(predictions, key)))
-                for key, loss in self.parts.items()
+                self._weights[key] * _mean(self._of_output(key, labels, predictions, weights))
+                for key in self.parts
             ]
         )
 
-    def named(self) -> dict[str, Callable[[Any, Any], Any]]:
-        """The loss of each output, unweighed, by the name under which it is reported."""
+    def _of_output(self, key: Any, labels: Any, predictions: Any, weights: Any = None) -> Any:
+        return self.parts[key](*(part_of(each, key) for each in (labels, predictions, weights)))
 
-        def of(key: Any) -> Callable[[Any, Any], Any]:
-            loss = self.parts[key]
-            return lambda labels, predictions: loss(part_of(labels, key), part_of(predictions, key))
+    def named(self) -> dict[str, Callable[[Any, Any, Any], Any]]:
+        """The loss of each output, by the name under which it is reported.
 
-        return {f"{output_name(key)}_loss": of(key) for key in self.parts}
+        Each is a function of labels, predictions and the records' weights, without `loss_weights`.
+        """
+        return {f"{output_name(key)}_loss": partial(self._of_output, key) for key in self.parts}
 
     def check(self, labels: Any, predictions: Any) -> None:
         """Raises UserError unless each loss has its output and its labels."""

@@ -36,6 +36,7 @@ from shoal.worker.model.lookups import RecordLookup, Refusals
 from shoal.worker.model.losses import Losses
 from shoal.worker.model.optimizers import ServedOptimizers
 from shoal.worker.model.random_numbers import reseed
+from shoal.worker.model.sample_weights import ClassWeights
 from shoal.worker.model.specification import model_spec
 from shoal.worker.model.steps import CompiledSteps, StepInputs
 from shoal.worker.model.supported import (
@@ -86,12 +87,14 @@ class ServedModel:
         worker: int,
         progress: Progress,
         incarnation: int = 0,
+        weights_spec: Any = None,
     ) -> None:
         """Build the model and trace which ids it looks up.
 
         worker, incarnation: whose random numbers are drawn.
         features_spec, labels_spec: of a batch of what feed gives; labels_spec is None
             in prediction. features_spec may be None for a functional model, which tells.
+        weights_spec: of the records' weights; None if feed gives none.
         progress: counts the seconds of each stage of a step.
         Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
         """
@@ -122,6 +125,7 @@ class ServedModel:
         self.optimizers = ServedOptimizers(given, module.describe("optimizer"))
         self.accumulated = accumulation.minibatches_to_push(config, self.optimizers.accumulated)
         self.loss = Losses(module.loss, module.loss_weights, self.file, self._refusals.refuse)
+        self._classes = self._class_weights(weights_spec)
         self.callbacks = Callbacks(module, self.optimizers)
         self._ids = IdTrace(self.model, features_spec, self._refusals, self.file)
         with (
@@ -160,7 +164,7 @@ class ServedModel:
         self._finite = FiniteCheck(config.nonfinite_gradients, self.spec, worker)
         self._steps = CompiledSteps(
             self.model,
-            self.loss,
+            self._training_loss,
             self.optimizers,
             self.trainable,
             self.state,
@@ -169,6 +173,7 @@ class ServedModel:
             self._refusals,
             features_spec,
             labels_spec,
+            weights_spec,
             clip_at_once=self.accumulated == 1,
         )
 
@@ -182,6 +187,28 @@ class ServedModel:
             if self._refusals.last is not None:
                 raise self._refusals.last from None
             raise
+
+    def _class_weights(self, weights_spec: Any) -> ClassWeights | None:
+        """Of the user's module; raises UserError where they cannot be used."""
+        if self._module.class_weight is None:
+            return None
+        if weights_spec is not None:
+            raise UserError(
+                f"{self.file}: {self._module.feed_name} gives weights, and there is class_weight: "
+                "remove one of them, or multiply the weights in "
+                f"{self._module.feed_name}"
+            )
+        if self.loss.parts:
+            raise UserError(
+                f"{self.file}: class_weight is for a model with one output: have "
+                f"{self._module.feed_name} give weights, (features, labels, weights)"
+            )
+        return ClassWeights(self._module.class_weight, self.file)
+
+    def _training_loss(self, labels: Any, predictions: Any, weights: Any) -> tf.Tensor:
+        if self._classes is not None:
+            weights = self._classes.of(labels)
+        return self.loss(labels, predictions, weights)
 
     # ------------------------------------------------------------ set-up
 
@@ -271,7 +298,7 @@ class ServedModel:
             self._calling(f"the training step of {self._module.path.name}"),
         ):
             loss, dense, change, tables = self._steps.train(
-                batch.features, batch.labels, trainable, state, *rows
+                batch.features, batch.labels, batch.weights, trainable, state, *rows
             )
             value = float(loss)
         rate, table_rates = self.callbacks.learning_rates(

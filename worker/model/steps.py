@@ -31,18 +31,18 @@ the gradient of each table's rows, float32 [unique, dim]."""
 class CompiledSteps:
     """Training step and prediction of `model`, each one tf.function of fixed signature.
 
-    loss: labels and predictions to a scalar tensor.
+    loss: labels, predictions and the records' weights, or None, to a scalar tensor.
     dims: length of a row by name of table, in the order of the tables.
     calls: name of the table of each embedding call, in the order of the calls.
-    features_spec, labels_spec: of a batch; labels_spec may be None where nothing is
-        trained.
+    features_spec, labels_spec, weights_spec: of a batch; labels_spec may be None where nothing is
+        trained, and weights_spec where feed gives no weights.
     clip_at_once: whether the training step clips; otherwise `clip` is to be called.
     """
 
     def __init__(
         self,
         model: Any,
-        loss: Callable[[Any, Any], tf.Tensor],
+        loss: Callable[[Any, Any, Any], tf.Tensor],
         optimizers: ServedOptimizers,
         trainable: FlatVariables,
         state: FlatVariables,
@@ -51,6 +51,7 @@ class CompiledSteps:
         refusals: Refusals,
         features_spec: Any,
         labels_spec: Any,
+        weights_spec: Any = None,
         *,
         clip_at_once: bool = True,
     ) -> None:
@@ -71,7 +72,9 @@ class CompiledSteps:
             self._training_step,
             # From the dataset, not from the first batch, whose length and rank may be special.
             input_signature=(
-                None if labels_spec is None else [features_spec, labels_spec, *self._inputs_spec()]
+                None
+                if labels_spec is None
+                else [features_spec, labels_spec, _as_argument(weights_spec), *self._inputs_spec()]
             ),
         )
         self._predict: Any = tf.function(self._prediction, reduce_retracing=True)
@@ -85,11 +88,12 @@ class CompiledSteps:
         )
         """Of the gradient of the flat trainable vector and those of all tables."""
 
-    def train(self, *arguments: Any) -> StepOutputs:
-        """Of features, labels and `StepInputs`; traced at the first call.
+    def train(self, features: Any, labels: Any, weights: Any, *inputs: Any) -> StepOutputs:
+        """Of a batch and `StepInputs`; traced at the first call. weights: None for none.
 
         Raises UserError if the step looks up ids that cannot be known before it.
         """
+        arguments = features, labels, _as_argument(weights), *inputs
         if self._traced is None:
             with attributing(None):  # no record is at fault where tracing fails
                 self._traced = self._checked(*arguments)
@@ -150,6 +154,7 @@ class CompiledSteps:
         self,
         features: Any,
         labels: Any,
+        weights: Any,
         trainable: tf.Tensor,
         state: tf.Tensor,
         rows: Sequence[tf.Tensor],
@@ -164,7 +169,7 @@ class CompiledSteps:
             self._lookups.append(self._lookup(rows, inverses))
             with lookup_with(self._lookups[-1]):
                 predictions = self._model(features, training=True)
-            loss = self._loss(labels, predictions)
+            loss = self._loss(labels, predictions, _weights_of(weights))
             loss += self._of_layers()
         gradients = tape.gradient(loss, variables + list(rows))
         count = len(variables)
@@ -201,6 +206,15 @@ class CompiledSteps:
         """What the layers of the model have added to the loss in its last call, as regularizers."""
         losses = [tf.cast(each, tf.float32) for each in self._model.losses]
         return tf.add_n(losses) if losses else tf.constant(0.0)
+
+
+def _as_argument(weights: Any) -> Any:
+    """Weights, or their spec, as the signature of a tf.function has them: () for None."""
+    return () if weights is None else weights
+
+
+def _weights_of(given: Any) -> Any:
+    return None if isinstance(given, tuple) and not given else given
 
 
 def _summed(gradient: Any, rows: tf.Tensor) -> tf.Tensor:

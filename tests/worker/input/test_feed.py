@@ -118,9 +118,25 @@ def test_a_column_that_is_missing_is_named(pipeline, numbers):
 def test_a_feed_that_gives_no_pairs_is_told(pipeline, numbers):
     text = MODULE.replace('mode == "prediction"', "True")
     with pytest.raises(
-        UserError, match=r"must give \(features, labels\) pairs in mode 'evaluation'"
+        UserError, match=r"must give \(features, labels\) or \(.*, weights\) in mode 'evaluation'"
     ):
         pipeline(numbers, EVALUATION, text)
+
+
+def test_a_third_element_is_the_weights_of_the_records(pipeline, numbers):
+    third = 'tf.cast(record["y"], tf.float32)[None], record["y"] / 4'
+    text = MODULE.replace('tf.cast(record["y"], tf.float32)[None]', third)
+    made = pipeline(numbers, text=text)
+    assert made.weights_spec == tf.TensorSpec([None], tf.float64)
+    batches = list(made.batches(records(numbers, 10, 22)))
+    found = np.concatenate([batch.weights.numpy() for batch in batches])
+    np.testing.assert_array_equal(found, np.arange(10, 22) / 2)
+    assert pipeline(numbers).weights_spec is None
+    assert next(pipeline(numbers).batches(records(numbers, 0, 8))).weights is None
+    with pytest.raises(UserError, match="gives weights of the type string: they must be numbers"):
+        pipeline(numbers, text=text.replace('record["y"] / 4', '"heavy"'))
+    with pytest.raises(UserError, match="in mode 'training', not a tuple of 4"):
+        pipeline(numbers, text=text.replace('record["y"] / 4', "1, 2"))
 
 
 def test_a_feed_that_gives_no_dataset_is_told(pipeline, numbers):

@@ -1,5 +1,7 @@
 """Metrics over many workers are exactly those over the whole set."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -95,6 +97,28 @@ def test_merged_states_give_the_metrics_of_the_whole_set(evaluator):
         assert result["loss"] == pytest.approx(expected, rel=1e-5)
 
     check()
+
+
+def test_weights_of_records_are_in_the_loss_alone_as_in_keras(evaluator):
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 2, (40, 1)).astype(np.float32)
+    features = rng.uniform(0.05, 0.95, (40, 1)).astype(np.float32)
+    weights = rng.uniform(0, 3, 40).astype(np.float32)
+    passing = keras.Sequential([keras.Input([1]), keras.layers.Activation("linear")])
+    error = keras.metrics.MeanSquaredError(name="error")
+    passing.compile(loss="binary_crossentropy", metrics=[error])
+    expected = passing.evaluate(
+        features, labels, sample_weight=weights, batch_size=16, verbose=0, return_dict=True
+    )
+    made = evaluator(lambda: {"error": keras.metrics.MeanSquaredError()})
+    made.build(tf.TensorSpec([None, 1]), tf.TensorSpec([None]))
+    states = []
+    for part in (slice(0, 16), slice(16, 32), slice(32, 40)):
+        made.reset()
+        one = batch(labels[part], features[part])
+        made.add(replace(one, weights=tf.constant(weights[part])))
+        states.append(made.states())
+    assert made.finish(merged(states)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_worker_that_evaluated_nothing_can_finish(evaluator):
