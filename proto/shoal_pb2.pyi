@@ -931,7 +931,7 @@ class Range(_message.Message):
     def __init__(self, source: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states", "position", "skipped", "data", "sources")
+    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states", "position", "skipped", "data", "sources", "windows")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
@@ -942,6 +942,7 @@ class Task(_message.Message):
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: TaskKind
     range: Range
@@ -952,7 +953,8 @@ class Task(_message.Message):
     skipped: _containers.RepeatedScalarFieldContainer[int]
     data: str
     sources: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., data: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ...) -> None: ...
+    windows: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., data: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., windows: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetTaskRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "held", "journal")

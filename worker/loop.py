@@ -212,9 +212,11 @@ class Worker:
             return
         try:
             records = failure.range
-            failure.place = self._data.place(mode, records.source, records.start)
+            order = self._data.order(task)
+            first = records.start if order is None else order.record(records.start)
+            failure.place = self._data.place(mode, records.source, first)
             if records.end - records.start == 1:
-                empty = self._data.pipeline(mode).missing(records.source, records.start)
+                empty = self._data.pipeline(mode).missing(records.source, first)
                 if empty:
                     failure.place += f" without a value in column {', '.join(map(repr, empty))}"
         except Exception:

@@ -92,7 +92,7 @@ class TrainingTasks:
 
     def batches(self, task: pb.Task) -> Iterator[Batch]:
         """The batches of a task."""
-        yield from self._data.pipeline(feed.TRAINING).batches(task.range)
+        yield from self._data.pipeline(feed.TRAINING).batches(task.range, self._data.order(task))
         self._read = task.id
 
     def begin(self, task: pb.Task) -> None:

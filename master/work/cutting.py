@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.base.shuffling import unit_edges
 from shoal.master.work.units import Source, Span
 
 Numbers = npt.NDArray[np.int64]
@@ -38,9 +39,7 @@ def cut_units(
 
     Raises ValueError if the units do not hold these records.
     """
-    lengths = np.array([each for each, _ in units], np.int64)
-    edges = np.cumsum(np.repeat(lengths, [times for _, times in units]))
-    edges = edges[np.diff(edges, prepend=0) > 0]
+    edges = unit_edges(units)
     if not len(edges) or edges[-1] != records:
         raise ValueError(f"units of {edges[-1] if len(edges) else 0} records for {records}")
     ends: list[int] = []

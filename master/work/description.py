@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from shoal.base.shuffling import by_numbers
 from shoal.master.work.units import FoundSource, Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
 
@@ -122,7 +123,7 @@ class Description:
                 waits.add(part.data)
                 continue
             self._parts.remove(part)
-            yield part.data, tuple(sorted(part.sources, key=lambda source: source.name))
+            yield part.data, tuple(sorted(part.sources, key=lambda source: by_numbers(source.name)))
 
     def drop(self, data: str) -> None:
         """Describe no more of this kind of data; what is leased may still be reported."""

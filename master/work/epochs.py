@@ -9,7 +9,6 @@ stay in their order.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -19,8 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.base.shuffling import drawn_order
 from shoal.master.work.cutting import Numbers, Ranges
 from shoal.master.work.units import Source, Span
+from shoal.master.work.windows import Windows, with_windows
 
 
 class Order:
@@ -170,6 +171,8 @@ class Epochs:
     records_per_task: length of a whole span.
     count: passes over the sources; fewer if max_steps ends in an earlier one.
     seed: with the epoch it decides the order of blocks; nothing else does.
+    shuffle_tasks: whether it does, or blocks are in the order of the data.
+    shuffle_buffer: records of a window at most, within which records are shuffled, too; 0 for none.
     max_steps: train no more than this many minibatches of `minibatch_size` records, the first
         of the order that they have anyway; 0 for all.
     """
@@ -183,6 +186,8 @@ class Epochs:
         seed: int,
         max_steps: int,
         minibatch_size: int,
+        shuffle_tasks: bool = True,
+        shuffle_buffer: int = 0,
     ) -> None:
         self._given: dict[str, Any] = {
             "parts": tuple(map(tuple, parts)),
@@ -191,13 +196,18 @@ class Epochs:
             "seed": seed,
             "max_steps": max_steps,
             "minibatch_size": minibatch_size,
+            "shuffle_tasks": shuffle_tasks,
+            "shuffle_buffer": shuffle_buffer,
         }
         sources = [source for part in parts for source in part]
-        self.ranges = ranges = Ranges(sources, records_per_task, minibatch_size)
+        self.windows = Windows(sources, shuffle_buffer, seed)
+        in_windows = [with_windows(source, shuffle_buffer) for source in sources]
+        self.ranges = ranges = Ranges(in_windows, records_per_task, minibatch_size)
         ends = itertools.accumulate((len(part) for part in parts), initial=0)
         self._part_blocks = [ranges.blocks_before(end) for end in ends]
         self.names = ranges.names
         self._seed = seed
+        self._shuffle_tasks = shuffle_tasks
         self._max_steps = max_steps
         self._minibatch_size = minibatch_size
         self.records_in_each = ranges.records
@@ -236,11 +246,10 @@ class Epochs:
         return self.ranges.count, self.records_in_each
 
     def shuffled(self, count: int, what: str) -> npt.NDArray[Any]:
-        """The numbers below `count` in an order that depends on the seed and on `what` alone."""
-        # By a hash of a text: neighbouring seeds and epochs give unrelated orders. RandomState:
-        # its numbers are the same in every version of numpy.
-        digest = hashlib.sha512(f"{self._seed}/{what}".encode()).digest()
-        return np.random.RandomState(np.frombuffer(digest, "<u4")).permutation(count)
+        """The numbers below `count` in the order of tasks, which `what` tells from any other."""
+        if not self._shuffle_tasks:
+            return np.arange(count)
+        return drawn_order(self._seed, what, count)
 
     def order(self, epoch: int) -> Blocks:
         """An epoch's blocks in order. Its last ranges are not given out with --max-steps."""

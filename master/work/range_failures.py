@@ -76,7 +76,9 @@ class RangeFailures:
         case = _Case(self.bad.limit, cause)
         given_up = board.retry(task.id, done, touched, case.judge)
         if given_up is not None and given_up.span is not None:
-            board.exclude(given_up.span.source, given_up.span.start)
+            record = board.record_of(given_up)
+            board.exclude(record.source, record.start)
+            given_up = replace(given_up, span=record)
         return self._conclude(case, given_up, now)
 
     def evaluation(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,8 @@ class TaskBoard:
     """Training tasks of all epochs, one epoch's queue at a time.
 
     sources: those that are known. complete: whether these are all there are.
-    records_per_task, epochs, seed, max_steps, minibatch_size: as `Epochs` takes them.
+    records_per_task, epochs, seed, max_steps, minibatch_size, shuffle_tasks, shuffle_buffer: as
+        `Epochs` takes them.
     next_id: gives task ids.
 
     Each record of an opened epoch that is not settled is in one of four places. `take` looks into
@@ -61,16 +63,20 @@ class TaskBoard:
         max_steps: int = 0,
         minibatch_size: int = 1,
         complete: bool = True,
+        shuffle_tasks: bool = True,
+        shuffle_buffer: int = 0,
     ) -> None:
         self._parts = [tuple(sources)]
         self._complete = complete
         self._records_per_task = records_per_task
-        self._shape = {
+        self._shape: dict[str, Any] = {
             "records_per_task": records_per_task,
             "count": epochs,
             "seed": seed,
             "max_steps": max_steps,
             "minibatch_size": minibatch_size,
+            "shuffle_tasks": shuffle_tasks,
+            "shuffle_buffer": shuffle_buffer,
         }
         self._epochs = Epochs(self._parts, **self._shape)
         self._stopped = False
@@ -118,7 +124,7 @@ class TaskBoard:
         opened.extend(epoch, self._next_id.reserve(count), order, begin)
         for source, records in self._bad.items():
             for record in sorted(records):
-                opened.replace(source, record, self._without_bad)
+                opened.replace(source, self._position(source, record), self._without_bad)
         self._queue.join(opened)
 
     def resume(self, in_model: Iterable[Interval], times: int) -> None:
@@ -245,9 +251,11 @@ class TaskBoard:
         task = pick(self._lost, requester)
         if task is None and not self._stopped:
             task = self._next(requester)
-        if task is not None:
-            self._leases[task.id] = _Lease(task)
-        return task
+        if task is None:
+            return None
+        assert task.span is not None
+        self._leases[task.id] = _Lease(task)
+        return replace(task, windows=self._epochs.windows.of(task.span))
 
     def _next(self, requester: Requester) -> Task | None:
         if not self._requeued and not self._queue and self.all_known and self._another_epoch:
@@ -357,7 +365,10 @@ class TaskBoard:
                 self._requeue([task], first=False)
 
     def exclude(self, source: str, record: int) -> None:
-        """Give a record up in every epoch; a lease that holds it will fail by itself."""
+        """Give a record up in every epoch; a lease that holds it will fail by itself.
+
+        record: its number in the source, as `record_of` gives it.
+        """
         self._bad[source].add(record)
         again = self._without_bad(self._lost)
         self._lost.clear()
@@ -367,25 +378,36 @@ class TaskBoard:
         tasks = self._without_bad(self._requeued)
         self._requeued.clear()
         self._requeued.extend(tasks)
-        self._queue.replace(source, record, self._without_bad)
+        self._queue.replace(source, self._position(source, record), self._without_bad)
         while not self._queue and not self._requeued and self.all_known and self._another_epoch:
             if self._epochs.records_in_each > sum(map(len, self._bad.values())):
                 break
             self._open_epoch(self.epoch + 1)  # nothing but records given up
+
+    def record_of(self, task: Task) -> Span:
+        """The record that a task of a single position is about, by its number in the source."""
+        assert task.span is not None
+        record = self._epochs.windows.record(task.epoch, task.span.source, task.span.start)
+        return Span(task.span.source, record, record + 1)
+
+    def _position(self, source: str, record: int) -> Callable[[int], int]:
+        """The position of a record by epoch."""
+        return lambda epoch: self._epochs.windows.position(epoch, source, record)
 
     def _without_bad(self, tasks: Iterable[Task]) -> list[Task]:
         """The same without the records that were given up, which count as failed."""
         kept: list[Task] = []
         for task in tasks:
             assert task.span is not None
-            bad = self._bad.get(task.span.source)
+            source = task.span.source
+            bad = {self._position(source, each)(task.epoch) for each in self._bad.get(source, ())}
             pieces = poison.without(task, bad) if bad else None
-            if bad is None or pieces is None:
+            if pieces is None:
                 kept.append(task)
                 continue
             for record in sorted(bad):
                 if task.span.start <= record < task.span.end:
-                    span = Span(task.span.source, record, record + 1)
+                    span = Span(source, record, record + 1)
                     self._account.failed(task.epoch, span)
             self.tasks_total += len(pieces) - 1
             kept += [replace(each, id=self._next_id()) for each in pieces]

@@ -137,13 +137,19 @@ class TrainingQueue:
         return block
 
     def replace(
-        self, source: str, record: int, by: Callable[[Sequence[Task]], Sequence[Task]]
+        self,
+        source: str,
+        position: Callable[[int], int],
+        by: Callable[[Sequence[Task]], Sequence[Task]],
     ) -> None:
-        """Put others in the place of the tasks of each span that has a record."""
+        """Put others in the place of the tasks of each span that has a record.
+
+        position: gives its place in the order of an epoch.
+        """
         front = list(by(tuple(self._front)))
         self._front = deque(front)
         for batch, begin, end in self._left():
-            place = batch.spans.find(source, record)
+            place = batch.spans.find(source, position(batch.epoch))
             if place is not None and begin <= place < end:
                 batch.cut[place] = by(batch.at(place))
 

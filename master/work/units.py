@@ -103,6 +103,7 @@ class Task:
     waited: how often in a row the storage did not give just this span to a worker.
     skipped: FINISH_PREDICTION: positions in the whole input of records given up.
     again: TRAIN: its records were trained, and a server has lost their gradients.
+    windows: TRAIN: edges of those windows that the span's positions are in (windows.py).
     data, sources: DESCRIBE_SOURCES: names of sources, and the data that they are of.
     """
 
@@ -123,6 +124,7 @@ class Task:
     again: bool = False
     data: str = ""
     sources: tuple[str, ...] = ()
+    windows: tuple[int, ...] = ()
 
     @property
     def records(self) -> int:
@@ -140,6 +142,7 @@ class Task:
             skipped=self.skipped,
             data=self.data,
             sources=self.sources,
+            windows=self.windows,
         )
         if self.span is not None:
             message.range.CopyFrom(self.span.to_message())

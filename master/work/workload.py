@@ -93,6 +93,8 @@ class Workload:
             max_steps=self.rules.max_steps,
             minibatch_size=config.minibatch_size,
             next_id=self._next_id,
+            shuffle_tasks=config.shuffles_tasks,
+            shuffle_buffer=config.shuffle_buffer,
         )
 
     def _rounds(self, sources: Sequence[Source], *, complete: bool = True) -> Evaluations:

@@ -64,6 +64,8 @@ def train(
     num_minibatches_per_task: int = 16,
     accumulate: int = 1,
     seed: int = 0,
+    shuffle: str = "tasks",
+    order: str = "any",
     max_bad_records: int = 0,
     nonfinite_gradients: str = "fail",
     step_losses: bool = False,

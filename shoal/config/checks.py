@@ -55,6 +55,7 @@ def check(options: JobOptions) -> None:
         )
     if options.metrics_hot_ids and not options.serve_metrics:
         raise UserError("--metrics-hot-ids works only with --serve-metrics: add --serve-metrics")
+    _check_order(options)
     _check_synchronous(options)
     _check_durability(options)
     for name in ("worker_timeout_seconds", "master_timeout_seconds"):
@@ -88,6 +89,21 @@ def _check_tables(options: JobOptions) -> None:
     for name, given in table_options(options.table).items():
         if options.command == "train" and given.get("expire_after") and not options.event_time:
             raise UserError(f"{FLAG} {name}.expire_after={given['expire_after']}: {NO_EVENT_TIME}")
+
+
+def _check_order(options: JobOptions) -> None:
+    buffer = options.shuffle_buffer
+    if options.order != "time":
+        return
+    if buffer:
+        raise UserError(
+            f"--order time cannot be combined with --shuffle {options.shuffle}: remove one of them"
+        )
+    if options.num_epochs != 1:
+        raise UserError(
+            f"--order time trains on the data once, and --num-epochs is {options.num_epochs}: "
+            "remove --num-epochs, or use --shuffle none"
+        )
 
 
 def _check_secrets(options: JobOptions) -> None:

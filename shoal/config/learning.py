@@ -122,6 +122,22 @@ class TrainingOptions:
         least=1,
     )
     seed: int = option("Seed for initial values and for the order of tasks.", 0, least=0)
+    shuffle: str = option(
+        "Order of the training records. tasks: tasks in an order that --seed draws for each epoch; "
+        "the records of a task follow one another as in the data. buffer:N: these records too, "
+        "within windows of N neighbours. none: as files are named and records follow one another.",
+        "tasks",
+        commands="train",
+        value="tasks|buffer:N|none",
+    )
+    order: str = option(
+        "Whether the order of training records matters. time: train once, without shuffling, files "
+        "by name, and numbers in names as numbers, so that day=2 comes before day=10. any: as "
+        "--shuffle says.",
+        "any",
+        commands="train",
+        choices=("any", "time"),
+    )
     max_bad_records: int = option(
         "Number of records that the job may leave out because the reader, feed or the model "
         "fails on them. One more fails the job.",

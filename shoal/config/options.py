@@ -29,6 +29,10 @@ from shoal.config.running import (
     ProcessOptions,
     ServerOptions,
 )
+from shoal.errors import UserError
+
+MOST_SHUFFLED = 100_000_000
+"""Records of --shuffle buffer:N, which a worker holds in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +107,28 @@ class JobOptions(
         """What --export names."""
         kinds = frozenset(kind.strip().lower() for kind in self.export.split(","))
         return kinds - {"none", ""}
+
+    @property
+    def shuffles_tasks(self) -> bool:
+        """Whether training tasks are in a random order."""
+        return self.shuffle != "none" and self.order != "time"
+
+    @property
+    def shuffle_buffer(self) -> int:
+        """Records of the windows within which records are shuffled; 0 for none.
+
+        Raises UserError for a --shuffle that is none.
+        """
+        kind, colon, size = self.shuffle.partition(":")
+        if self.shuffle in ("tasks", "none"):
+            return 0
+        if kind == "buffer" and size.isdecimal() and 2 <= int(size) <= MOST_SHUFFLED:
+            return int(size)
+        near = f", such as {kind}:10000" if kind == "buffer" and not colon else ""
+        raise UserError(
+            f"--shuffle must be tasks, none or buffer:N, not {self.shuffle!r}: N is a number of "
+            f"records from 2 to {MOST_SHUFFLED}{near}"
+        )
 
     @property
     def records_per_task(self) -> int:

@@ -88,17 +88,18 @@ def minibatches(chunks: Iterator[dict[str, Column]], size: int) -> Iterator[dict
         count += records_in(chunk)
         if count < size:
             continue
-        whole = _joined(held)
+        whole = joined(held)
         for first in range(0, count - size + 1, size):
             yield _part(whole, first, first + size)
         rest = count % size
         held = [_part(whole, count - rest, count)] if rest else []
         count = rest
     if count:
-        yield _joined(held)
+        yield joined(held)
 
 
-def _joined(chunks: Sequence[dict[str, Column]]) -> dict[str, Column]:
+def joined(chunks: Sequence[dict[str, Column]]) -> dict[str, Column]:
+    """Chunks of the same columns, of which there is at least one, as one."""
     if len(chunks) == 1:
         return chunks[0]
     return {name: _joined_column([chunk[name] for chunk in chunks]) for name in chunks[0]}
@@ -124,6 +125,22 @@ def _part_of(column: Column, start: int, end: int) -> Column:
     before = int(column.row_lengths[:start].sum())
     lengths = column.row_lengths[start:end]
     return ListColumn(_part_of(column.values, before, before + int(lengths.sum())), lengths)
+
+
+def taken(chunk: dict[str, Column], records: npt.NDArray[np.int64]) -> dict[str, Column]:
+    """These records of a chunk, int64 [n], in this order; copied."""
+    return {name: _taken_of(column, records) for name, column in chunk.items()}
+
+
+def _taken_of(column: Column, records: npt.NDArray[np.int64]) -> Column:
+    if not isinstance(column, ListColumn):
+        return column[records]
+    begins = np.cumsum(column.row_lengths) - column.row_lengths
+    lengths = column.row_lengths[records]
+    # Each list's elements, one after the other: its beginning, and on from there.
+    before = np.cumsum(lengths) - lengths
+    elements = np.repeat(begins[records] - before, lengths) + np.arange(int(lengths.sum()))
+    return ListColumn(_taken_of(column.values, elements), lengths)
 
 
 def as_columns(

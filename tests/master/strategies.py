@@ -52,6 +52,7 @@ def board(
     max_steps: int = 0,
     minibatch_size: int = 1,
     complete: bool = True,
+    **shuffle: Any,
 ) -> TaskBoard:
     return TaskBoard(
         [n if isinstance(n, Source) else Source(f"part-{i}", n) for i, n in enumerate(lengths)],
@@ -62,6 +63,7 @@ def board(
         max_steps=max_steps,
         minibatch_size=minibatch_size,
         complete=complete,
+        **shuffle,
     )
 
 

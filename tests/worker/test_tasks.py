@@ -32,8 +32,10 @@ class World:
         heartbeat = Heartbeat(self.connection, progress, 0, 0, 60.0)
         servers = SimpleNamespace(version=0)
         self.client = TaskClient(self.connection, 0, 0, servers, progress, heartbeat)
-        pipeline = SimpleNamespace(batches=lambda records: iter(range(records.start, records.end)))
-        data = SimpleNamespace(pipeline=lambda _: pipeline)
+        pipeline = SimpleNamespace(
+            batches=lambda records, _: iter(range(records.start, records.end))
+        )
+        data = SimpleNamespace(order=lambda task: None, pipeline=lambda _: pipeline)
         callbacks = SimpleNamespace(stop_reason=lambda: "")
         self.tasks = TrainingTasks(self.client, data, SimpleNamespace(callbacks=callbacks))
 

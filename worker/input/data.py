@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeVar
 
+from shoal.base.shuffling import by_numbers
 from shoal.checkpoints.trained import only_new, read_trained
 from shoal.config.event_time import EventTime
 from shoal.config.job import JobConfig
@@ -22,6 +23,7 @@ from shoal.data.opening import open_reader
 from shoal.data.reader import DataReader, Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
+from shoal.worker.input.shuffling import Shuffled
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.storage_patience import StoragePatience
 
@@ -130,6 +132,10 @@ class JobData:
             )
         return self._pipelines[mode]
 
+    def order(self, task: pb.Task) -> Shuffled | None:
+        """The order of the records of a task; None for that of the data."""
+        return Shuffled.of(task, self._config.seed)
+
     def place(self, mode: str, source: str, record: int) -> str:
         """Where a record is, in the words of its reader."""
         return self._reader(mode).place(source, record)
@@ -169,10 +175,14 @@ class JobData:
                 for name in names:
                     if self._kept.has(reader.form, name, reader.stamp(name)):
                         weights[name] = KNOWN_WEIGHT
-            if mode == TRAINING and sum(weights.values()) > FIRST_WEIGHT:
+            names.sort(key=by_numbers)
+            shuffled = mode == TRAINING and self._config.shuffles_tasks
+            if shuffled and sum(weights.values()) > FIRST_WEIGHT:
                 random.Random(f"{self._config.seed}/files").shuffle(names)
             first = self._first(mode, names, weights)
-            getattr(described, DATA[mode]).extend(sorted(first, key=lambda source: source.name))
+            getattr(described, DATA[mode]).extend(
+                sorted(first, key=lambda source: by_numbers(source.name))
+            )
             more = getattr(described, f"more_{DATA[mode]}")
             for name in names[len(first) :]:
                 more.add(name=name, weight=weights[name])

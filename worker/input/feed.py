@@ -26,7 +26,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.chunks import MappedChunks, spec_of, tensors_of
-from shoal.worker.input.event_times import EventTimes, RangeTimes
+from shoal.worker.input.event_times import EventTimes, Int64, RangeTimes
+from shoal.worker.input.shuffling import Shuffled, ShuffledRecords
 from shoal.worker.input.transformations import makes_batches, one_to_one, reordering, used_columns
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.storage_patience import StoragePatience
@@ -66,6 +67,7 @@ class InputPipeline:
         self._module = module
         self._mode = mode
         self._run = _Run(pb.Range())
+        self._in_windows = ShuffledRecords(self._window)
         self._feed = module.describe(module.feed_name)
         self._minibatch_size = minibatch_size
         # Records in one element of what _chunks gives; None: as the reader's chunks are.
@@ -189,15 +191,16 @@ class InputPipeline:
             f"{self._mode!r}, not {given}"
         )
 
-    def batches(self, records: pb.Range) -> Iterator[Batch]:
+    def batches(self, records: pb.Range, shuffled: Shuffled | None = None) -> Iterator[Batch]:
         """The batches of a range, in order.
 
+        shuffled: the order whose positions the range has; None for that of the data.
         Raises UserError for data that cannot be read, UserCodeError naming the
         record for an exception in feed.
         """
         done = 0
         try:
-            for batch in self._batches(records):
+            for batch in self._batches(records, shuffled):
                 done = batch.first + batch.size
                 yield batch
         except Exception as error:
@@ -206,8 +209,8 @@ class InputPipeline:
             attribute(error, part(records, done, rest) if self.aligned else records)
             raise
 
-    def _batches(self, records: pb.Range) -> Iterator[Batch]:
-        self._run = run = _Run(records)
+    def _batches(self, records: pb.Range, shuffled: Shuffled | None) -> Iterator[Batch]:
+        self._run = run = _Run(records, shuffled)
         done = 0
         iterator = iter(self._batched)
         while True:
@@ -280,7 +283,7 @@ class InputPipeline:
         iterator = iter(self._elements)
         for position in range(records.start, records.end):
             try:
-                with user_code(f"{what}, record {position}"):
+                with user_code(f"{what}, record {self._run.record(position)}"):
                     next(iterator)
             except UserCodeError as error:
                 attribute(error, part(records, position - records.start, 1))
@@ -314,8 +317,25 @@ class InputPipeline:
             raise
 
     def _read(self, run: _Run) -> Iterator[dict[str, Any]]:
-        """The columns of a range; where the storage fails, from there on again."""
-        records = run.records
+        """The columns of a range."""
+        chunks = (
+            self._in_order(run.records)
+            if run.shuffled is None
+            else self._in_windows.chunks(run.records, run.shuffled)
+        )
+        for columns, times in chunks:
+            if times is not None:
+                run.times.add(times)
+            yield columns
+
+    def _window(self, records: pb.Range) -> tuple[list[dict[str, Any]], Int64 | None]:
+        """All of a range: chunks of columns, and the event times, if wanted."""
+        chunks = list(self._in_order(records))
+        times = [each for _, each in chunks if each is not None]
+        return [columns for columns, _ in chunks], np.concatenate(times) if times else None
+
+    def _in_order(self, records: pb.Range) -> Iterator[tuple[dict[str, Any], Int64 | None]]:
+        """The columns of a range, and event times; where the storage fails, from there on again."""
         start = records.start
         while True:
             try:
@@ -323,10 +343,11 @@ class InputPipeline:
                 while (columns := self._next(chunks, records, start)) is not None:
                     if self._patience is not None:
                         self._patience.worked()
+                    times = None
                     if self._times is not None:
-                        run.times.add(self._times.of(columns, records.source, start))
+                        times = self._times.of(columns, records.source, start)
                     start += records_in(columns)
-                    yield columns
+                    yield columns, times
                 return
             except (OSError, UnreadableError) as error:
                 if self._patience is None:
@@ -407,5 +428,10 @@ class _Run:
     """One reading of a range. error: what reading raised. times: of its records, if wanted."""
 
     records: pb.Range
+    shuffled: Shuffled | None = None
     error: Exception | None = None
     times: RangeTimes = field(default_factory=RangeTimes)
+
+    def record(self, position: int) -> int:
+        """The number of the record at a position of the range's order."""
+        return position if self.shuffled is None else self.shuffled.record(position)

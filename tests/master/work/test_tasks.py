@@ -37,8 +37,10 @@ class TaskBoardMachine(RuleBasedStateMachine):
         epochs=st.integers(1, 3),
         seed=st.integers(0, 3),
         more=st.lists(strategies.sources, max_size=3),
+        shuffle_tasks=st.booleans(),
+        shuffle_buffer=st.sampled_from([0, 0, 2, 7, 16, 100]),
     )
-    def create(self, sources, records_per_task, epochs, seed, more):
+    def create(self, sources, records_per_task, epochs, seed, more, **shuffle):
         self.epochs = epochs
         self.sources = list(sources)
         self.more = [
@@ -51,6 +53,7 @@ class TaskBoardMachine(RuleBasedStateMachine):
             epochs=epochs,
             seed=seed,
             complete=not more,
+            **shuffle,
         )
 
     @precondition(lambda self: self.more)
