@@ -15,10 +15,11 @@ from shoal.master.job.updates import Gradient
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work import outcomes
 from shoal.master.work.failures import Failure
+from shoal.master.work.ids import WorkerId
 from shoal.master.work.kinds import KINDS
 from shoal.master.work.phases import Phase
 from shoal.master.work.range_failures import FailureCause
-from shoal.master.work.units import Requester, Task
+from shoal.master.work.units import Duty, Requester, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
@@ -30,16 +31,19 @@ class Assignments:
     """The tasks that a job's workers hold.
 
     min_workers: training does not begin before so many are ready.
+    evaluation_workers: so many, the first ones, do evaluations while the others train.
     """
 
     def __init__(
         self,
         min_workers: int,
+        evaluation_workers: int,
         state: JobState,
         outcomes: TaskOutcomes,
         workers: WorkerLifecycle,
     ) -> None:
         self._min_workers = min_workers
+        self._evaluation_workers = evaluation_workers
         self._outcomes = outcomes
         self._workers = workers
         self._phases = state.phases
@@ -104,7 +108,18 @@ class Assignments:
 
     def _requester(self, member: WorkerMember) -> Requester:
         # A task that failed on this worker is for another to try, if one will ask soon.
-        return Requester(member.id.index, others=self._leases.others_than(member.id))
+        others = self._leases.others_than(member.id)
+        return Requester(member.id.index, others, self._duty(member.id))
+
+    def _duty(self, worker: WorkerId) -> Duty:
+        """What a worker does while training goes on; all where one of the two has nobody."""
+        if not self._evaluation_workers:
+            return Duty.ALL
+        alive = (each.index for each in self._members.alive)
+        evaluate = [index < self._evaluation_workers for index in alive]
+        if all(evaluate) or not any(evaluate):
+            return Duty.ALL
+        return Duty.EVALUATION if worker.index < self._evaluation_workers else Duty.TRAINING
 
     @property
     def enough_workers(self) -> bool:

@@ -73,7 +73,9 @@ class Job:
         self.servers = ServerLifecycle(config, state, self.outcomes)
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
-        self._assignments = Assignments(config.min_workers, state, self.outcomes, self._workers)
+        self._assignments = Assignments(
+            config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
+        )
 
     @property
     def ended(self) -> bool:

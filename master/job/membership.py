@@ -249,6 +249,12 @@ class Membership:
         return sum(member.state == ProcessState.ALIVE for member in self.workers.values())
 
     @property
+    def alive(self) -> list[WorkerId]:
+        """Registered workers that are not taken for dead."""
+        alive = ProcessState.ALIVE
+        return [worker for worker, member in self.workers.items() if member.state == alive]
+
+    @property
     def workers_staying(self) -> int:
         """Those of `workers_alive` that were not asked to end."""
         members = self.workers.values()

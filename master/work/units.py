@@ -7,6 +7,7 @@ No I/O.
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -151,12 +152,21 @@ class Task:
         return message
 
 
+class Duty(enum.Enum):
+    """What a worker does while training goes on, with --evaluation-workers."""
+
+    ALL = "all"  # whatever is to be done
+    TRAINING = "training"  # not evaluations: others do them
+    EVALUATION = "evaluation"  # not training: others do it
+
+
 @dataclass(frozen=True)
 class Requester:
     """Who asks for a task: a worker's index, and whether others are at work, and will ask."""
 
     worker: int = -1
     others: bool = False
+    duty: Duty = Duty.ALL
 
 
 ANYBODY = Requester()

@@ -28,7 +28,7 @@ from shoal.master.work.record import JobRecord
 from shoal.master.work.rules import Rules
 from shoal.master.work.spans import Interval
 from shoal.master.work.tasks import TaskBoard
-from shoal.master.work.units import Requester, Source, Task, TaskIds, TaskQueue
+from shoal.master.work.units import Duty, Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
 
 TRAINING, VALIDATION, PREDICTION = "training", "validation", "prediction"
@@ -332,11 +332,16 @@ class Workload:
             return self._queue.take(requester) or self.description.take(requester)
         if phase not in (Phase.TRAINING, Phase.EVALUATING):
             return self._queue.take(requester)
-        task = self.follow_ups.take() or self.evaluations.take(requester)
+        duty = requester.duty if phase == Phase.TRAINING else Duty.ALL
+        task = None
+        if duty != Duty.TRAINING:
+            task = self.follow_ups.take() or self.evaluations.take(requester)
         if task is None and (phase == Phase.EVALUATING or self._describes):
             task = self.description.take(requester)
         if task is None and phase == Phase.TRAINING:
-            task = self._take_training(version, requester) or self.description.take(requester)
+            if duty != Duty.EVALUATION:
+                task = self._take_training(version, requester)
+            task = task or self.description.take(requester)
         return task
 
     @property
@@ -353,7 +358,8 @@ class Workload:
 
         None also while something else is to be done first.
         """
-        if not self.evaluations.idle or self._describes or not self.board.more_than(spare):
+        evaluates = requester.duty != Duty.TRAINING and not self.evaluations.idle
+        if evaluates or self._describes or not self.board.more_than(spare):
             return None
         return self._take_training(version, requester)
 

@@ -95,6 +95,7 @@ def train(
     only_new: bool = False,
     latest: AnyPath = "",
     evaluation_steps: int = 0,
+    evaluation_workers: int = 0,
     output: AnyPath = "",
     export: str = "keras,savedmodel",
     export_max_table_mb: int = 512,

@@ -56,6 +56,7 @@ def check(options: JobOptions) -> None:
     if options.metrics_hot_ids and not options.serve_metrics:
         raise UserError("--metrics-hot-ids works only with --serve-metrics: add --serve-metrics")
     _check_order(options)
+    _check_evaluation_workers(options)
     _check_synchronous(options)
     _check_durability(options)
     for name in ("worker_timeout_seconds", "master_timeout_seconds"):
@@ -104,6 +105,19 @@ def _check_order(options: JobOptions) -> None:
             f"--order time trains on the data once, and --num-epochs is {options.num_epochs}: "
             "remove --num-epochs, or use --shuffle none"
         )
+
+
+def _check_evaluation_workers(options: JobOptions) -> None:
+    count = options.evaluation_workers
+    if not count:
+        return
+    if count >= options.num_workers:
+        raise UserError(
+            f"--evaluation-workers ({count}) must be below --num-workers ({options.num_workers}): "
+            "they are a part of these, and the others train"
+        )
+    if not options.validation_data:
+        raise UserError("--evaluation-workers needs --validation-data, which they evaluate")
 
 
 def _check_secrets(options: JobOptions) -> None:

@@ -55,7 +55,7 @@ class JobOptions(
     @property
     def gradients_per_update(self) -> int:
         """With --sync, how many gradients are averaged into one update."""
-        return self.grads_to_wait or self.num_workers
+        return self.grads_to_wait or self.num_workers - self.evaluation_workers
 
     @property
     def log_in_files(self) -> bool:

@@ -151,6 +151,13 @@ class OutputOptions:
         commands="train",
         least=0,
     )
+    evaluation_workers: int = option(
+        "Number of workers, of --num-workers, that do the evaluations while the others go on with "
+        "training. 0: whoever is free evaluates before it trains on.",
+        0,
+        commands="train",
+        least=0,
+    )
     output: str = option(
         "Folder for the exported model (train; also a URL) or the predictions (predict). It must "
         "be empty or not exist, unless --overwrite is given.",
