@@ -8,7 +8,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
-  bench-memory bench-tables bench-restore bench-scale soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-tables bench-restore bench-scale soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check fuzz audit locks nightly clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
@@ -168,6 +168,10 @@ bench-readers: build/extensions
 # The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
 bench-parity: build/extensions
 	$(BIN)/python benchmarks/parity.py
+
+# Seven jobs a day's data each, against one job over all in the order of time: build/bench/days.json.
+bench-days: build/extensions
+	$(BIN)/python benchmarks/days.py
 
 # Rows and memory by admission, and rules of eviction: build/bench/tables/tables.json.
 bench-tables: build/extensions

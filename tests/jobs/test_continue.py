@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from pyarrow import csv
 
 from shoal.checkpoints import contents
 from shoal.checkpoints.folders import checkpoint_at
@@ -74,7 +75,8 @@ def saved(folder):
                     columns = {name: column[at].tolist() for name, column in piece.items()}
                     assert rows.setdefault((table.name, key), columns) is columns
             for page in contents.counting_pages(checkpoint, server, position, None):
-                piece = contents.page_rows(checkpoint, page)
+                if (piece := contents.page_rows(checkpoint, page)) is None:
+                    continue
                 columns = (piece[name].tolist() for name in ("id", "uses", "version"))
                 counted |= {(table.name, key): each for key, *each in zip(*columns, strict=True)}
         for name, part in contents.dense_slices(checkpoint, server).items():
@@ -100,6 +102,28 @@ def test_three_jobs_on_other_servers_are_one_job_bit_for_bit(plain, tmp_path):
     assert {name for name, _ in rows} == {"items", "users"}
     assert len(dense) == 3
     assert model(tmp_path / "out3") == model(folder / "out")
+
+
+def test_a_job_a_day_is_one_job_in_the_order_of_time_bit_for_bit(plain, clicks, tmp_path):
+    _, fields = plain
+    table = csv.read_csv(clicks)
+    assert table.num_rows == 600
+    days = {2: table[:210], 9: table[210:440], 10: table[440:]}
+    for day, own in days.items():
+        folder = tmp_path / "data" / f"day={day}"
+        folder.mkdir(parents=True)
+        csv.write_csv(own, folder / "clicks.csv")
+    fields = fields | {"num_minibatches_per_task": 3, "validation_data": clicks}
+    whole = fields | {"training_data": tmp_path / "data", "order": "time"}
+    of_all = run("train", tmp_path, "whole", num_ps=2, **whole).succeeded()
+    before = {}
+    for day, servers in ((2, 1), (9, 3), (10, 2)):
+        own = fields | {"training_data": tmp_path / "data" / f"day={day}", "order": "time"}
+        ended = run("train", tmp_path, f"day{day}", num_ps=servers, **own, **before).succeeded()
+        before = {"continue_from": tmp_path / f"day{day}"}
+    assert saved(tmp_path / "day10") == saved(tmp_path / "whole")
+    assert ended.result["metrics"] == of_all.result["metrics"]
+    assert ended.result["versions"]["ps-0"] == of_all.result["versions"]["ps-0"] == 9 + 10 + 7
 
 
 def test_a_killed_server_begins_again_with_what_the_job_began_with(numbered, tmp_path):
