@@ -8,7 +8,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
-  bench-memory bench-days bench-tables bench-restore bench-scale soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check fuzz audit locks nightly clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
@@ -172,6 +172,10 @@ bench-parity: build/extensions
 # Seven jobs a day's data each, against one job over all in the order of time: build/bench/days.json.
 bench-days: build/extensions
 	$(BIN)/python benchmarks/days.py
+
+# The AUC of DeepFM on MovieLens-1M by RecBole's protocol: build/bench/movielens_1m.json.
+bench-movielens-1m: build/extensions
+	$(BIN)/python benchmarks/movielens_1m.py
 
 # Rows and memory by admission, and rules of eviction: build/bench/tables/tables.json.
 bench-tables: build/extensions

@@ -1,6 +1,7 @@
 """Restoring a checkpoint, against reading its bytes once.
 
     python -m benchmarks.restore [--gigabytes N] [--folder FOLDER] [--turns N] [--cached]
+        [--continued]
 
 Two servers' shards of a table of dim 16 with Adagrad are written to FOLDER (default: the system's
 for temporary files) and restored onto 1, 2 and 4 servers: that many processes at once, each with
@@ -8,6 +9,10 @@ the threads that a server takes, timed from a common start, without the interpre
 the last is through. In turns with that, since this kind of machine's speed drifts, the same
 files are read once by one process with as many threads: only read, and read and compared with
 their checksums. Before each the files are put out of the system's memory, unless --cached.
+
+With --continued the servers are those of another job that begins with --continue-from. The memory
+of a server is the most that its process has held meanwhile, beyond what it held before, by the
+bytes of its table.
 
 A ratio is the time of a restore by the time of reading in the same turn. Seconds of CPU tell on a
 busy machine what times do not. The files are removed at
@@ -30,7 +35,7 @@ import numpy as np
 import xxhash
 
 from shoal.checkpoints.folders import Checkpoint, begin, complete
-from shoal.checkpoints.storage import LocalStorage
+from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.checkpoints.threads import cores, for_each
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
@@ -39,6 +44,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import cut, write_shard
+from shoal.ps.continued import Continued
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
@@ -99,26 +105,42 @@ def places(checkpoint: Checkpoint) -> list[tuple[str, int, int]]:
     return found
 
 
-def serve(root: str, server: int, servers: int, pipe: Connection) -> None:
+def held(field: str) -> int:
+    """Bytes of memory of this process: VmRSS now, or VmHWM, the most so far."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
+
+
+def serve(root: str, server: int, servers: int, continued: bool, pipe: Connection) -> None:
     """One server's process."""
     keep_freed_memory()
     checkpoint = Checkpoint(LocalStorage(root), 1)
+    routing = Routing.even(servers)
+    given = Continued(root, server, routing, Progress(), open_storage)
     pipe.send("ready")
     pipe.recv()
-    before = time.process_time()
-    model = restore(checkpoint, server, Routing.even(servers), PushRegister(), Progress())
-    pipe.send((len(model.tables[0]), time.process_time() - before))
+    before, memory = time.process_time(), held("VmRSS")
+    if continued:
+        model = given.read(checkpoint.model)
+    else:
+        model = restore(checkpoint, server, routing, PushRegister(), Progress())
+    used = time.process_time() - before
+    table = model.tables[0]
+    pipe.send((len(table), used, (held("VmHWM") - memory) / table.memory_bytes()))
 
 
 def restored(
-    root: Path, servers: int, rows: int, uncache: Callable[[], None]
-) -> tuple[float, float]:
-    """Seconds until as many servers have restored all rows, and their seconds of CPU."""
+    root: Path, servers: int, rows: int, continued: bool, uncache: Callable[[], None]
+) -> tuple[float, float, float]:
+    """Seconds until so many servers have restored all rows, their CPU, and the largest memory.
+
+    The memory is by the bytes of the server's table.
+    """
     spawn = multiprocessing.get_context("spawn")
     ends, processes = [], []
     for server in range(servers):
         ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=serve, args=(str(root), server, servers, theirs))
+        process = spawn.Process(target=serve, args=(str(root), server, servers, continued, theirs))
         process.start()
         ends.append(ours)
         processes.append(process)
@@ -128,13 +150,14 @@ def restored(
     before = time.perf_counter()
     for end in ends:
         end.send("go")
-    found, cpu = map(sum, zip(*(end.recv() for end in ends), strict=True))
+    answers = [end.recv() for end in ends]
     took = time.perf_counter() - before
+    found, cpu = (sum(each) for each in list(zip(*answers, strict=True))[:2])
     for process in processes:
         process.join()
     if found != rows:
         raise SystemExit(f"{found} rows restored, of {rows}")
-    return took, cpu
+    return took, cpu, max(memory for *_, memory in answers)
 
 
 def put_out(checkpoint: Checkpoint) -> None:
@@ -153,6 +176,7 @@ def main() -> None:
     parser.add_argument("--folder", default=None)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--cached", action="store_true")
+    parser.add_argument("--continued", action="store_true")
     options = parser.parse_args()
     rows = int(options.gigabytes * 1e9 / ROW_BYTES)
     ratios: dict[tuple[int, str], list[float]] = {}
@@ -175,11 +199,15 @@ def main() -> None:
                 used = time.process_time() - used
                 print(f"turn {turn}: {what} in {took[what]:.2f} s, CPU {used:.2f} s", flush=True)
             for servers in SERVERS:
-                seconds, cpu = restored(Path(name), servers, rows, uncache)
+                seconds, cpu, memory = restored(
+                    Path(name), servers, rows, options.continued, uncache
+                )
                 for what, reading in took.items():
                     ratios.setdefault((servers, what), []).append(seconds / reading)
                 print(
-                    f"turn {turn}: onto {servers} in {seconds:.2f} s, CPU {cpu:.2f} s", flush=True
+                    f"turn {turn}: onto {servers} in {seconds:.2f} s, CPU {cpu:.2f} s, memory of a "
+                    f"server by its table {memory:.2f}",
+                    flush=True,
                 )
     for (servers, what), each in ratios.items():
         median, least, most = statistics.median(each), min(each), max(each)

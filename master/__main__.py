@@ -34,6 +34,7 @@ from shoal.errors import (
 )
 from shoal.master.client_service import ClientService
 from shoal.master.data_index import DataIndex
+from shoal.master.found_ids import FoundIds
 from shoal.master.job.job import Job
 from shoal.master.job.launcher import Launcher
 from shoal.master.journal.journal import Journal, JournalError
@@ -213,6 +214,7 @@ def run_job(
         clients = ClientService(
             shared,
             stacks,
+            stack.enter_context(closing(FoundIds(shared, routing, identity))),
             audit=partial(audit_apart, folder),
             trouble=lambda: journal.trouble,
             metrics=partial(bounded_text, folder.metrics),

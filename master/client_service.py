@@ -1,4 +1,4 @@
-"""The master's gRPC service for clients: status, stop, scale, audit, metrics, stacks, profiles.
+"""The master's gRPC service for clients: status, stop, scale, audit, metrics, stacks, ids.
 
 Handlers convert between messages and the job's own types. The calls of the job's own processes are
 in service.py.
@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.cluster.certificates import certified_workers
 from shoal.errors import UserError
+from shoal.master.found_ids import FoundIds
 from shoal.master.job.status import status_message
 from shoal.master.shared_job import SharedJob
 from shoal.master.stacks import Stacks
@@ -24,7 +25,8 @@ from shoal.proto.methods import Method
 class ClientService:
     """The handlers of clients' calls, over `job`.
 
-    stacks: of the job's processes. audit: returns the job's audit as JSON; raises UserError.
+    stacks: of the job's processes. found_ids: of its servers. audit: returns the job's audit as
+    JSON; raises UserError.
     trouble: as `Journal.trouble`. metrics: returns metrics.csv, shortened to fit into a reply.
     """
 
@@ -32,12 +34,14 @@ class ClientService:
         self,
         job: SharedJob,
         stacks: Stacks,
+        found_ids: FoundIds,
         audit: Callable[[], str],
         trouble: Callable[[], tuple[float, str]],
         metrics: Callable[[], str],
     ) -> None:
         self._job = job
         self._stacks = stacks
+        self._found_ids = found_ids
         self._audit = audit
         self._trouble = trouble
         self._metrics = metrics
@@ -52,6 +56,7 @@ class ClientService:
             methods.GET_JOB_METRICS: self._get_job_metrics,
             methods.GET_JOB_STACKS: self._get_job_stacks,
             methods.PROFILE_JOB: self._profile_job,
+            methods.FIND_JOB_ID: self._found_ids.of,
         }
 
     def _get_job_status(self, request: pb.JobStatusRequest) -> pb.JobStatus:

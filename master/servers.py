@@ -169,6 +169,10 @@ class ServerConnections:
         request = pb.ProfileRequest(seconds=seconds)
         return self._asked(places, methods.PROFILE, request, seconds + STACKS_DEADLINE)
 
+    def find_id(self, server: ServerId, place: Place, request: pb.FindIdRequest) -> pb.FoundId:
+        """What a server has of an id. Raises WireError, PeerUnavailableError."""
+        return self._call_once(server, place, methods.FIND_ID, request, STACKS_DEADLINE)
+
     def _asked(
         self,
         places: Mapping[ServerId, Place],

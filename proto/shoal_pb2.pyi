@@ -282,6 +282,70 @@ class ProfileRequest(_message.Message):
     seconds: float
     def __init__(self, seconds: _Optional[float] = ...) -> None: ...
 
+class FindIdRequest(_message.Message):
+    __slots__ = ("table", "id")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    id: int
+    def __init__(self, table: _Optional[str] = ..., id: _Optional[int] = ...) -> None: ...
+
+class FoundId(_message.Message):
+    __slots__ = ("id", "table", "state", "slot", "server", "servers", "uses", "last_step", "step", "norm", "slots", "removal", "last_time", "clock")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NOTHING: _ClassVar[FoundId.State]
+        COUNTED: _ClassVar[FoundId.State]
+        ROW: _ClassVar[FoundId.State]
+    NOTHING: FoundId.State
+    COUNTED: FoundId.State
+    ROW: FoundId.State
+    class Norm(_message.Message):
+        __slots__ = ("slot", "norm")
+        SLOT_FIELD_NUMBER: _ClassVar[int]
+        NORM_FIELD_NUMBER: _ClassVar[int]
+        slot: str
+        norm: float
+        def __init__(self, slot: _Optional[str] = ..., norm: _Optional[float] = ...) -> None: ...
+    class Removal(_message.Message):
+        __slots__ = ("step", "event_time", "eviction")
+        STEP_FIELD_NUMBER: _ClassVar[int]
+        EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
+        EVICTION_FIELD_NUMBER: _ClassVar[int]
+        step: int
+        event_time: int
+        eviction: bool
+        def __init__(self, step: _Optional[int] = ..., event_time: _Optional[int] = ..., eviction: bool = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    NORM_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    REMOVAL_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIME_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    table: TableSpec
+    state: FoundId.State
+    slot: int
+    server: int
+    servers: int
+    uses: int
+    last_step: int
+    step: int
+    norm: float
+    slots: _containers.RepeatedCompositeFieldContainer[FoundId.Norm]
+    removal: FoundId.Removal
+    last_time: int
+    clock: int
+    def __init__(self, id: _Optional[int] = ..., table: _Optional[_Union[TableSpec, _Mapping]] = ..., state: _Optional[_Union[FoundId.State, str]] = ..., slot: _Optional[int] = ..., server: _Optional[int] = ..., servers: _Optional[int] = ..., uses: _Optional[int] = ..., last_step: _Optional[int] = ..., step: _Optional[int] = ..., norm: _Optional[float] = ..., slots: _Optional[_Iterable[_Union[FoundId.Norm, _Mapping]]] = ..., removal: _Optional[_Union[FoundId.Removal, _Mapping]] = ..., last_time: _Optional[int] = ..., clock: _Optional[int] = ...) -> None: ...
+
 class RegisterRequest(_message.Message):
     __slots__ = ("model", "caller", "known_version", "task", "records_done")
     MODEL_FIELD_NUMBER: _ClassVar[int]

@@ -29,6 +29,7 @@ from shoal.proto.routing import Routing
 from shoal.proto.serving import Handlers
 from shoal.ps.checks import check_push
 from shoal.ps.finite import check_finite
+from shoal.ps.found_ids import find_id
 from shoal.ps.gradients import Gradients, averaged
 from shoal.ps.ownership import Ownership
 from shoal.ps.pending import PendingGradients, ReadersOrWriter
@@ -149,6 +150,7 @@ class ParameterServer:
             methods.COMPLETE_CHECKPOINT: self._of_master(self._shards.complete),
             methods.SET_ROUTING: self._of_master(self.ownership.set_routing),
             methods.READY: self.ready_for,
+            methods.FIND_ID: self.find_id,
         }
         checked = {method: self._when_open(each) for method, each in of_the_model.items()}
         checked[methods.PULL] = WithDirect(checked[methods.PULL], self.answerer)
@@ -303,6 +305,10 @@ class ParameterServer:
     def profile(self, request: pb.ProfileRequest) -> pb.ProcessStacks:
         """Where the threads are over some seconds."""
         return sampled_stacks(f"ps-{self.server}", request.seconds, self.stopped)
+
+    def find_id(self, request: pb.FindIdRequest) -> pb.FoundId:
+        """What there is of one id."""
+        return find_id(self.model, request, self.server, self.ownership.routing)
 
     def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
         """Ask the process to end; the answer is sent first."""

@@ -16,6 +16,7 @@ import click
 
 from shoal.base.job_folder import JobFolder, shown_path
 from shoal.cli import threads
+from shoal.cli.explain import explain
 from shoal.cli.finding import ROLES, command, console_here, guarded, here, on_kubernetes
 from shoal.client.plain import echo
 from shoal.errors import (
@@ -35,7 +36,7 @@ def register(group: click.Group) -> None:
     group.add_command(compare)
     for each in (jobs, status, top, logs, dashboard, scale, stop, delete):
         group.add_command(each)
-    for each in (threads.stacks, threads.profile):
+    for each in (threads.stacks, threads.profile, explain):
         group.add_command(each)
 
 

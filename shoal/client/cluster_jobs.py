@@ -21,6 +21,7 @@ from rich.text import Text
 
 from shoal.base.words import duration
 from shoal.client.display import block
+from shoal.client.explaining import ask_master
 from shoal.client.profile import Profile, profile_of
 from shoal.client.stacks import stacks_of
 from shoal.cluster import explain, manifests
@@ -297,6 +298,12 @@ def stacks(handle: JobHandle, role: str, index: int) -> list[pb.ProcessStacks]:
     """
     with master_of(handle) as master:
         return stacks_of(master, role, index)
+
+
+def find_id(handle: JobHandle, table: str, key: int) -> pb.FoundId:
+    """What the servers of a running job have of an id of a table. Raises UserError."""
+    with master_of(handle) as master:
+        return ask_master(master, table, key)
 
 
 def log_lines(handle: JobHandle, role: str, index: int, *, follow: bool) -> Iterator[str]:

@@ -78,6 +78,9 @@ def test_a_running_job_shows_its_metrics_and_its_page(user, movielens, namespace
     heads = [line.split(":")[0] for line in stacks.splitlines() if line and not line[0].isspace()]
     assert heads == ["master", "ps-0", "ps-1", "worker-0"]
     assert "    > " in stacks  # a line of the user's own module, which stands in its reader
+    found = json.loads(said("explain", NAME, "factors", "-5", "--json"))
+    assert (found["where"], found["state"]) == (f"job {NAME}, which runs", "nothing")
+    assert found["server"] in (0, 1)
     assert "wrote shown-worker-0.svg" in said("profile", NAME, "worker", "--seconds", "2")
     assert "<svg" in (user.path / "shown-worker-0.svg").read_text()
 

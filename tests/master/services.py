@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.master.client_service import ClientService
+from shoal.master.found_ids import FoundIds
 from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
 from shoal.master.stacks import Stacks
@@ -17,6 +18,7 @@ def handlers_of(
 ) -> serving.Handlers:
     """For all callers: processes of the job, and clients."""
     stacks = Stacks(job)
-    service = MasterService(job, Routing.even(job.config.num_ps), stacks=stacks)
-    clients = ClientService(job, stacks, lambda: "", trouble, lambda: "")
+    routing = Routing.even(job.config.num_ps)
+    service = MasterService(job, routing, stacks=stacks)
+    clients = ClientService(job, stacks, FoundIds(job, routing), lambda: "", trouble, lambda: "")
     return service.handlers() | clients.handlers()
