@@ -90,6 +90,28 @@ def test_a_server_that_died_anywhere_has_swept_as_if_it_had_not(world, servers, 
     assert sum(each.expired + each.evicted for each in removed) > 30
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sweep_that_finds_nothing_is_planned_as_often_as_by_a_server_that_lives(world, seed):
+    """Few ids come once, so most plans are empty, and what they are about is nothing."""
+    draw = random.Random(seed)
+    job = world(1, expire_after=SPAN)
+    now = 0.0
+    for number in range(140):
+        now += draw.choice([0.3, 0.4, 0.6, 2])
+        job.event_time = int(now * SECOND)
+        ids = [1, 2, 3] + [100 + number] * (draw.random() < 0.12)
+        job.push(0, np.array(ids), draw)
+        if draw.random() < 0.04:
+            job.checkpoint()
+        if draw.random() < 0.3:
+            job.kill(0)
+            job.start(0)
+            job.meet(0)
+        assert_same(job)
+    assert job.servers[0].model.lifecycle.removed[0].expired
+
+
 def test_a_part_that_was_not_logged_is_done_again_before_the_next_push(world):
     """The server dies in the middle of it: nobody sees what is between."""
     job = world(1, max_rows=40)
