@@ -59,12 +59,12 @@ def feed(dataset, mode, metadata):
     return dataset.map(prepare)
 
 
-def custom_model():
+def custom_model(dropout=0.2):
     """The model to train."""
-    return deepfm(Embedding)
+    return deepfm(Embedding, dropout)
 
 
-def deepfm(embedding):
+def deepfm(embedding, dropout=0.2):
     """Linear part + factorization machine + deep part over the same factors.
 
     embedding: the layer class to look ids up with; the benchmark against plain Keras
@@ -88,7 +88,7 @@ def deepfm(embedding):
     deep = keras.layers.Flatten()(factors)
     for units in (64, 32):
         deep = keras.layers.Dense(units, activation="relu")(deep)
-        deep = keras.layers.Dropout(0.2)(deep)
+        deep = keras.layers.Dropout(dropout)(deep)
     deep = keras.layers.Dense(1)(deep)
 
     probability = keras.ops.sigmoid(linear + pairs + deep)
