@@ -8,7 +8,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale soak soak-sweeps annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check fuzz audit locks nightly clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
@@ -220,6 +220,11 @@ FAULTS ?= 300
 SEED ?= 1
 soak: build/extensions
 	$(BIN)/python benchmarks/soak.py --faults $(FAULTS) --seed $(SEED) $(SOAK)
+
+# A hundred kills of servers whose tables are swept, against a job without: KILLS=20 for fewer.
+KILLS ?= 100
+soak-sweeps: build/extensions
+	$(BIN)/python benchmarks/soak_sweeps.py --kills $(KILLS) --seed $(SEED)
 
 # Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
 annotate: $(VENV)/installed

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ TOLERANCE = 0.001
 
 BUILD = Path("build")
 FOLDER = BUILD / "bench" / "days"
-CASES = ((0.0, 1, 0), (0.2, 1, 2), (0.2, 2, 2))
-"""Dropout, workers, pipeline depth."""
+CASES = ((0.0, 1, 0, (0,)), (0.2, 1, 2, (0,)), (0.2, 2, 2, (0, 1, 2)))
+"""Dropout, workers, pipeline depth, seeds: what two workers learn differs from run to run."""
 
 
 def write_days() -> None:
@@ -78,25 +79,35 @@ def main() -> int:
     FOLDER.mkdir(parents=True)
     write_days()
     found = []
-    for dropout, workers, depth in CASES:
-        options: dict[str, Any] = {"num_workers": workers, "pipeline_depth": depth, "order": "time"}
-        options |= {"model_params": {"dropout": dropout}}
-        case = f"deepfm-{dropout:g}-{workers}".replace(".", "")
-        whole = trained(f"{case}-whole", FOLDER / "data", **options)
-        last, result = "", whole
-        for day in range(1, DAYS + 1):
-            before = {"continue_from": FOLDER / "jobs" / last} if last else {}
-            last = f"{case}-day{day}"
-            data = FOLDER / "data" / f"day={day}" / "ratings.parquet"
-            result = trained(last, data, **options, **before)
+    for dropout, workers, depth, seeds in CASES:
+        pairs = []
+        for seed in seeds:
+            options: dict[str, Any] = {
+                "num_workers": workers,
+                "pipeline_depth": depth,
+                "order": "time",
+                "seed": seed,
+                "model_params": {"dropout": dropout},
+            }
+            case = f"deepfm-{dropout:g}-{workers}-{seed}".replace(".", "")
+            whole = trained(f"{case}-whole", FOLDER / "data", **options)
+            last, result = "", whole
+            for day in range(1, DAYS + 1):
+                before = {"continue_from": FOLDER / "jobs" / last} if last else {}
+                last = f"{case}-day{day}"
+                data = FOLDER / "data" / f"day={day}" / "ratings.parquet"
+                result = trained(last, data, **options, **before)
+            pairs.append((whole.metrics["auc"], result.metrics["auc"], same(f"{case}-whole", last)))
+        one, seven, equal = zip(*pairs, strict=True)
         found.append(
             {
                 "dropout": dropout,
                 "workers": workers,
                 "depth": depth,
-                "one job": whole.metrics["auc"],
-                "seven jobs": result.metrics["auc"],
-                "equal": same(f"{case}-whole", last),
+                "one job": statistics.fmean(one),
+                "seven jobs": statistics.fmean(seven),
+                "of seeds": list(zip(one, seven, strict=True)),
+                "equal": all(equal),
             }
         )
         print(found[-1], flush=True)
