@@ -17,6 +17,7 @@ from shoal.model_zoo.criteo import prepare as criteo
 from shoal.model_zoo.digits import prepare as digits
 from shoal.model_zoo.iris import prepare as iris
 from shoal.model_zoo.movielens import prepare as movielens
+from shoal.model_zoo.movielens_1m import prepare as movielens_1m
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.input.data import JobData
 from shoal.worker.model.evaluation import Evaluator
@@ -38,6 +39,7 @@ BASELINES = {
     "digits": ("accuracy", 0.11, 0.6),
     "iris": ("accuracy", 0.34, 0.8),
     "movielens": ("auc", 0.5, 0.58),
+    "movielens_1m": ("auc", 0.5, 0.6),
     "movielens-retrieval.custom_model": ("recall_at_100", 100 / 1682, 0.12),
     "movielens-two_tower.custom_model": ("score_auc", 0.5, 0.58),
 }
@@ -53,6 +55,7 @@ PREPARED = {
     "digits": ("zoo/digits/train.parquet", digits.prepare),
     "iris": ("zoo/iris/iris.csv", iris.prepare),
     "movielens": ("movielens/train.parquet", movielens.prepare),
+    "movielens_1m": ("movielens-1m/train.parquet", movielens_1m.prepare),
 }
 """Data set -> its file below build/, and what writes it there, as the last of its files."""
 
@@ -127,5 +130,5 @@ def test_the_list_has_every_model_of_the_zoo():
     assert ("digits", "cnn.Cnn") in found
     assert ("movielens", "two_tower.custom_model") in found
     assert ("criteo", "dlrm_dcn_v2.custom_model") in found
-    assert len(found) == 15
+    assert len(found) == 16
     assert all(each.about.endswith(".") for each in examples())
