@@ -42,7 +42,7 @@ def fields(data: Path, output: Path) -> dict[str, Any]:
         "event_time": "at:s",
         "table": [
             f"counts.expire_after={SPAN}s",
-            "counts.max_rows=300",
+            "counts.max_rows=30",
             "counts.admit_after=2",
         ],
         "output": output,
