@@ -19,6 +19,7 @@ import shoal.callbacks
 from shoal.layers import Embedding
 
 FIELDS = ("user", "item", "age", "gender", "occupation", "zip", "release_year")
+"""Those of RecBole's benchmark, and the zip code, which it leaves out."""
 GENRES = 6
 """Places for genres: no film of the data set has more."""
 
