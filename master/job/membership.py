@@ -246,7 +246,7 @@ class Membership:
     @property
     def workers_alive(self) -> int:
         """Registered workers that are not taken for dead."""
-        return sum(member.state == ProcessState.ALIVE for member in self.workers.values())
+        return len(self.alive)
 
     @property
     def alive(self) -> list[WorkerId]:

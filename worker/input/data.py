@@ -175,10 +175,11 @@ class JobData:
                 for name in names:
                     if self._kept.has(reader.form, name, reader.stamp(name)):
                         weights[name] = KNOWN_WEIGHT
-            names.sort(key=by_numbers)
             shuffled = mode == TRAINING and self._config.shuffles_tasks
             if shuffled and sum(weights.values()) > FIRST_WEIGHT:
                 random.Random(f"{self._config.seed}/files").shuffle(names)
+            else:
+                names.sort(key=by_numbers)
             first = self._first(mode, names, weights)
             getattr(described, DATA[mode]).extend(
                 sorted(first, key=lambda source: by_numbers(source.name))

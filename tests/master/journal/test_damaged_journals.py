@@ -83,6 +83,7 @@ def test_a_damaged_journal_is_refused_by_name_or_says_what_was(tmp_path, monkeyp
             assert audited.exit_code == 2
             assert audited.output == f"Error: {why}\n"
         else:
+            assert audited.exit_code == 0
             assert json.loads(audited.output)
         found[all_of_it is None] += 1
         shutil.rmtree(folder)
