@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.base.words import near
+from shoal.base.words import near_or_all
 from shoal.native import ids as native_ids
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -26,7 +26,7 @@ def find_id(
     """
     names = [table.name for table in model.spec.tables]
     if request.table not in names:
-        hint = near(request.table, names) or f"; there are: {', '.join(names) or 'none'}"
+        hint = near_or_all(request.table, names)
         raise WireError(pb.BAD_REQUEST, f"the model has no table {request.table!r}{hint}")
     position = names.index(request.table)
     slot = int(native_ids.slot_of(np.array([request.id], np.int64))[0])

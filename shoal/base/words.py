@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -48,3 +48,8 @@ def near(name: str, known: Iterable[str], most: int = 2) -> str:
     """
     close = difflib.get_close_matches(name, list(known), n=most)
     return f" (did you mean {' or '.join(close)}?)" if close else ""
+
+
+def near_or_all(name: str, known: Sequence[str]) -> str:
+    """As `near`; where no name is close, all that are known."""
+    return near(name, known) or f"; there are: {', '.join(known) or 'none'}"

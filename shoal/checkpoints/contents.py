@@ -6,7 +6,7 @@ that none of these takes what another refuses. The files' form is arrow.py's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -142,6 +142,19 @@ def page_rows(checkpoint: Checkpoint, page: Page) -> dict[str, Array] | None:
     rows = arrow.piece(path, data, page.number, columns)
     _check_rows(checkpoint, page, rows["id"])
     return _decoded(checkpoint, page.position, rows)
+
+
+def row_in(checkpoint: Checkpoint, pages: Iterable[Page], key: int) -> dict[str, Any] | None:
+    """The last row of an id in some pages, its columns as of `page_rows`; None if there is none.
+
+    Raises CheckpointError as `table_pieces` does.
+    """
+    found = None
+    for page in pages:
+        rows = page_rows(checkpoint, page)
+        if rows is not None and (at := np.flatnonzero(rows["id"] == key)).size:
+            found = {name: column[at[-1]] for name, column in rows.items()}
+    return found
 
 
 def _file(checkpoint: Checkpoint, server: int, position: int, kind: Kind) -> PagedFile:

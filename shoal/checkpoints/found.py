@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shoal.base.words import near
+from shoal.base.words import near_or_all
 from shoal.checkpoints import arrow
-from shoal.checkpoints.contents import counting_pages, page_rows, removed_pages, table_pages
+from shoal.checkpoints.contents import counting_pages, removed_pages, row_in, table_pages
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.saved import Export
 from shoal.errors import UserError
@@ -40,31 +40,23 @@ def find_in_checkpoint(checkpoint: Checkpoint, table: str, key: int) -> pb.Found
     )
     only = np.zeros(routing.owners.size, bool)
     only[slot] = True
-    for page in table_pages(checkpoint, server, position, only):
-        rows = page_rows(checkpoint, page)
-        if rows is None or not (at := np.flatnonzero(rows["id"] == key)).size:
-            continue
-        row = {name: column[at[0]] for name, column in rows.items()}
-        found.state = pb.FoundId.ROW
+    row = row_in(checkpoint, table_pages(checkpoint, server, position, only), key)
+    count = row_in(checkpoint, counting_pages(checkpoint, server, position, only), key)
+    removal = row_in(checkpoint, removed_pages(checkpoint, server, position), key)
+    for state, there in ((pb.FoundId.ROW, row), (pb.FoundId.COUNTED, count)):
+        if there is not None:
+            found.state = state
+            found.last_step, found.uses = int(there["version"]), int(there["uses"])
+    if row is not None:
         found.norm = float(np.linalg.norm(row["values"]))
-        found.last_step, found.uses = int(row["version"]), int(row["uses"])
         for name, column in row.items():
             if name.startswith(arrow.SLOT):
                 slot_name = name.removeprefix(arrow.SLOT)
                 found.slots.add(slot=slot_name, norm=float(np.linalg.norm(column)))
-    for page in counting_pages(checkpoint, server, position, only):
-        rows = page_rows(checkpoint, page)
-        if rows is not None and (at := np.flatnonzero(rows["id"] == key)).size:
-            found.state = pb.FoundId.COUNTED
-            found.last_step = int(rows["version"][at[0]])
-            found.uses = int(rows["uses"][at[0]])
-    for page in removed_pages(checkpoint, server, position):
-        rows = page_rows(checkpoint, page)
-        if rows is not None and (at := np.flatnonzero(rows["id"] == key)).size:
-            last = at[-1]
-            found.removal.step = int(rows["step"][last])
-            found.removal.event_time = int(rows["event_time"][last])
-            found.removal.eviction = bool(rows["eviction"][last])
+    if removal is not None:
+        found.removal.step = int(removal["step"])
+        found.removal.event_time = int(removal["event_time"])
+        found.removal.eviction = bool(removal["eviction"])
     lifecycle = shard.get("lifecycle")
     if lifecycle is not None and (now := lifecycle["clock"]["now"]) is not None:
         found.clock = now
@@ -95,6 +87,5 @@ def find_in_export(export: Export, table: str, key: int) -> pb.FoundId:
 def _position(names: Iterable[str], table: str, where: str) -> int:
     known = list(names)
     if table not in known:
-        hint = near(table, known) or f"; there are: {', '.join(known) or 'none'}"
-        raise UserError(f"the {where} has no table {table!r}{hint}")
+        raise UserError(f"the {where} has no table {table!r}{near_or_all(table, known)}")
     return known.index(table)
