@@ -87,6 +87,8 @@ setup(
     # The sources of C belong to the source distribution alone.
     include_package_data=False,
     package_data={name: ["py.typed", "*.pyi", "*.proto", "static/*"] for name in package_dir},
+    # The C compiler too runs once a core.
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
     ext_modules=cythonize(
         extensions(),
         compiler_directives={
