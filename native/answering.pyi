@@ -1,33 +1,42 @@
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.native.moments import Moments
+from shoal.native.pushes import PushRecord
 from shoal.native.rowstore import RowStore
 
 FLAGS: int
 
-class Moments:
-    def begin(self, values: NDArray[np.float32], state: NDArray[np.float32]) -> None: ...
-    def set(
-        self,
-        version: int,
-        dense_version: int,
-        sender: tuple[int, int, int] | None = None,
-        state: NDArray[np.float32] | None = None,
-    ) -> None: ...
-
 class Answerer:
-    def __init__(self, kind: int, bounds: Sequence[float]) -> None: ...
+    def __init__(
+        self,
+        pull: int,
+        push: int,
+        bounds: Sequence[float],
+        *,
+        finite_only: bool = True,
+        watched: Iterable[str | os.PathLike[str]] = (),
+        broken: Callable[[MemoryError], object] | None = None,
+    ) -> None: ...
     def open(self, opened: bool = True) -> None: ...
     def route(self, epoch: int, own: NDArray[np.bool_] | None) -> None: ...
     def forget_workers(self, again: bool) -> None: ...
     def meet(self, worker: int, incarnation: int) -> None: ...
+    def know(self, worker: int, record: PushRecord) -> None: ...
+    def close_pushes(self) -> None: ...
+    def leave_from(self, moment: float) -> None: ...
     def serve_model(
-        self, tables: Iterable[tuple[RowStore, bool, bool]], moments: Moments
+        self,
+        tables: Iterable[tuple[RowStore, bool, bool]],
+        moments: Moments,
+        *,
+        pushes: bool = False,
     ) -> None: ...
-    @property
-    def durations(self) -> tuple[list[int], float]: ...
+    def durations(self, kind: int) -> tuple[list[int], float]: ...
+    def push(self, frame: bytes | memoryview) -> bytes | None: ...
     def serve(
         self,
         socket: int,

@@ -1,13 +1,14 @@
-"""Pulls that are answered without Python: what they need to know, and the loop of a connection.
+"""Pulls and pushes that are answered without Python: the facts, and the loop of a connection.
 
-A thin shell around connection.h and answer.h. Python says what holds now, and is given back every
-request that is not a plain pull. Knows no message but a pull and its answer.
+A thin shell around connection.h, answer.h and push.h. Python says what holds now, and is given back
+every request that is not a plain one.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+import math
 import os
 
 import numpy as np
@@ -20,120 +21,78 @@ from kernels cimport (
     SHOAL_CLOSED,
     SHOAL_FLAGS,
     SHOAL_FOR_PYTHON,
+    SHOAL_HALF_APPLIED,
     SHOAL_LATE,
+    SHOAL_MESSAGE_PREFIX,
+    SHOAL_PUSH_ANSWER,
+    SHOAL_PUSH_APPLIED,
+    SHOAL_PUSH_BROKEN,
     SHOAL_SLOT_BITS,
     SHOAL_SLOT_BYTES,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
-    pthread_mutex_trylock,
     pthread_mutex_unlock,
     shoal_answerer,
+    shoal_apply_frame,
+    shoal_close_pushes,
     shoal_connection,
+    shoal_durations,
+    shoal_know_record,
+    shoal_leave_from,
+    shoal_message,
     shoal_moments,
     shoal_note_met,
-    shoal_note_sender,
+    shoal_push_record,
     shoal_serve,
     shoal_served,
+    shoal_step,
     shoal_store,
+    take,
 )
 
 FLAGS = SHOAL_FLAGS
-
-
-cdef class Moments:
-    """What a pull of one model is told beside the rows, each time of one moment."""
-
-    cdef shoal_moments _moments
-    cdef object _values
-
-    def __cinit__(self):
-        memset(&self._moments, 0, sizeof(self._moments))
-        pthread_mutex_init(&self._moments.lock, NULL)
-
-    def __dealloc__(self):
-        pthread_mutex_destroy(&self._moments.lock)
-        free(self._moments.senders)
-        free(self._moments.state)
-
-    def begin(self, values, state):
-        """Have the first dense values, once.
-
-        values: float32 [n], the trainable slice, read where it is from now on. state: float32 [m],
-        the other one, copied. Raises ValueError if there are some, MemoryError.
-        """
-        cdef const float[::1] own = require("values", values, np.float32, (None,))
-        cdef const float[::1] other = require("state", state, np.float32, (None,))
-        cdef size_t size = other.shape[0] * sizeof(float)
-        cdef float *copy
-        if self._values is not None:
-            raise ValueError("there are dense values already")
-        copy = <float *>malloc(size + 1)
-        if copy is NULL:
-            raise MemoryError("no memory for the dense values")
-        if size:
-            memcpy(copy, &other[0], size)
-        self._values = values
-        with nogil:
-            pthread_mutex_lock(&self._moments.lock)
-            # Of none: something that is not NULL.
-            self._moments.values = &own[0] if own.shape[0] else copy
-            self._moments.elements = own.shape[0]
-            self._moments.state, self._moments.state_elements = copy, other.shape[0]
-            pthread_mutex_unlock(&self._moments.lock)
-
-    def set(self, int64_t version, int64_t dense_version, sender=None, state=None):
-        """Another moment.
-
-        sender: worker, incarnation and sequence of its last push in the version, if there is
-        another. state: as in `begin`, if it changed. Raises MemoryError.
-        """
-        cdef const float[::1] other
-        cdef const float *changed = NULL
-        cdef uint64_t worker = 0, sequence = 0
-        cdef int64_t incarnation = -1
-        cdef int noted = 1, sent = sender is not None
-        if sent:
-            worker, incarnation, sequence = sender
-        if state is not None:
-            other = require("state", state, np.float32, (self._moments.state_elements,))
-            if other.shape[0]:
-                changed = &other[0]
-        # Who holds it never waits for Python's lock. To let go of that for so little, and to get it
-        # back among many threads, would cost more than the whole.
-        if pthread_mutex_trylock(&self._moments.lock) != 0:
-            with nogil:
-                pthread_mutex_lock(&self._moments.lock)
-        self._moments.version, self._moments.dense_version = version, dense_version
-        if sent:
-            noted = shoal_note_sender(&self._moments, worker, incarnation, sequence)
-        if changed is not NULL:
-            memcpy(self._moments.state, changed,
-                   <size_t>self._moments.state_elements * sizeof(float))
-        pthread_mutex_unlock(&self._moments.lock)
-        if not noted:
-            raise MemoryError("no memory for the last push of a worker")
+HALF_APPLIED = "a part of a push was applied: there was no memory for the rest"
 
 
 cdef class Answerer:
-    """Answers the pulls of one server's connections, once it is opened and has a model.
+    """Answers pulls and pushes of one server, once it is opened and has a model.
 
-    kind: of a pull, on the data plane. bounds: seconds, rising, between which the times of answers
-    are counted. Any method by any thread.
+    pull, push: their kinds on the data plane. bounds: seconds, rising, between which the times of
+    answers are counted. finite_only: leave pushes with a NaN or an infinity to Python. watched:
+    files; while one of them is there, pushes are left to Python. broken: is called with a
+    MemoryError where the model has a part of a push, and ends the process. Any method by any
+    thread.
     """
 
     cdef shoal_answerer _answerer
     cdef shoal_served *_tables
     cdef double *_bounds
-    cdef int _kind
-    cdef object _kept
+    cdef const char **_watched
+    cdef int _pull, _push
+    cdef object _kept, _paths, _broken
+    cdef list _records
 
-    def __cinit__(self, int kind, bounds):
+    def __cinit__(
+        self, int pull, int push, bounds, *, bint finite_only=True, watched=(), broken=None
+    ):
         memset(&self._answerer, 0, sizeof(self._answerer))
         pthread_mutex_init(&self._answerer.lock, NULL)
         if len(bounds) > SHOAL_BUCKETS:
             raise ValueError(f"at most {SHOAL_BUCKETS} bounds, not {len(bounds)}")
-        self._kind = kind
+        self._pull, self._push = pull, push
+        self._answerer.finite_only = finite_only
+        self._answerer.python_from = math.inf
+        self._broken = broken
+        self._records = []
+        self._paths = [os.fsencode(each) for each in watched]
+        self._watched = <const char **>calloc(len(self._paths) + 1, sizeof(char *))
+        if self._watched is NULL:
+            raise MemoryError("no memory for the names of files")
+        for k, path in enumerate(self._paths):
+            self._watched[k] = <bytes>path
+        self._answerer.watched = self._watched
+        self._answerer.watched_count = len(self._paths)
         self._bounds = <double *>malloc((len(bounds) + 1) * sizeof(double))
         if self._bounds is NULL:
             raise MemoryError("no memory for the bounds of times")
@@ -144,18 +103,20 @@ cdef class Answerer:
     def __dealloc__(self):
         pthread_mutex_destroy(&self._answerer.lock)
         free(self._answerer.met)
+        free(self._answerer.records)
+        free(self._watched)
         free(self._tables)
         free(self._bounds)
 
     def open(self, bint opened=True):
-        """Answer pulls from now on, or none."""
+        """Answer requests from now on, or none."""
         with nogil:
             pthread_mutex_lock(&self._answerer.lock)
             self._answerer.open = opened
             pthread_mutex_unlock(&self._answerer.lock)
 
     def route(self, int64_t epoch, own):
-        """Answer pulls that were routed by a table of this epoch.
+        """Answer requests that were routed by a table of this epoch.
 
         own: bool [16384], the slots whose ids are this server's; None: all.
         """
@@ -192,11 +153,34 @@ cdef class Answerer:
         if not noted:
             raise MemoryError("no memory for a worker")
 
-    def serve_model(self, tables, Moments moments not None):
+    def know(self, uint64_t worker, record):
+        """Pushes of a worker are noted in this PushRecord, for good. Raises MemoryError."""
+        cdef shoal_push_record *address = <shoal_push_record *><size_t>record.address
+        cdef int noted
+        self._records.append(record)
+        take(&self._answerer.lock)
+        noted = shoal_know_record(&self._answerer, worker, address)
+        pthread_mutex_unlock(&self._answerer.lock)
+        if not noted:
+            raise MemoryError("no memory for a worker")
+
+    def close_pushes(self):
+        """Apply no push any more; who enters a PushRecord after this sees none begin."""
+        shoal_close_pushes(&self._answerer)
+
+    def leave_from(self, double moment):
+        """Leave pushes from then on to Python, until this is called again.
+
+        moment: as time.monotonic, seconds.
+        """
+        shoal_leave_from(&self._answerer, moment)
+
+    def serve_model(self, tables, moments, *, bint pushes=False):
         """Have the model, once.
 
         tables: of each, its RowStore, whether it has a vocabulary and whether it is frozen, as a
-        TableSpec says. Raises ValueError if there is a model, MemoryError.
+        TableSpec says. moments: of the same tables. pushes: whether those are applied here, too.
+        Raises ValueError if there is a model, MemoryError.
         """
         if self._kept is not None:
             raise ValueError("there is a model already")
@@ -206,35 +190,67 @@ cdef class Answerer:
             raise MemoryError("no memory for the tables")
         for k, (store, vocabulary, frozen) in enumerate(self._kept[0]):
             self._tables[k].store = <shoal_store *><size_t>store.address
+            self._tables[k].step = <const shoal_step *><size_t>store.step_address
             self._tables[k].vocabulary, self._tables[k].frozen = bool(vocabulary), bool(frozen)
+        cdef shoal_moments *address = <shoal_moments *><size_t>moments.address
         cdef int count = len(self._kept[0])
         with nogil:
             pthread_mutex_lock(&self._answerer.lock)
             self._answerer.tables, self._answerer.table_count = self._tables, count
-            self._answerer.moments = &moments._moments
+            self._answerer.moments, self._answerer.pushes = address, pushes
             pthread_mutex_unlock(&self._answerer.lock)
 
-    @property
-    def durations(self):
-        """Answers given, by how long each took to make, and the seconds of all.
+    def durations(self, int kind):
+        """Answers given to requests of a kind, by how long each took, and the seconds of all.
 
         A number for each of the bounds, of those as long and longer than the bound before; and one
-        for all longer ones.
+        for all longer ones. Without those of `push`.
         """
-        cdef int64_t buckets[SHOAL_BUCKETS + 1]
-        cdef double seconds
+        cdef shoal_durations found
         with nogil:
             pthread_mutex_lock(&self._answerer.lock)
-            memcpy(buckets, self._answerer.buckets, sizeof(buckets))
-            seconds = self._answerer.seconds
+            found = self._answerer.pushed if kind == self._push else self._answerer.pulled
             pthread_mutex_unlock(&self._answerer.lock)
-        return [buckets[k] for k in range(self._answerer.bound_count + 1)], seconds
+        return [found.buckets[k] for k in range(self._answerer.bound_count + 1)], found.seconds
+
+    def push(self, frame):
+        """The frame of the answer to a push that came to Python, bytes; None: Python has to.
+
+        frame: of a PushRequest, bytes or a memoryview. Is not counted among `durations`.
+        """
+        cdef const uint8_t[::1] given = frame
+        cdef const uint8_t *start = NULL
+        cdef size_t size = given.shape[0]
+        cdef char answer[SHOAL_PUSH_ANSWER]
+        cdef shoal_message made
+        cdef shoal_push_record *broken = NULL
+        cdef int result
+        made.start, made.size = answer, 0
+        if size:
+            start = &given[0]
+        with nogil:
+            result = shoal_apply_frame(&self._answerer, start, size, &made, &broken)
+        if result == SHOAL_PUSH_BROKEN:
+            self._end(broken)
+        if result != SHOAL_PUSH_APPLIED:
+            return None
+        return answer[SHOAL_MESSAGE_PREFIX:made.size]
+
+    cdef _end(self, shoal_push_record *record):
+        """The model has a part of a push. What it held is locked until the process ends."""
+        error = MemoryError(HALF_APPLIED)
+        try:
+            if self._broken is not None:
+                self._broken(error)
+        finally:
+            pthread_mutex_unlock(&record.lock)
+        raise error
 
     def serve(
         self, int socket, uint8_t[::1] buffer, begin, start, end, uint8_t[::1] flags,
         double part_seconds, str pause="",
     ):
-        """Answer the pulls of a connection until something else is to be done.
+        """Answer the requests of a connection until something else is to be done.
 
         socket: its number; it blocks, and has limits for receiving and sending. buffer: for a
         request, of which those from `start` to `end` have come. begin: where the next one is to
@@ -245,7 +261,7 @@ cdef class Answerer:
 
         Returns whether there is a request, or a part of one, and the new `start` and `end`; False
         if none came in time. Raises TimeoutError if the rest of one did not, or an answer was not
-        taken; OSError if the connection is of no more use.
+        taken; OSError if the connection is of no more use; MemoryError if a push was applied in part.
         """
         cdef shoal_connection connection
         cdef bytes path = os.fsencode(pause)
@@ -260,12 +276,14 @@ cdef class Answerer:
             raise ValueError(f"{SHOAL_FLAGS} flags are wanted, not {flags.shape[0]}")
         connection.buffer = &buffer[0]
         connection.flags = &flags[0]
-        connection.pull = self._kind
+        connection.pull, connection.push = self._pull, self._push
         connection.part_seconds = part_seconds
         if path:
             connection.pause = path
         with nogil:
             result = shoal_serve(&self._answerer, &connection)
+        if result == SHOAL_HALF_APPLIED:
+            self._end(connection.broken)
         if result == SHOAL_LATE:
             raise TimeoutError("the other end did not go on, or took nothing, in time")
         if result == SHOAL_CLOSED:

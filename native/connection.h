@@ -1,10 +1,9 @@
-/* One plain connection of the data plane, whose pulls are answered without Python.
+/* One plain connection of the data plane, whose pulls and pushes are answered without Python.
  *
  * A connection has a thread, which waits for a request, answers it and waits for the next one
  * without ever holding Python's lock. It comes back to Python with the first request that is not
  * answered here, which is then in the buffer as it came. A thread for each rather than one for many
- * with epoll: the next request is often a push, which is Python's, and so needs no other thread to
- * be woken.
+ * with epoll: the next request may be Python's, and so needs no other thread to be woken.
  */
 #ifndef SHOAL_CONNECTION_H
 #define SHOAL_CONNECTION_H
@@ -12,27 +11,28 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "answer.h"
+#include "push.h"
 
-enum { SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN, SHOAL_ANSWERED };
+enum { SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN, SHOAL_HALF_APPLIED, SHOAL_ANSWERED };
 
 enum { SHOAL_BUSY, SHOAL_ENDING, SHOAL_FLAGS }; /* places in the flags */
 
 /* start, end: of the bytes in the buffer that were received and not taken. begin: where a message
- * is best to begin. pull: the kind of a pull. flags: of others, too; see SHOAL_BUSY. part_seconds:
+ * is best to begin. pull, push: kinds of requests. flags: of others, too; see SHOAL_BUSY. part_seconds:
  * for what was begun to go on. pause: a file; while it is there Python has every request; or NULL.
- * error: of the system, for SHOAL_BROKEN. */
+ * error: of the system, for SHOAL_BROKEN. broken: for SHOAL_HALF_APPLIED, see push.h. */
 typedef struct {
     int socket;
     uint8_t *buffer;
     size_t size, begin, start, end;
-    int pull;
+    int pull, push;
     uint8_t *flags;
     double part_seconds;
     const char *pause;
     int error;
+    shoal_push_record *broken;
 } shoal_connection;
 
 static int shoal_received(shoal_connection *c, ssize_t got) {
@@ -83,22 +83,34 @@ static int shoal_exchange(shoal_answerer *a, shoal_connection *c) {
     if (c->start + SHOAL_MESSAGE_PREFIX > c->size) return SHOAL_FOR_PYTHON;
     int result = shoal_await(c, SHOAL_MESSAGE_PREFIX);
     if (result != SHOAL_ANSWERED) return result;
-    const uint8_t *prefix = c->buffer + c->start;
-    const uint8_t wanted[8] = {'S', 'H', 'D', '1', (uint8_t)c->pull, 0, 0, 0};
-    if (memcmp(prefix, wanted, sizeof wanted)) return SHOAL_FOR_PYTHON;
+    const uint8_t *prefix = c->buffer + c->start, kind = prefix[4];
+    if (memcmp(prefix, "SHD1", 4) || memcmp(prefix + 5, "\0\0\0", 3)) return SHOAL_FOR_PYTHON;
+    if (kind != c->pull && kind != c->push) return SHOAL_FOR_PYTHON;
     memcpy(&size, prefix + 8, sizeof size);
     if (size > c->size - c->start - SHOAL_MESSAGE_PREFIX) return SHOAL_FOR_PYTHON;
     result = shoal_await(c, SHOAL_MESSAGE_PREFIX + size);
     if (result != SHOAL_ANSWERED) return result;
     if (c->pause && access(c->pause, F_OK) == 0) return SHOAL_FOR_PYTHON;
-    if (!shoal_answer(a, prefix + SHOAL_MESSAGE_PREFIX, size, &made)) return SHOAL_FOR_PYTHON;
+    const uint8_t *frame = c->buffer + c->start + SHOAL_MESSAGE_PREFIX;
+    if (kind == c->push) {
+        char answer[SHOAL_PUSH_ANSWER];
+        const double began = shoal_now();
+        made.start = answer;
+        result = shoal_apply_frame(a, frame, size, &made, &c->broken);
+        if (result == SHOAL_PUSH_BROKEN) return SHOAL_HALF_APPLIED;
+        if (result == SHOAL_PUSH_FOR_PYTHON) return SHOAL_FOR_PYTHON;
+        shoal_count_answer(a, &a->pushed, shoal_now() - began);
+        c->start += SHOAL_MESSAGE_PREFIX + size;
+        return shoal_send_all(c, made.start, made.size);
+    }
+    if (!shoal_answer(a, frame, size, &made)) return SHOAL_FOR_PYTHON;
     c->start += SHOAL_MESSAGE_PREFIX + size;
     result = shoal_send_all(c, made.start, made.size);
     free(made.start);
     return result;
 }
 
-/* Answers pulls until there is something else; returns what. SHOAL_BUSY is set from the first byte
+/* Answers requests until there is something else; returns what. SHOAL_BUSY is set from the first byte
  * of a request on, and stays set for SHOAL_FOR_PYTHON. */
 static int shoal_serve(shoal_answerer *a, shoal_connection *c) {
     for (;;) {

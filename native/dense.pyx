@@ -1,10 +1,11 @@
 """The dense block: one flat vector of float32 with its optimizer slots.
 
-The rules are those of the rows (steps.h), run over the whole vector at once. Which
-variables the vector is made of, and how it is cut over servers, is not known here.
+A thin shell around dense.h. Which variables the vector is made of, and how it is cut over servers,
+is not known here.
 """
 
 from libc.stdint cimport int64_t
+from libc.string cimport memset
 
 import numpy as np
 
@@ -13,13 +14,10 @@ from shoal.native.arrays import require
 from kernels cimport (
     SHOAL_ADAGRAD,
     SHOAL_ROWWISE_ADAGRAD,
-    shoal_apply_fn,
-    shoal_apply_of,
-    shoal_decay_weights,
-    shoal_is_plain,
-    shoal_prepare_gradient,
-    shoal_step,
-    shoal_step_at,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    shoal_dense,
+    shoal_dense_update,
     step_of,
 )
 
@@ -29,14 +27,16 @@ cdef class DenseBlock:
 
     values: float32 [n], copied. Row-wise Adagrad has no rows here and runs as Adagrad.
     clipnorm goes by the norm of the whole vector: a caller that holds only a part of a
-    variable must clip before. Not safe for concurrent updates: the caller locks.
+    variable must clip before. Updates from any thread come one after another.
     """
 
-    cdef shoal_step _step
+    cdef shoal_dense _dense
     cdef object _values, _slots, _scratch, _memory
     cdef readonly object optimizer
 
     def __cinit__(self, values, optimizer):
+        memset(&self._dense, 0, sizeof(self._dense))
+        pthread_mutex_init(&self._dense.lock, NULL)
         require("values", values, np.float32, (None,))
         self.optimizer = optimizer
         # one array: the kernels find the slots behind the values
@@ -45,13 +45,25 @@ cdef class DenseBlock:
         self._values[:] = values
         for k, value in enumerate(optimizer.slot_initial_values):
             self._slots[k] = value
-        self._step = step_of(optimizer)
-        if self._step.rule == SHOAL_ROWWISE_ADAGRAD:
-            self._step.rule = SHOAL_ADAGRAD
-        self._scratch = None
+        # Costs no memory before it is written to, which most optimizers do not.
+        self._scratch = np.empty(len(values), np.float32)
+        self._dense.step = step_of(optimizer)
+        if self._dense.step.rule == SHOAL_ROWWISE_ADAGRAD:
+            self._dense.step.rule = SHOAL_ADAGRAD
+        self._dense.values = <float *><size_t>self._values.ctypes.data
+        self._dense.scratch = <float *><size_t>self._scratch.ctypes.data
+        self._dense.n = len(values)
+
+    def __dealloc__(self):
+        pthread_mutex_destroy(&self._dense.lock)
 
     def __len__(self):
         return len(self._values)
+
+    @property
+    def address(self):
+        """Of the block in C, for another extension, which keeps this object while it uses that."""
+        return <size_t>&self._dense
 
     @property
     def values(self):
@@ -70,33 +82,12 @@ cdef class DenseBlock:
         1-based count of updates, for Adam's bias correction. gradient_scale: multiplies
         the gradient.
         """
-        cdef float[::1] values = self._values
-        cdef float[::1] scratch
-        cdef const float[::1] given = require("gradient", gradient, np.float32, (values.shape[0],))
-        cdef int64_t n = values.shape[0]
-        cdef shoal_step now
-        cdef float *w
-        cdef const float *g
-        cdef shoal_apply_fn apply
+        cdef const float[::1] given = require("gradient", gradient, np.float32, (self._dense.n,))
+        cdef double rate = learning_rate, scale = gradient_scale
+        cdef int64_t number = step
         self.optimizer.check_learning_rate(learning_rate)
         if step < 1:
             raise ValueError(f"step must be at least 1, got {step}")
-        if n == 0:
-            return
-        now = shoal_step_at(&self._step, learning_rate, gradient_scale, step)
-        apply = shoal_apply_of(now.rule)
-        w = &values[0]
-        g = &given[0]
-        if shoal_is_plain(&now):
+        if self._dense.n:
             with nogil:
-                apply(&w, n, g, 1, n, n, &now)
-            return
-        if self._scratch is None:
-            self._scratch = np.empty(n, np.float32)
-        scratch = self._scratch
-        with nogil:
-            shoal_prepare_gradient(g, &scratch[0], n, &now)
-            g = &scratch[0]
-            if now.decay != 0:
-                shoal_decay_weights(w, n, &now)
-            apply(&w, n, g, 1, n, n, &now)
+                shoal_dense_update(&self._dense, &given[0], rate, scale, number)

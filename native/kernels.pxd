@@ -46,13 +46,6 @@ cdef extern from "steps.h" nogil:
 cdef extern from "apply.h" nogil:
     enum: SHOAL_FORMATS
     const char *const *shoal_format_names
-    ctypedef void (*shoal_apply_fn)(float *const *w, size_t slots, const float *gradients,
-                                    int64_t rows, int64_t dim, int64_t pitch,
-                                    const shoal_step *p)
-    shoal_apply_fn shoal_apply_of(int rule)
-    int shoal_is_plain(const shoal_step *)
-    void shoal_prepare_gradient(const float *g, float *out, int64_t n, const shoal_step *)
-    void shoal_decay_weights(float *w, int64_t n, const shoal_step *)
 
 cdef extern from "initial.h" nogil:
     enum: SHOAL_KINDS
@@ -130,9 +123,7 @@ cdef extern from "compaction.h" nogil:
     int shoal_snapshot_kept(shoal_store *, const shoal_split *)
     int shoal_snapshot_failed(const shoal_store *)
 
-cdef extern from "connection.h" nogil:
-    enum: SHOAL_BUCKETS, SHOAL_SLOT_BYTES, SHOAL_FLAGS
-    enum: SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN
+cdef extern from "pushes.h" nogil:
     ctypedef struct pthread_mutex_t:
         pass
     int pthread_mutex_init(pthread_mutex_t *, const void *)
@@ -140,19 +131,71 @@ cdef extern from "connection.h" nogil:
     int pthread_mutex_lock(pthread_mutex_t *)
     int pthread_mutex_trylock(pthread_mutex_t *)
     int pthread_mutex_unlock(pthread_mutex_t *)
+    ctypedef struct shoal_push_record:
+        pthread_mutex_t lock
+        int64_t incarnation
+        int64_t fenced
+        uint64_t sequence
+        uint64_t pending
+        int64_t task
+        int64_t records_done
+
+cdef extern from "moments.h" nogil:
+    enum: SHOAL_WORKERS, SHOAL_DOUBLINGS
+    ctypedef struct shoal_dense:
+        pthread_mutex_t lock
+        shoal_step step
+        float *values
+        float *scratch
+        int64_t n
+    ctypedef struct shoal_distribution:
+        double unit
+        int64_t buckets[SHOAL_DOUBLINGS]
+        int64_t count
+        double sum
+        double maximum
+    ctypedef struct shoal_sender:
+        int64_t incarnation
+        uint64_t sequence
+    ctypedef struct shoal_stale:
+        int64_t staleness
+        double age
     ctypedef struct shoal_moments:
         pthread_mutex_t lock
+        shoal_store *const *stores
+        int store_count
+        int64_t step
         int64_t version
         int64_t dense_version
-        void *senders
-        const float *values
-        int64_t elements
+        shoal_sender *senders
+        size_t known
+        shoal_dense *dense
         float *state
         int64_t state_elements
+        shoal_distribution staleness
+        shoal_distribution age
+    void shoal_dense_update(shoal_dense *, const float *gradient, double rate, double scale,
+                            int64_t step)
+    void shoal_begin_step(shoal_moments *, int64_t step)
+    int shoal_expect_sender(shoal_moments *, uint64_t worker)
+    void shoal_note_sender(shoal_moments *, uint64_t worker, int64_t incarnation, uint64_t sequence)
+    int shoal_take_ticket(shoal_moments *, uint64_t worker, int64_t pulled_version, int64_t *step,
+                          int64_t *staleness)
+    void shoal_count_version(shoal_moments *, const float *change, float divisor,
+                             const shoal_stale *, int count)
+
+cdef extern from "connection.h" nogil:
+    enum: SHOAL_BUCKETS, SHOAL_SLOT_BYTES, SHOAL_FLAGS, SHOAL_PUSH_ANSWER, SHOAL_MESSAGE_PREFIX
+    enum: SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN, SHOAL_HALF_APPLIED
+    enum: SHOAL_PUSH_APPLIED, SHOAL_PUSH_BROKEN
     ctypedef struct shoal_served:
         shoal_store *store
+        const shoal_step *step
         int vocabulary
         int frozen
+    ctypedef struct shoal_durations:
+        int64_t buckets[SHOAL_BUCKETS + 1]
+        double seconds
     ctypedef struct shoal_answerer:
         pthread_mutex_t lock
         int open
@@ -165,10 +208,21 @@ cdef extern from "connection.h" nogil:
         const shoal_served *tables
         int table_count
         shoal_moments *moments
+        int pushes
+        int closed
+        int finite_only
+        double python_from
+        shoal_push_record **records
+        size_t recorded
+        const char *const *watched
+        int watched_count
         const double *bounds
         int bound_count
-        int64_t buckets[SHOAL_BUCKETS + 1]
-        double seconds
+        shoal_durations pulled
+        shoal_durations pushed
+    ctypedef struct shoal_message:
+        char *start
+        size_t size
     ctypedef struct shoal_connection:
         int socket
         uint8_t *buffer
@@ -177,13 +231,30 @@ cdef extern from "connection.h" nogil:
         size_t start
         size_t end
         int pull
+        int push
         uint8_t *flags
         double part_seconds
         const char *pause
         int error
-    int shoal_note_sender(shoal_moments *, uint64_t worker, int64_t incarnation, uint64_t sequence)
+        shoal_push_record *broken
     int shoal_note_met(shoal_answerer *, uint64_t worker, int64_t incarnation)
+    int shoal_know_record(shoal_answerer *, uint64_t worker, shoal_push_record *)
+    void shoal_close_pushes(shoal_answerer *)
+    void shoal_leave_from(shoal_answerer *, double moment)
     int shoal_serve(shoal_answerer *, shoal_connection *)
+    int shoal_apply_frame(shoal_answerer *, const uint8_t *frame, size_t size, shoal_message *,
+                          shoal_push_record **broken)
+
+
+cdef inline void take(pthread_mutex_t *lock) noexcept:
+    """Lock what Python's threads and those without Python's lock share.
+
+    Nobody who holds it waits for Python's lock, unless it is a PushRecord's. To let go of Python's
+    lock for so little, and to get it back among many threads, would cost more than the whole.
+    """
+    if pthread_mutex_trylock(lock) != 0:
+        with nogil:
+            pthread_mutex_lock(lock)
 
 
 cdef inline int number_of(str name, const char *const *names, int count) except -1:

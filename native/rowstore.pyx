@@ -279,6 +279,11 @@ cdef class RowStore:
         """Of the store in C, for another extension, which keeps this object while it uses that."""
         return <size_t>self._store
 
+    @property
+    def step_address(self):
+        """As ``address``, of what the updates of this store have in common (steps.h)."""
+        return <size_t>&self._step
+
     cdef run(self, shoal_batch *batch):
         cdef int result
         with nogil:

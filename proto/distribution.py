@@ -38,6 +38,13 @@ class Distribution:
         self.sum += value
         self.maximum = max(self.maximum, value)
 
+    @classmethod
+    def of(cls, buckets: list[int], count: int, total: float, maximum: float) -> Distribution:
+        """One whose values were added elsewhere. buckets: BUCKETS counts."""
+        made = cls()
+        made._buckets, made.count, made.sum, made.maximum = buckets, count, total, maximum
+        return made
+
     @property
     def mean(self) -> float:
         """The mean; 0 if there is no value."""

@@ -135,6 +135,12 @@ def own_calls_file() -> Path | None:
     return calls_file(Path(_FOLDER), _PROCESS) if _FOLDER else None
 
 
+def files_of(*names: str) -> list[Path]:
+    """Files of points, one of which is there while this process is to die or hang at one."""
+    folder = Path(_FOLDER)
+    return [folder / each for name in names for each in (name, f"{name}@{_PROCESS}") if _FOLDER]
+
+
 def before_call() -> None:
     """Wait here, before a call is handled, while this process is to answer pings only."""
     if (path := own_calls_file()) is None:

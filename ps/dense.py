@@ -10,8 +10,8 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from shoal.native.answering import Moments
 from shoal.native.dense import DenseBlock
+from shoal.native.moments import Moments
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -23,22 +23,27 @@ Float32 = npt.NDArray[np.float32]
 class DenseSlices:
     """The dense slices of server `server` of `servers`.
 
-    elements, state_elements: of the trainable and of the non-trainable slice. state: the latter,
-    float32 [state_elements], which the model changes together with its version; empty before
-    `initialize`. moments: is told of the first values.
+    elements, state_elements: of the trainable and of the non-trainable slice.
     """
 
-    def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
-        """Raises ValueError, TypeError if the optimizer is not one that native/ has."""
+    def __init__(self, spec: pb.ModelSpec, server: int, servers: int, moments: Moments) -> None:
+        """moments: get the first values, and keep the non-trainable slice with the version.
+
+        Raises ValueError, TypeError if the optimizer is not one that native/ has.
+        """
         self.optimizer = OptimizerSpec.from_json(spec.dense_optimizer)
         size = slice_of(flat_size(spec.trainable), server, servers)
         state_size = slice_of(flat_size(spec.non_trainable), server, servers)
         self.elements: int = size.stop - size.start
         self.state_elements: int = state_size.stop - state_size.start
-        self.state: Float32 = np.zeros(0, np.float32)
         self._block: DenseBlock | None = None
         self._lock = threading.Lock()
-        self.moments = Moments()
+        self._moments = moments
+
+    @property
+    def state(self) -> Float32:
+        """A copy of the non-trainable slice, float32 [state_elements]; [0] before `initialize`."""
+        return self._moments.state()
 
     @property
     def initialized(self) -> bool:
@@ -75,9 +80,9 @@ class DenseSlices:
         with self._lock:
             if self._block is not None:
                 return False
-            self.state = np.array(state, np.float32)
-            self._block = DenseBlock(trainable, self.optimizer)
-            self.moments.begin(self._block.values, self.state)
+            block = DenseBlock(trainable, self.optimizer)
+            self._moments.begin(block, state)
+            self._block = block
             return True
 
     def restore(self, trainable: dict[str, Float32], state: Float32) -> None:
@@ -94,10 +99,8 @@ class DenseSlices:
         with self._lock:
             trainable = {"values": self.block.values.copy()}
             trainable |= {name: slot.copy() for name, slot in self.block.slots.items()}
-            return trainable, self.state.copy()
+            return trainable, self.state
 
     def update(self, gradient: Float32, rate: float, step: int) -> None:
         """Apply a gradient of the trainable slice, float32 [elements]."""
-        with self._lock:
-            assert self._block is not None  # the push was checked
-            self._block.update(gradient, learning_rate=rate, step=step)
+        self.block.update(gradient, learning_rate=rate, step=step)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native.answering import Answerer
-from shoal.proto import frames
+from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import WireError
@@ -52,7 +52,7 @@ class Pulls:
     @property
     def answered(self) -> int:
         """Pulls that were answered, here or without Python."""
-        return self._answered + sum(self._answerer.durations[0])
+        return self._answered + sum(self._answerer.durations(methods.PULL.kind)[0])
 
     def answer(self, frame: bytes | memoryview) -> frames.Pieces:
         """Rows of each table's ids and, if newer than the caller's, the dense slices.

@@ -8,38 +8,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
+from shoal.native.answering import Answerer
+from shoal.native.pushes import PushRecord
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
-
-@dataclass
-class _Worker:
-    """What a server knows of the pushes of one worker, all its incarnations together.
-
-    lock: held while one of its pushes is applied. A retry that overtakes its original
-        waits for it and then finds it applied, and a fence waits too.
-    incarnation: the process that the next four are of; the newest that pushed.
-    sequence: the number of its last push applied; 0 before the first. Numbers rise from 1.
-    task, records_done: the task of that push, and how many of the task's records are in its
-        pushes up to that one.
-    pending: the number of its last push that is only held (synchronous training); 0 if none.
-    fenced: the highest incarnation that is refused; -1 if none.
-    """
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    incarnation: int = 0
-    sequence: int = 0
-    task: int = 0
-    records_done: int = 0
-    fenced: int = -1
-    pending: int = 0
-
-
 _KEPT = ("incarnation", "sequence", "task", "records_done", "fenced")
-"""Fields of _Worker that outlive the process."""
+"""Fields of a record that outlive the process."""
 
 
 class PushRegister:
@@ -47,10 +24,15 @@ class PushRegister:
 
     A worker sends its pushes one after another with rising sequence numbers, so the
     last number applied tells of every push whether it was applied.
+
+    The lock of a worker's record is held while one of its pushes is applied. A retry that overtakes
+    its original waits for it and then finds it applied, and a fence waits too.
     """
 
-    def __init__(self) -> None:
-        self._workers: dict[int, _Worker] = {}
+    def __init__(self, answerer: Answerer | None = None) -> None:
+        """answerer: of the server, applies pushes without Python by the same records."""
+        self._workers: dict[int, PushRecord] = {}
+        self._answerer = answerer
         self._lock = threading.Lock()
         self._updating = threading.Lock()
         self.duplicates = 0
@@ -59,15 +41,22 @@ class PushRegister:
     def close(self) -> None:
         """Take no more pushes: what a checkpoint has from now on is all there ever was."""
         self._closed = True
+        if self._answerer is not None:
+            self._answerer.close_pushes()
 
     def check_open(self) -> None:
         """Raises WireError(NOT_READY) after `close`."""
         if self._closed:
             raise WireError(pb.NOT_READY, "the server is about to end")
 
-    def _worker(self, index: int) -> _Worker:
+    def _worker(self, index: int) -> PushRecord:
         with self._lock:
-            return self._workers.setdefault(index, _Worker())
+            if index not in self._workers:
+                record = PushRecord()
+                if self._answerer is not None:
+                    self._answerer.know(index, record)
+                self._workers[index] = record
+            return self._workers[index]
 
     @contextmanager
     def admit(self, push: pb.PushRequest) -> Iterator[bool]:
@@ -79,7 +68,7 @@ class PushRegister:
         """
         identity = push.identity
         worker = self._worker(identity.worker)
-        with worker.lock:
+        with worker:
             # Under the lock: `paused` has waited for whoever did not see it.
             self.check_open()
             refuse_below = max(worker.fenced + 1, worker.incarnation)
@@ -121,7 +110,7 @@ class PushRegister:
         """Enter with the last push of each worker, once none is under way; new ones wait."""
         with self._updating, self._lock, ExitStack() as stack:
             for worker in self._workers.values():
-                stack.enter_context(worker.lock)
+                stack.enter_context(worker)
             yield [
                 {name: getattr(worker, name) for name in _KEPT} | {"worker": index}
                 for index, worker in self._workers.items()
@@ -146,15 +135,15 @@ class PushRegister:
 
     def restore(self, applied: list[dict[str, Any]]) -> None:
         """Take what `paused` gave as applied."""
-        with self._lock:
-            self._workers = {
-                each["worker"]: _Worker(**{name: each[name] for name in _KEPT}) for each in applied
-            }
+        for each in applied:
+            with self._worker(each["worker"]) as record:
+                for name in _KEPT:
+                    setattr(record, name, each[name])
 
     def fence(self, index: int, incarnation: int) -> pb.FenceReply:
         """Refuse further pushes of `incarnation` and below; tell its last one applied."""
         worker = self._worker(index)
-        with worker.lock:
+        with worker:
             worker.fenced = max(worker.fenced, incarnation)
             if worker.incarnation != incarnation:
                 return pb.FenceReply()

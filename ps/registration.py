@@ -216,6 +216,8 @@ class Registration:
                 for store, spec in zip(model.tables, model.spec.tables, strict=True)
             ],
             model.moments,
+            # Those that are logged, or between which rows are removed, are Python's.
+            pushes=self.log is None and model.lifecycle is None,
         )
 
 

@@ -77,8 +77,17 @@ class ParameterServer:
         self._synchronous = synchronous
         self._unbroken = Unbroken(end)
         self.server = server
-        # Of pulls, without Python. Those of --sync may have to wait for an update.
-        self.answerer = Answerer(methods.PULL.kind, BOUNDS)
+        # Without Python; with --sync all calls are Python's, as they may wait for an update.
+        self.answerer = Answerer(
+            methods.PULL.kind,
+            methods.PUSH.kind,
+            BOUNDS,
+            finite_only=finite_only,
+            watched=faults.files_of(
+                "push-received", "push-logged", "push-half-applied", "push-applied"
+            ),
+            broken=self._unbroken.end,
+        )
         self.ownership = Ownership(server, routing, self.answerer)
         self.stopped = threading.Event()
         # Set when it is told to end while it serves a job.
@@ -86,7 +95,7 @@ class ParameterServer:
         # Set by every call of the master, which asks for the status all the time.
         self.asked = threading.Event()
         self.seen = Seen()
-        self._pushes = PushRegister()
+        self._pushes = PushRegister(self.answerer)
         self.progress = Progress(self.stopped)
         self.registration = Registration(
             server,
@@ -153,7 +162,8 @@ class ParameterServer:
             methods.FIND_ID: self.find_id,
         }
         checked = {method: self._when_open(each) for method, each in of_the_model.items()}
-        checked[methods.PULL] = WithDirect(checked[methods.PULL], self.answerer)
+        for method in (methods.PULL, methods.PUSH):
+            checked[method] = WithDirect(checked[method], self.answerer, method.kind)
         return checked | {
             # What it keeps for others, and of itself, it knows from its first moment on.
             methods.BEGIN_LOG: self.held_logs.begin,
@@ -173,6 +183,9 @@ class ParameterServer:
 
     def push(self, frame: bytes | memoryview) -> bytes:
         """Apply a push once, or hold it for the update that is to name it."""
+        # One that came here for its size, or with TLS.
+        if (answer := self.answerer.push(frame)) is not None:
+            return answer
         unpacked = unpack(frame)
         if unpacked.request.hold:
             unpacked = unpack(kept(memoryview(frame)))  # held beyond the call

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native.initializers import InitializerSpec
+from shoal.native.moments import Moments
 from shoal.native.optimizers import OptimizerSpec
-from shoal.native.rowstore import ERA_BITS, RowStore
+from shoal.native.rowstore import RowStore
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.distribution import Distribution
@@ -84,7 +85,7 @@ class ServerModel:
     stall every pull behind every push.
 
     tables: by position. dense: the slices of the dense variables. memory: of each table.
-    moments: what native/answer.h knows of version, senders and dense slices, changed with them.
+    moments: step, version, senders and how stale pushes were, which native/ changes too.
     lifecycle: the sweeps of tables whose rows expire or have a cap; None where none has.
     """
 
@@ -104,8 +105,8 @@ class ServerModel:
                 )
                 for table in spec.tables
             ]
-            self.dense = DenseSlices(spec, server, servers)
-            self.moments = self.dense.moments
+            self.moments = Moments(self.tables)
+            self.dense = DenseSlices(spec, server, servers, self.moments)
         except (ValueError, TypeError, RecursionError) as error:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
@@ -117,34 +118,23 @@ class ServerModel:
         self._between = threading.Condition(self._lock)
         self._applying = 0
         self._closed = False
-        self._step = 0
-        self._version = 0
-        self._dense_version = 0
-        # Of each worker, the incarnation and sequence of its last push in the version.
-        self._senders: dict[int, tuple[int, int]] = {}
-        self._staleness = Distribution()
-        self._age = Distribution(unit=0.001)
 
     @property
     def version(self) -> int:
         """Pushes applied."""
-        return self._version
+        return self.moments.version
 
     @property
     def step(self) -> int:
         """The optimizers' last step."""
-        return self._step
+        return self.moments.step
 
     def continue_from(self, known: int) -> None:
         """Have a version above `known`, which a worker has seen of an earlier incarnation.
 
         So versions never go back for it, and it takes the dense values anew.
         """
-        with self._lock:
-            if known >= self._dense_version:
-                self._version = max(self._version, known) + 1
-                self._dense_version = self._version
-                self.moments.set(self._version, self._dense_version)
+        self.moments.exceed(known)
 
     def freeze(self) -> FrozenDense:
         """Fix all rows as they are for their `snapshot`, and copy the dense slices.
@@ -168,8 +158,7 @@ class ServerModel:
         except MemoryError:
             self.thaw()
             raise
-        with self._lock:
-            return FrozenDense(*copies, self._version, self._step)
+        return FrozenDense(*copies, self.version, self.step)
 
     def has_saved(self, step: int) -> None:
         """A complete checkpoint has the model as it was after this step."""
@@ -196,12 +185,7 @@ class ServerModel:
         Only for a new model.
         """
         self.dense.restore(trainable, state)
-        self._version = self._dense_version = version
-        self._begin_step(step)
-        self._senders = dict(senders)
-        self.moments.set(version, version)
-        for worker, last in senders.items():
-            self.moments.set(version, version, (worker, *last))
+        self.moments.restore(version, step, senders)
 
     def _table(self, position: int) -> RowStore:
         if not 0 <= position < len(self.tables):
@@ -228,15 +212,10 @@ class ServerModel:
         copied before the next call. Raises WireError(DENSE_NOT_INITIALIZED).
         """
         block = None if dense_version == -2 else self.dense.block
-        with self._lock:
-            version = self._version
-            of, sequence = self._senders.get(worker, (-1, 0))
-            applied = sequence if of == incarnation else 0
-            # A version beyond ours is of before this server was started from a checkpoint.
-            known = self._dense_version <= dense_version <= version and dense_version != -1
-            if block is None or known:
-                return Moment(version, applied, None)
-            return Moment(version, applied, (block.values, self.dense.state.copy()))
+        version, applied, state = self.moments.at(worker, incarnation, dense_version)
+        if block is None or state is None:
+            return Moment(version, applied, None)
+        return Moment(version, applied, (block.values, state))
 
     def check_learning_rates(self, learning_rate: float, of_tables: Sequence[float]) -> None:
         """Raises ValueError for a rate that one of the model's optimizers cannot use.
@@ -255,12 +234,14 @@ class ServerModel:
 
     def ticket(self, push: Gradients) -> Ticket:
         """Admit a push to be applied: the next one is another step. `leave` ends it."""
+        if self.lifecycle is None:
+            return self._ticket(push)
         with self._lock:
-            if self.lifecycle is not None:
-                self._enter(self.lifecycle, push.event_time)
-            # Concurrent pushes each need a step of their own for bias correction.
-            self._begin_step(self._step + 1)
-            return Ticket(self._step, max(0, self._version - push.pulled_version))
+            self._enter(self.lifecycle, push.event_time)
+            return self._ticket(push)
+
+    def _ticket(self, push: Gradients) -> Ticket:
+        return Ticket(*self.moments.ticket(push.sender[0], push.pulled_version))
 
     def _enter(self, lifecycle: Lifecycle, event_time: int | None) -> None:
         """The next push begins, once what is due before it was swept. Under the lock."""
@@ -268,7 +249,7 @@ class ServerModel:
             self._between.wait()
         self._applying += 1
         if event_time is not None:
-            lifecycle.clock.note(self._step + 1, event_time)
+            lifecycle.clock.note(self.step + 1, event_time)
         # The others wait until this push and those before it are applied, and the sweep is done.
         self._closed = lifecycle.is_due()
 
@@ -290,7 +271,7 @@ class ServerModel:
 
     def _sweep(self, lifecycle: Lifecycle, record: Record) -> None:
         try:
-            lifecycle.sweep(lambda: self._step, self._next_step, record)
+            lifecycle.sweep(lambda: self.step, self.moments.next_step, record)
         finally:
             with self._lock:
                 self._closed = False
@@ -309,22 +290,7 @@ class ServerModel:
         if self.lifecycle is None:
             raise ValueError("a sweep of tables whose rows stay for good")
         self.lifecycle.again(step, frame)
-        with self._lock:
-            self._begin_step(max(self._step, step))
-
-    def _next_step(self) -> int:
-        with self._lock:
-            self._begin_step(self._step + 1)
-            return self._step
-
-    def _begin_step(self, step: int) -> None:
-        """Have the optimizers' last step be this one. Under the lock."""
-        if step >> ERA_BITS != self._step >> ERA_BITS:
-            # All at once, also those that are not in its push: what they tell apart of steps
-            # depends on the step alone, and is the same after a restore.
-            for table in self.tables:
-                table.advance(step)
-        self._step = step
+        self.moments.reach(step)
 
     def apply(self, push: Gradients, ticket: Ticket, *, again: bool = False) -> None:
         """Apply a push that was checked (checks.py).
@@ -347,23 +313,20 @@ class ServerModel:
         if push.dense is not None:
             self.dense.update(push.dense[0], push.learning_rate / divisor, step)
         if again:
-            with self._lock:
-                self._begin_step(max(self._step, step))
-                if self.lifecycle is not None:
+            self.moments.reach(step)
+            if self.lifecycle is not None:
+                with self._lock:
                     self.lifecycle.pushed_again(step, push.event_time)
         # Each worker moves the statistics it pulled, and has moved since, by its own batch's
         # share. Moves from one value add up: whole, they would go beyond what they aim at, a
         # variance below zero. Divided, they are that of one larger batch.
-        change = push.dense[1] / np.float32(others + 1) if push.dense is not None else None
-        counted = [] if again else [(ticket.staleness, push.pulled_time)]
-        self._count(counted, change, push.sender)
+        change = push.dense[1] if push.dense is not None else None
+        stale = [] if again else [(ticket.staleness, self.time() - push.pulled_time)]
+        self.moments.count(stale, change, others, push.sender)
 
     def apply_update(self, update: Update) -> None:
         """Apply an average of gradients. Not beside `apply`; raises as that does."""
-        with self._lock:
-            self._begin_step(self._step + 1)
-            step = self._step
-            version = self._version
+        step, version = self.moments.next_step(), self.version
         for position, rows in update.tables.items():
             rate = update.table_rates[position] if update.table_rates else update.learning_rate
             self.tables[position].update(*rows, learning_rate=rate, step=step)
@@ -372,36 +335,14 @@ class ServerModel:
         if update.dense is not None:
             gradient, change = update.dense
             self.dense.update(gradient, update.learning_rate, step)
-        stale = [(max(0, version - pulled), at) for pulled, at in update.pulled]
-        self._count(stale, change)
+        now = self.time()
+        stale = [(max(0, version - pulled), now - at) for pulled, at in update.pulled]
+        self.moments.count(stale, change)
         if self.lifecycle is not None:
             for time in update.event_times:
                 self.lifecycle.clock.note(step, time)
             if self.lifecycle.is_due():
                 self._sweep(self.lifecycle, lambda *_: None)  # of --sync there is no log
-
-    def _count(
-        self,
-        stale: Sequence[tuple[int, float]],
-        change: Float32 | None,
-        sender: tuple[int, int, int] | None = None,
-    ) -> None:
-        """Another version, of which all but the change of the non-trainable slice is done.
-
-        stale: (staleness, time of the pull) of each gradient in it.
-        """
-        with self._lock:
-            self._version += 1
-            if change is not None:
-                self.dense.state += change
-                self._dense_version = self._version
-            if sender is not None:
-                self._senders[sender[0]] = sender[1:]
-            state = None if change is None else self.dense.state
-            self.moments.set(self._version, self._dense_version, sender, state)
-            for staleness, pulled_time in stale:
-                self._staleness.add(staleness)
-                self._age.add(self.time() - pulled_time)
 
     @staticmethod
     def time() -> float:
@@ -410,8 +351,8 @@ class ServerModel:
 
     def distributions(self) -> tuple[pb.Distribution, pb.Distribution]:
         """Staleness in pushes, and age of the values in seconds, of the pushes applied."""
-        with self._lock:
-            return self._staleness.to_message(), self._age.to_message()
+        staleness, age = self.moments.distributions()
+        return Distribution.of(*staleness).to_message(), Distribution.of(*age).to_message()
 
     def assign(self, position: int, ids: Int64, rows: Float32) -> None:
         """Set rows as they are; slots get their initial values.

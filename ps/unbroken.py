@@ -42,10 +42,14 @@ class Unbroken:
             yield
         except WireError:
             raise  # of a log that another incarnation writes: this one takes no push any more
-        except BaseException:
-            logger.critical(
-                "this server ends itself: a part of a push or of an update was applied, and not "
-                "the whole of it. It is started again from what is saved",
-                exc_info=True,
-            )
-            self._end()
+        except BaseException as error:
+            self.end(error)
+
+    def end(self, error: BaseException) -> None:
+        """The model has a part of a change, because of this error."""
+        logger.critical(
+            "this server ends itself: a part of a push or of an update was applied, and not "
+            "the whole of it. It is started again from what is saved",
+            exc_info=error,
+        )
+        self._end()

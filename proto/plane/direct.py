@@ -35,20 +35,25 @@ class Direct(Protocol):
         it is there, all are for Python. Raises OSError.
         """
 
-    @property
-    def durations(self) -> tuple[list[int], float]:
-        """Requests answered, by the time that each took, and seconds of all."""
+    def durations(self, kind: int) -> tuple[list[int], float]:
+        """Requests of a kind answered by `serve`, by the time of each, and seconds of all."""
 
 
 @dataclass(frozen=True)
 class WithDirect:
     """The handler of a call, of whose requests `direct` answers as many as it can.
 
-    Both answer alike, so nobody but a clock can tell.
+    Both answer alike, so nobody but a clock can tell. kind: of the call's requests.
     """
 
     handler: Callable[[Any], Any]
     direct: Direct
+    kind: int
+
+    @property
+    def durations(self) -> tuple[list[int], float]:
+        """Of the requests that `direct` answered, as it tells them."""
+        return self.direct.durations(self.kind)
 
     def __call__(self, request: Any) -> Any:
         """Handle a request as any handler does."""

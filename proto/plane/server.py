@@ -310,9 +310,11 @@ class ArrayServer:
 
 
 def _direct(handlers: Handlers) -> Direct | None:
-    found = [each.direct for each in handlers.values() if isinstance(each, WithDirect)]
+    found = {
+        id(each.direct): each.direct for each in handlers.values() if isinstance(each, WithDirect)
+    }
     assert len(found) <= 1, "a connection is given to one"
-    return found[0] if found else None
+    return next(iter(found.values()), None)
 
 
 def request(method: Method[Any, Any], payload: memoryview) -> Any:

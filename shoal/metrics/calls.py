@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -18,7 +19,7 @@ from shoal.metrics.durations import Durations
 from shoal.proto.errors import WireError
 from shoal.proto.frames import Buffer, Pieces
 from shoal.proto.methods import Method
-from shoal.proto.plane.direct import Direct, WithDirect
+from shoal.proto.plane.direct import WithDirect
 from shoal.proto.serving import Handlers
 
 OUTCOMES = ("answered", "refused", "failed")
@@ -31,7 +32,7 @@ class _Count:
         self.lock = threading.Lock()
         self.durations = Durations()
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
-        self.direct: Direct | None = None
+        self.direct: WithDirect | None = None
 
     def add(self, outcome: str, began: float) -> None:
         seconds = time.perf_counter() - began
@@ -55,8 +56,8 @@ class Calls(Collector):
     ) -> Callable[[Any], Any]:
         count = self._counts[method.name] = _Count()
         if isinstance(handler, WithDirect):
-            count.direct = handler.direct
-            return WithDirect(self._handling(method, handler.handler, count), handler.direct)
+            count.direct = handler
+            return replace(handler, handler=self._handling(method, handler.handler, count))
         return self._handling(method, handler, count)
 
     @staticmethod

@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from shoal.native.answering import FLAGS, Answerer, Moments
+from shoal.native.answering import FLAGS, Answerer
+from shoal.native.dense import DenseBlock
+from shoal.native.moments import Moments
+from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.plane.message import ANSWER, PREFIX_BYTES, parse, prefix
 from tests.native.strategies import store
 
-KIND, DIMS, VERSION = 2, (2, 3), 7
+KIND, PUSH, DIMS, VERSION = 2, 3, (2, 3), 7
 SENDER = (3, 1, 9)
 """Worker and incarnation with a push, and its sequence."""
 BEGIN = 48
@@ -49,10 +52,12 @@ class PullReader:
 
     def __init__(self) -> None:
         self.tables = [store(dim, "sgd", "uniform", seed=dim) for dim in DIMS]
-        self.moments, self.answerer = Moments(), Answerer(KIND, [1.0])
+        self.moments = Moments(self.tables)
+        self.answerer = Answerer(KIND, PUSH, [1.0])
         self.values, self.state = np.arange(3, dtype=np.float32), np.ones(2, np.float32)
-        self.moments.begin(self.values, self.state)
-        self.moments.set(VERSION, VERSION, SENDER)
+        block = DenseBlock(self.values, OptimizerSpec("sgd", {}))
+        self.moments.begin(block, self.state)
+        self.moments.restore(VERSION, VERSION, {SENDER[0]: SENDER[1:]})
         # With a vocabulary a row is the same in training and beside it.
         self.answerer.serve_model([(table, True, False) for table in self.tables], self.moments)
         self.answerer.route(1, None)

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.native.answering import FLAGS, Answerer, Moments
+from shoal.native.answering import FLAGS, Answerer
+from shoal.native.dense import DenseBlock
+from shoal.native.moments import Moments
+from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -21,7 +24,7 @@ from tests.native.pull_reader import PullReader, seeds
 from tests.native.strategies import store
 from tests.native.test_concurrency import ones, together
 
-KIND, DIM, PATIENCE = 2, 64, 60.0
+KIND, PUSH, DIM, PATIENCE = 2, 3, 64, 60.0
 BEGIN, SIZE = 48, 48 + 16 + (32 << 10)
 
 
@@ -30,11 +33,12 @@ class Served:
 
     def __init__(self, size=3, state=5, table=None, vocabulary=False):
         self.table = table or store(DIM, "sgd", "zeros")
-        self.moments = Moments()
-        self.values, self.state = np.zeros(size, np.float32), np.zeros(state, np.float32)
-        self.moments.begin(self.values, self.state)
-        self.answerer = Answerer(KIND, [1e-5, 1.0])
-        self.answerer.serve_model([(self.table, vocabulary, False)], self.moments)
+        self.moments = Moments([self.table])
+        self.state = np.zeros(state, np.float32)
+        self.block = DenseBlock(np.zeros(size, np.float32), OptimizerSpec("sgd", {}))
+        self.moments.begin(self.block, self.state)
+        self.answerer = Answerer(KIND, PUSH, [1e-5, 1.0])
+        self.answerer.serve_model([(self.table, vocabulary, False)], self.moments, pushes=True)
         self.answerer.route(1, None)
         self.answerer.open()
 
@@ -66,21 +70,21 @@ class Connection:
         self.thread = threading.Thread(target=serve)
         self.thread.start()
 
-    def send(self, frame):
-        data = prefix(KIND, len(frame)) + bytes(frame)
+    def send(self, frame, kind=KIND):
+        data = prefix(kind, len(frame)) + bytes(frame)
         self.link.send([data], len(data), PATIENCE)
 
     def pull(self, ids, **header):
         self.send(request(ids, **header))
         return self.receive()
 
-    def receive(self):
+    def receive(self, reply=pb.PullReply):
         end = time.monotonic() + PATIENCE
         kind, size = self.link.next_prefix(end)
         assert kind == ANSWER
         whole = memoryview(bytearray(size))
         self.link.into(whole, end)
-        return frames.decode(whole, pb.PullReply)
+        return frames.decode(whole, reply)
 
     def result(self):
         self.thread.join(PATIENCE)
@@ -117,9 +121,8 @@ def test_rows_and_dense_values_are_those_of_one_moment_beside_updates(served):
     def update():
         for step in range(1, steps + 1):
             served.table.update(ids, ones(40), learning_rate=-1.0, step=step)
-            served.values[:] = step
-            served.state[:] = step
-            served.moments.set(step, step, (3, 1, step), served.state)
+            served.block.values[:] = step
+            served.moments.count(change=np.ones(5, np.float32), sender=(3, 1, step))
 
     def pull():
         made, last = served.connected(), 0
@@ -136,7 +139,7 @@ def test_rows_and_dense_values_are_those_of_one_moment_beside_updates(served):
             made.close()
 
     together(update, pull, pull, pull)
-    assert sum(served.answerer.durations[0]) == 600
+    assert sum(served.answerer.durations(KIND)[0]) == 600
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -164,7 +167,7 @@ def test_growth_of_what_is_known_of_workers_beside_pulls(served):
     def grow():
         for worker in range(5000):
             served.answerer.meet(worker, 0)
-            served.moments.set(worker, 0, (worker, 0, worker + 1))
+            served.moments.count(sender=(worker, 0, worker + 1))
 
     def reroute():
         for number in range(500):

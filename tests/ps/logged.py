@@ -305,7 +305,7 @@ def content(model):
         joined = np.concatenate(parts, axis=1)
         rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
     vectors = [model.dense.block.values, *model.dense.block.slots.values(), model.dense.state]
-    return rows, [each.tolist() for each in vectors], model.version, model._step
+    return rows, [each.tolist() for each in vectors], model.version, model.step
 
 
 def numbers(count, seed=0):

@@ -78,7 +78,7 @@ class Both:
     @property
     def direct(self):
         """Pulls that were answered without Python."""
-        return sum(self.server.answerer.durations[0])
+        return sum(self.server.answerer.durations(methods.PULL.kind)[0])
 
     def over_the_socket(self, frame):
         return self.pool.begin(methods.PULL, frame, PATIENCE).result()
@@ -284,7 +284,7 @@ def test_pulls_of_sync_are_python_s(cluster, connect):
     caller.register()
     caller.initialize(np.arange(5), [0.5, 0.25])
     caller.pull([1])
-    assert not sum(made.servers[0].answerer.durations[0])
+    assert not sum(made.servers[0].answerer.durations(methods.PULL.kind)[0])
 
 
 @pytest.fixture

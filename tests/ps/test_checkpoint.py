@@ -202,14 +202,14 @@ def test_pushes_go_on_beyond_32_bits_of_steps_and_after_a_restore(tmp_path):
     last = 2**32 - 1
     group = Group(1)
     model = group.models[0]
-    model._step = model._version = last - 2
+    model.moments.restore(last - 2, last - 2, {})
     for sequence in range(1, 5):
         group.push(sequence)
-    assert model.version == model._step == last + 2
+    assert model.version == model.step == last + 2
     group.save(tmp_path, 1)
     again = restored(tmp_path, 1, 1)
     assert again.content() == group.content()
     again.push(5)
-    assert again.models[0].version == again.models[0]._step == last + 3
+    assert again.models[0].version == again.models[0].step == last + 3
     rows, _, _ = again.content()
     assert {row[-2:] for row in rows.values()} == {(last + 3, 5)}

@@ -85,7 +85,7 @@ class Server:
         return (
             rows,
             [each.tobytes() for each in dense],
-            (model.version, model._step, model._senders.copy()),
+            (model.version, model.step),
             register,
             # It is only ever written at its end.
             [each.stat().st_size for each in self.sink._segments()],

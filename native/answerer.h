@@ -1,0 +1,180 @@
+/* What a server knows that answers pulls and pushes without Python, and its counts.
+ *
+ * The server's Python publishes the facts as it changes them, each set under one lock, so an answer
+ * is one that Python could have given at a moment between the request's coming and its answer.
+ */
+#ifndef SHOAL_ANSWERER_H
+#define SHOAL_ANSWERER_H
+
+#include <time.h>
+#include <unistd.h>
+
+#include "moments.h"
+#include "pushes.h"
+#include "traffic.h"
+#include "wire.h"
+
+enum {
+    SHOAL_MESSAGE_PREFIX = 16, /* proto/plane/message.py */
+    SHOAL_SLOT_BYTES = (1 << SHOAL_SLOT_BITS) / 8,
+    SHOAL_BUCKETS = 32         /* of a histogram of durations, at most */
+};
+
+static inline double shoal_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec) / 1e9; /* as time.monotonic */
+}
+
+typedef struct {
+    shoal_store *store;
+    const shoal_step *step; /* of its optimizer, what is the same in each update */
+    int vocabulary, frozen; /* as in TableSpec */
+} shoal_served;
+
+/* Answers given, by how long each took to make, and the seconds of all. */
+typedef struct {
+    int64_t buckets[SHOAL_BUCKETS + 1];
+    double seconds;
+} shoal_durations;
+
+typedef struct {
+    pthread_mutex_t lock;
+    int open;
+    int again;     /* only workers that have registered are answered */
+    int64_t *met;  /* by worker, the newest incarnation that has; -1: none */
+    size_t known;
+    int64_t epoch; /* of the routing table */
+    int alone;     /* every id is this server's */
+    uint8_t own[SHOAL_SLOT_BYTES]; /* a bit a slot */
+    const shoal_served *tables;    /* once there: for good */
+    int table_count;
+    shoal_moments *moments;
+    int pushes;              /* are applied here */
+    int closed;              /* no push is taken any more; read under the lock of a record */
+    int finite_only;         /* pushes with a NaN or an infinity are Python's to refuse; for good */
+    double python_from;      /* the next push that comes then or later is for Python */
+    shoal_push_record **records;  /* by worker; NULL: none of its pushes has come */
+    size_t recorded;
+    const char *const *watched; /* files; while one is there, pushes are for Python; for good */
+    int watched_count;
+    const double *bounds; /* of durations, seconds; for good */
+    int bound_count;
+    shoal_durations pulled, pushed;
+} shoal_answerer;
+
+static int shoal_note_met(shoal_answerer *a, uint64_t worker, int64_t incarnation) {
+    if (worker >= SHOAL_WORKERS) return 1; /* Python answers it */
+    if (worker >= a->known) {
+        size_t known = a->known ? a->known : 16;
+        while (known <= worker) known *= 2;
+        int64_t *met = realloc(a->met, known * sizeof *met);
+        if (!met) return 0;
+        for (size_t k = a->known; k < known; k++) met[k] = -1;
+        a->met = met;
+        a->known = known;
+    }
+    if (incarnation > a->met[worker]) a->met[worker] = incarnation;
+    return 1;
+}
+
+/* Has pushes of a worker be noted in a record. Lock held. Returns 0 without memory. */
+static int shoal_know_record(shoal_answerer *a, uint64_t worker, shoal_push_record *record) {
+    if (worker >= SHOAL_WORKERS) return 1; /* Python answers it */
+    if (worker >= a->recorded) {
+        size_t recorded = a->recorded ? a->recorded : 16;
+        while (recorded <= worker) recorded *= 2;
+        shoal_push_record **records = realloc(a->records, recorded * sizeof *records);
+        if (!records) return 0;
+        for (size_t k = a->recorded; k < recorded; k++) records[k] = NULL;
+        a->records = records;
+        a->recorded = recorded;
+    }
+    a->records[worker] = record;
+    return 1;
+}
+
+/* Who locks a record after this sees no push of it begin. */
+static void shoal_close_pushes(shoal_answerer *a) { __atomic_store_n(&a->closed, 1, __ATOMIC_RELAXED); }
+
+static void shoal_leave_from(shoal_answerer *a, double moment) {
+    __atomic_store(&a->python_from, &moment, __ATOMIC_RELAXED);
+}
+
+static void shoal_count_answer(shoal_answerer *a, shoal_durations *d, double seconds) {
+    int bucket = 0;
+    while (bucket < a->bound_count && a->bounds[bucket] < seconds) bucket++;
+    pthread_mutex_lock(&a->lock);
+    d->buckets[bucket]++;
+    d->seconds += seconds;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* What holds at one moment, for one request. */
+typedef struct {
+    int alone, table_count, pushes;
+    uint8_t own[SHOAL_SLOT_BYTES];
+    const shoal_served *tables;
+    shoal_moments *moments;
+    shoal_push_record *record; /* of the caller; may be NULL */
+} shoal_facts;
+
+/* Whether the server answers such a caller, and the facts; 0: Python has to. */
+static int shoal_take_facts(shoal_answerer *a, const shoal_identity *caller, int64_t epoch,
+                            shoal_facts *facts) {
+    int64_t met = -1;
+    if (caller->worker >= SHOAL_WORKERS) return 0;
+    pthread_mutex_lock(&a->lock);
+    if (caller->worker < a->known) met = a->met[caller->worker];
+    const int may = a->open && a->moments && epoch == a->epoch &&
+                    (!a->again || !caller->there || (int64_t)caller->incarnation <= met);
+    facts->alone = a->alone;
+    if (!a->alone) memcpy(facts->own, a->own, sizeof facts->own);
+    facts->tables = a->tables;
+    facts->table_count = a->table_count;
+    facts->moments = a->moments;
+    facts->pushes = a->pushes;
+    facts->record = caller->worker < a->recorded ? a->records[caller->worker] : NULL;
+    pthread_mutex_unlock(&a->lock);
+    return may;
+}
+
+static int shoal_is_own(const uint8_t *own, int64_t id) {
+    const uint32_t slot = shoal_slot(shoal_mix64((uint64_t)id));
+    return own[slot / 8] >> slot % 8 & 1;
+}
+
+/* Whether tables that are named are there, and ids this server's. */
+static int shoal_all_here(const shoal_facts *facts, const uint32_t *tables, int table_count,
+                          const shoal_array *ids, int arrays) {
+    for (int k = 0; k < table_count; k++)
+        if (tables[k] >= (uint32_t)facts->table_count) return 0;
+    for (int k = 0; k < arrays && !facts->alone; k++) {
+        const int64_t *const each = (const int64_t *)ids[k].data;
+        for (uint64_t i = 0; i < ids[k].shape[0]; i++)
+            if (!shoal_is_own(facts->own, each[i])) return 0;
+    }
+    return 1;
+}
+
+/* ---- answers ---- */
+
+typedef struct {
+    char *start; /* of memory, which holds a message of the data plane */
+    size_t size;
+} shoal_message;
+
+/* Begins an ANSWER of a size that is known, whose frame has this header. Returns where its arrays
+ * are, but for padding. */
+static char *shoal_begin_answer(shoal_message *made, const uint8_t *header, uint32_t length) {
+    const uint64_t announced = made->size - SHOAL_MESSAGE_PREFIX;
+    char *frame = made->start + SHOAL_MESSAGE_PREFIX;
+    memcpy(made->start, "SHD1\100\0\0\0", 8);
+    memcpy(made->start + 8, &announced, 8);
+    memcpy(frame, shoal_frame_magic, 4);
+    memcpy(frame + 4, &length, 4);
+    memcpy(frame + SHOAL_FRAME_PREFIX, header, length);
+    return frame + SHOAL_FRAME_PREFIX + length;
+}
+
+#endif
