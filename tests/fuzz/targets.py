@@ -49,6 +49,7 @@ from shoal.ps.update_log.records import BASE, ENTRY, read_records, record
 from shoal.ps.update_log.sinks import LogDamagedError, LogLostError
 from tests.native import pull_reader as native_pulls
 from tests.native.pull_reader import PullReader
+from tests.ps import twins
 
 CORPUS = Path(__file__).with_name("corpus")
 """A folder for each target: inputs that once were defects, and rare ones."""
@@ -396,6 +397,7 @@ def parse_page(number: int, data: bytes) -> None:
 TARGETS = {
     "push": Target(unpack, push_frames, (WireError,)),
     "pull": Target(parse_pull, pull_frames, (WireError,)),
+    "push-native": Target(lambda data: twins.begun().check(data), twins.seeds, (WireError,)),
     "pull-native": Target(lambda data: pull_reader().check(data), native_pulls.seeds, (WireError,)),
     "caller": Target(parse_caller, callers, (WireError, BrokenError)),
     "log-batch": Target(lambda data: list(unpacked(data)), batches, (LogDamagedError,)),

@@ -15,7 +15,18 @@ from shoal.proto.routing import Routing
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.service import ParameterServer
 from tests.fuzz.mutations import mutated
-from tests.ps.twins import DIMS, OPTIMIZERS, OWN, Server, Twins, model_spec, push_frame, pushes
+from tests.ps.twins import (
+    DIMS,
+    OPTIMIZERS,
+    OWN,
+    Server,
+    Twins,
+    begun,
+    model_spec,
+    push_frame,
+    pushes,
+    seeds,
+)
 
 ONES = [(0, OWN[:4], np.ones((4, DIMS[0]))), (1, OWN[2:5], np.ones((3, DIMS[1])))]
 DENSE = np.full(5, 0.5), np.full(2, 0.125)
@@ -46,10 +57,16 @@ def test_any_pushes_come_to_what_python_makes_of_them(data):
 @quiet
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_so_do_damaged_ones(data, chance):
-    twins = Twins(model_spec())
-    twins.push(push_frame(ONES, DENSE))
-    seeds = [push_frame(ONES, DENSE, sequence=2), data.draw(pushes(2))]
-    twins.push(mutated(seeds, chance))
+    twins = begun()
+    twins.push(mutated([*seeds(), data.draw(pushes(2))], chance))
+    twins.same()
+
+
+@pytest.mark.parametrize("frame", seeds())
+def test_the_whole_pushes_that_mutations_begin_with_are_applied(frame):
+    twins = begun()
+    twins.push(frame)
+    assert twins.applied_natively == 1
     twins.same()
 
 

@@ -135,6 +135,12 @@ class Twins:
         self.applied_natively += native
         return found
 
+    def check(self, frame):
+        """As `push`; raises WireError if it is refused."""
+        found = self.push(frame)
+        if isinstance(found, tuple):
+            raise WireError(*found)
+
     def same(self):
         assert self.native.content() == self.python.content()
 
@@ -166,6 +172,28 @@ def push_frame(
             values.encode(np.asarray(gradients, np.float32), wire)
         arrays.append(wire)
     return frames.encode(request, [*arrays, *(np.asarray(d, np.float32) for d in dense or ())])
+
+
+def seeds():
+    """Pushes that C applies: with all fields that it reads, with few of them, and of 16 bits.
+
+    Of a worker whose first push was applied.
+    """
+    rows = [(k, OWN[: 3 + k], np.full((3 + k, DIMS[k]), 0.25)) for k in (1, 0)]
+    dense = np.full(5, 0.5), np.full(2, 0.125)
+    many = {"modulate_rate": True, "own_pushes": 1, "task": 3, "records_done": 64}
+    full = push_frame(
+        rows, dense, sequence=2, pulled_version=1, pulled_time=2.0, table_rates=[0.5, 0.25], **many
+    )
+    halves = push_frame(rows, sequence=2, value_type=pb.FLOAT16, scales=[0.5, 4.0])
+    return [full, push_frame(rows[:1], sequence=2), halves]
+
+
+def begun():
+    """Twins with a push of worker 0."""
+    twins = Twins(model_spec())
+    twins.push(push_frame([(0, OWN[:1], np.ones((1, DIMS[0])))]))
+    return twins
 
 
 usual = st.sampled_from
