@@ -38,6 +38,16 @@ typedef struct {
     double seconds;
 } shoal_durations;
 
+/* A log of pushes, which is Python's. append: has room and a ticket for a push, and sends it on its
+ * way; 0: the push is Python's, as there is no room. kept: waits for what append gave; 0: no push is
+ * taken any more, -1: an error of ours. Both are called with the lock of the worker's record held. */
+typedef struct {
+    int (*append)(void *context, const uint8_t *frame, size_t size, uint64_t worker,
+                  int64_t pulled_version, int64_t *step, int64_t *staleness, void **waiting);
+    int (*kept)(void *context, void *waiting);
+    void *context;
+} shoal_log;
+
 typedef struct {
     pthread_mutex_t lock;
     int open;
@@ -51,6 +61,7 @@ typedef struct {
     int table_count;
     shoal_moments *moments;
     int pushes;              /* are applied here */
+    shoal_log log;           /* append is NULL: there is none; with the model, for good */
     int closed;              /* no push is taken any more; read under the lock of a record */
     int finite_only;         /* pushes with a NaN or an infinity are Python's to refuse; for good */
     double python_from;      /* the next push that comes then or later is for Python */

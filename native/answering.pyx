@@ -4,6 +4,9 @@ A thin shell around connection.h, answer.h and push.h. Python says what holds no
 every request that is not a plain one.
 """
 
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -55,14 +58,43 @@ FLAGS = SHOAL_FLAGS
 HALF_APPLIED = "a part of a push was applied: there was no memory for the rest"
 
 
+cdef int append(
+    void *context, const uint8_t *frame, size_t size, uint64_t worker, int64_t pulled_version,
+    int64_t *step, int64_t *staleness, void **waiting,
+) noexcept with gil:
+    """As shoal_log has it; context: an Answerer."""
+    cdef Answerer answerer = <Answerer>context
+    cdef object kept
+    try:
+        view = PyMemoryView_FromMemory(<char *>frame, size, PyBUF_READ)
+        step[0], staleness[0], kept = answerer._log(view, worker, pulled_version)
+    except BaseException:
+        return 0  # Python says it, where it finds the same
+    if kept is not None:
+        Py_INCREF(kept)
+        waiting[0] = <void *>kept
+    return 1
+
+
+cdef int kept(void *context, void *waiting) noexcept with gil:
+    """As shoal_log has it; context: an Answerer. waiting: is called, and let go of."""
+    cdef Answerer answerer = <Answerer>context
+    cdef object wait = <object>waiting
+    Py_DECREF(wait)
+    try:
+        return 1 if wait() else 0
+    except BaseException as error:
+        answerer._failure = error
+        return -1
+
+
 cdef class Answerer:
     """Answers pulls and pushes of one server, once it is opened and has a model.
 
     pull, push: their kinds on the data plane. bounds: seconds, rising, between which the times of
     answers are counted. finite_only: leave pushes with a NaN or an infinity to Python. watched:
-    files; while one of them is there, pushes are left to Python. broken: is called with a
-    MemoryError where the model has a part of a push, and ends the process. Any method by any
-    thread.
+    files; while one of them is there, pushes are left to Python. broken: is called with an
+    error where the model has a part of a push, and ends the process. Any method by any thread.
     """
 
     cdef shoal_answerer _answerer
@@ -70,7 +102,7 @@ cdef class Answerer:
     cdef double *_bounds
     cdef const char **_watched
     cdef int _pull, _push
-    cdef object _kept, _paths, _broken
+    cdef object _kept, _paths, _broken, _log, _failure
     cdef list _records
 
     def __cinit__(
@@ -175,16 +207,21 @@ cdef class Answerer:
         """
         shoal_leave_from(&self._answerer, moment)
 
-    def serve_model(self, tables, moments, *, bint pushes=False):
+    def serve_model(self, tables, moments, *, bint pushes=False, log=None):
         """Have the model, once.
 
         tables: of each, its RowStore, whether it has a vocabulary and whether it is frozen, as a
         TableSpec says. moments: of the same tables. pushes: whether those are applied here, too.
-        Raises ValueError if there is a model, MemoryError.
+        log: sends a push on its way to the log, takes its ticket, and waits for nothing. It is
+        called with the frame, its worker and the version of its pull, and returns step, staleness,
+        and what waits until the push is kept: a function that returns whether pushes are taken
+        still, or None. The frame is to be used no more once that has returned. What it raises has
+        Python handle the push. Raises ValueError if there is a model, MemoryError.
         """
         if self._kept is not None:
             raise ValueError("there is a model already")
         self._kept = list(tables), moments
+        self._log = log
         self._tables = <shoal_served *>calloc(len(self._kept[0]) + 1, sizeof(shoal_served))
         if self._tables is NULL:
             raise MemoryError("no memory for the tables")
@@ -194,10 +231,14 @@ cdef class Answerer:
             self._tables[k].vocabulary, self._tables[k].frozen = bool(vocabulary), bool(frozen)
         cdef shoal_moments *address = <shoal_moments *><size_t>moments.address
         cdef int count = len(self._kept[0])
+        cdef bint logs = log is not None
         with nogil:
             pthread_mutex_lock(&self._answerer.lock)
             self._answerer.tables, self._answerer.table_count = self._tables, count
             self._answerer.moments, self._answerer.pushes = address, pushes
+            if logs:
+                self._answerer.log.append, self._answerer.log.kept = append, kept
+                self._answerer.log.context = <void *>self
             pthread_mutex_unlock(&self._answerer.lock)
 
     def durations(self, int kind):
@@ -238,7 +279,7 @@ cdef class Answerer:
 
     cdef _end(self, shoal_push_record *record):
         """The model has a part of a push. What it held is locked until the process ends."""
-        error = MemoryError(HALF_APPLIED)
+        error = self._failure or MemoryError(HALF_APPLIED)
         try:
             if self._broken is not None:
                 self._broken(error)

@@ -196,6 +196,12 @@ cdef extern from "connection.h" nogil:
     ctypedef struct shoal_durations:
         int64_t buckets[SHOAL_BUCKETS + 1]
         double seconds
+    ctypedef struct shoal_log:
+        int (*append)(void *context, const uint8_t *frame, size_t size, uint64_t worker,
+                      int64_t pulled_version, int64_t *step, int64_t *staleness,
+                      void **waiting) noexcept nogil
+        int (*kept)(void *context, void *waiting) noexcept nogil
+        void *context
     ctypedef struct shoal_answerer:
         pthread_mutex_t lock
         int open
@@ -209,6 +215,7 @@ cdef extern from "connection.h" nogil:
         int table_count
         shoal_moments *moments
         int pushes
+        shoal_log log
         int closed
         int finite_only
         double python_from

@@ -3,7 +3,7 @@
  * The order is that of ps/service.py: everything that can be refused is looked at first, then the
  * worker's record is locked, and what follows either is done wholly or breaks the server. A push that
  * is not the plain next one of its worker (it came before, its worker was replaced or fenced, it is
- * not finite, there is a log) is Python's: nothing was done with it here.
+ * not finite) is Python's: nothing was done with it here.
  */
 #ifndef SHOAL_PUSH_H
 #define SHOAL_PUSH_H
@@ -23,6 +23,8 @@ enum {
 
 /* A push beside what the server has for it. */
 typedef struct {
+    const uint8_t *frame;
+    size_t size;
     shoal_push read;
     shoal_facts facts;
     shoal_dense *dense;                         /* NULL: there are no values yet */
@@ -158,21 +160,41 @@ static int shoal_is_next(const shoal_answerer *a, const shoal_push_record *recor
            who->sequence > record->pending;
 }
 
+/* The push's step, and how many were applied since its pull, once it is on its way to the log, if
+ * there is one; 0: it is Python's. */
+static int shoal_begin_push(shoal_answerer *a, const shoal_pushing *p, int64_t *step,
+                            int64_t *staleness, void **waiting) {
+    const shoal_push *push = &p->read;
+    *waiting = NULL;
+    if (!shoal_is_next(a, p->facts.record, &push->sender)) return 0;
+    if (a->log.append)
+        return a->log.append(a->log.context, p->frame, p->size, push->sender.worker,
+                             push->pulled_version, step, staleness, waiting);
+    return shoal_take_ticket(p->facts.moments, push->sender.worker, push->pulled_version, step, staleness);
+}
+
 /* Applies the push in a frame, and makes the answer, of SHOAL_PUSH_ANSWER bytes at most, where `made`
  * says. broken: OUT, the record that stays locked. */
 static int shoal_push_once(shoal_answerer *a, shoal_pushing *p, shoal_message *made, shoal_push_record **broken) {
     const shoal_push *push = &p->read;
     shoal_push_record *record = p->facts.record;
     int64_t step, staleness, version;
+    void *waiting;
+    int kept = 1;
     pthread_mutex_lock(&record->lock);
-    if (!shoal_is_next(a, record, &push->sender) ||
-        !shoal_take_ticket(p->facts.moments, push->sender.worker, push->pulled_version, &step, &staleness)) {
+    if (!shoal_begin_push(a, p, &step, &staleness, &waiting)) {
         pthread_mutex_unlock(&record->lock);
         return SHOAL_PUSH_FOR_PYTHON;
     }
-    if (!shoal_apply_push(p, step, staleness, &version)) {
+    const int applied = shoal_apply_push(p, step, staleness, &version);
+    if (waiting) kept = a->log.kept(a->log.context, waiting);
+    if (!applied || kept < 0) {
         *broken = record;
         return SHOAL_PUSH_BROKEN;
+    }
+    if (!kept) { /* another incarnation of this server has the log: Python refuses all from now on */
+        pthread_mutex_unlock(&record->lock);
+        return SHOAL_PUSH_FOR_PYTHON;
     }
     record->sequence = push->sender.sequence;
     record->task = push->task;
@@ -195,6 +217,8 @@ static int shoal_apply_frame(shoal_answerer *a, const uint8_t *frame, size_t siz
     shoal_pushing p;
     int result = SHOAL_PUSH_FOR_PYTHON;
     p.decoded = NULL;
+    p.frame = frame;
+    p.size = size;
     double python_from;
     __atomic_load(&a->python_from, &python_from, __ATOMIC_RELAXED);
     if (shoal_now() >= python_from || !shoal_read_push(frame, size, &p.read) ||

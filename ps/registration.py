@@ -216,8 +216,9 @@ class Registration:
                 for store, spec in zip(model.tables, model.spec.tables, strict=True)
             ],
             model.moments,
-            # Those that are logged, or between which rows are removed, are Python's.
-            pushes=self.log is None and model.lifecycle is None,
+            # Rows are removed between two pushes, which Python keeps apart.
+            pushes=model.lifecycle is None,
+            log=self.log and self.log.begins(model),
         )
 
 

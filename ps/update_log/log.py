@@ -61,6 +61,15 @@ def _nothing() -> None:
     pass
 
 
+def _is_open(wait: Callable[[], object]) -> bool:
+    """Whether pushes are taken still, once one is kept or the log is lost."""
+    try:
+        wait()
+    except WireError:  # this incarnation is over
+        return False
+    return True
+
+
 class UpdateLog:
     """The log of server `server`, kept in `sink`.
 
@@ -139,6 +148,22 @@ class UpdateLog:
         )
         wait = self._of_sink(name, self._sink.append, entry, frame)
         return partial(self._of_sink, name, wait) if wait is not None else _nothing
+
+    def begins(
+        self, model: ServerModel
+    ) -> Callable[[memoryview, int, int], tuple[int, int, Callable[[], bool] | None]]:
+        """What Answerer.serve_model takes as its log: of pushes that Python does not apply."""
+
+        def begun(
+            frame: memoryview, worker: int, pulled_version: int
+        ) -> tuple[int, int, Callable[[], bool] | None]:
+            with self.room(len(frame)):
+                ticket = Ticket(*model.moments.ticket(worker, pulled_version))
+                wait = self.append(ticket, frame)
+            kept = None if wait is _nothing else partial(_is_open, wait)
+            return ticket.step, ticket.staleness, kept
+
+        return begun
 
     def append_sweep(self, step: int, frame: bytes) -> None:
         """Send a part of a sweep on its way.

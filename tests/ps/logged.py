@@ -42,10 +42,30 @@ class DiedError(Exception):
 
 
 class Faults:
-    """Stands in for the folder of named points: the server that comes to one dies there."""
+    """Named points: the server that comes to one dies there.
 
-    def __init__(self):
-        self.armed = ""
+    folder: has a file for the one that is armed, which servers look for; None: nobody dies.
+    """
+
+    def __init__(self, folder=None):
+        self._folder = folder
+        self._armed = ""
+
+    @property
+    def armed(self):
+        return self._armed
+
+    @armed.setter
+    def armed(self, name):
+        for each in self.files_of(self._armed):
+            each.unlink(missing_ok=True)
+        self._armed = name
+        for each in self.files_of(name):
+            each.touch()
+
+    def files_of(self, *names):
+        """As faults.files_of."""
+        return [self._folder / each for each in names if each and self._folder]
 
     @contextlib.contextmanager
     def off(self):

@@ -14,6 +14,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.service import ParameterServer
+from shoal.ps.update_log.sinks import LogTakenError
 from tests.fuzz.mutations import mutated
 from tests.ps.twins import (
     DIMS,
@@ -137,6 +138,70 @@ def test_what_a_server_is_told_holds_without_python_too(option):
     handlers[methods.PUSH](memoryview(push_frame(ONES)))
     assert (server.answerer.push(push_frame(bad, sequence=2)) is None) == server._check_finite
     assert (server.answerer.push(push_frame(ONES, sequence=3)) is None) == server._synchronous
+
+
+@quiet
+@given(data=st.data())
+def test_logged_pushes_are_in_the_log_as_those_of_python(tmp_path_factory, data):
+    twins = Twins(model_spec(), logs=tmp_path_factory.mktemp("logs"))
+    for sequence in range(1, data.draw(st.integers(2, 10))):
+        twins.push(data.draw(pushes(sequence)))
+    twins.same()
+    assert twins.native.logged() == twins.python.logged()
+
+
+def test_plain_pushes_are_logged_without_python_s_checks(tmp_path):
+    twins = Twins(model_spec(), logs=tmp_path)
+    sent = [push_frame(ONES, DENSE, sequence=sequence) for sequence in range(1, 6)]
+    for frame in sent:
+        twins.push(frame)
+    assert twins.applied_natively == 4
+    expected = [(step, step - 1, frame) for step, frame in enumerate(sent, 1)]
+    assert twins.native.logged() == twins.python.logged() == expected
+
+
+def test_a_push_without_room_in_the_log_is_refused_and_changes_nothing(tmp_path):
+    frame = push_frame(ONES, DENSE)
+    twins = Twins(model_spec(), logs=tmp_path, bound=3 * len(frame))
+    outcomes = [twins.push(push_frame(ONES, DENSE, sequence=each)) for each in range(1, 6)]
+    assert twins.applied_natively == 2
+    assert [each[0] for each in outcomes[3:]] == [pb.NOT_READY] * 2
+    twins.same()
+    assert len(twins.native.logged()) == 3
+
+
+def test_a_push_to_a_log_that_another_incarnation_has_is_the_last_one(tmp_path):
+    """It is applied, and neither answered nor taken again."""
+    made = Server(model_spec(), native=True, logs=tmp_path)
+    made.push(push_frame(ONES, sequence=1))
+
+    def taken():
+        raise LogTakenError("another one writes it")
+
+    made.sink.append = lambda entry, frame: taken
+    for sequence in (2, 2, 3):
+        (kind, _), native = made.push(push_frame(ONES, sequence=sequence))
+        assert (kind, native) == (pb.NOT_READY, False)
+    assert made.server.stopped.is_set()
+    assert made.server.model.version == 2
+    assert made.content()[3][3][0] == 2
+    with made.server._pushes.paused() as applied:
+        assert [each["sequence"] for each in applied] == [1]
+
+
+def test_an_error_of_ours_while_a_push_is_kept_ends_the_server(tmp_path, monkeypatch):
+    made = Server(model_spec(), native=True, logs=tmp_path)
+    ended = []
+    monkeypatch.setattr(made.server._unbroken, "_end", lambda: ended.append(True))
+    made.push(push_frame(ONES, sequence=1))
+
+    def fails():
+        raise ZeroDivisionError
+
+    made.sink.append = lambda entry, frame: fails
+    with pytest.raises(ZeroDivisionError):
+        made.push(push_frame(ONES, sequence=2))
+    assert ended == [True]
 
 
 def test_a_server_whose_rows_expire_leaves_pushes_to_python():

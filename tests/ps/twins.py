@@ -14,6 +14,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.service import ParameterServer
+from shoal.ps.update_log.file_sink import FileSink
 
 DIMS = (3, 8)
 EVERY = np.arange(400)
@@ -66,8 +67,13 @@ def aligned(frame):
 class Server:
     """The first server of two, called without a connection."""
 
-    def __init__(self, spec, *, native, initialized=True):
+    def __init__(self, spec, *, native, initialized=True, logs=None, bound=1 << 30):
+        """logs: a folder; pushes are logged below it, `bound` bytes of them."""
         self.server = ParameterServer(0, Routing.even(2))
+        self.sink = None
+        if logs is not None:
+            self.sink = FileSink(logs / f"native-{native}", 0, 0, sync=False)
+            self.server.keep_log(self.sink, 0, bound, self.server.stopped.set)
         self.server.registration.begin_anew()
         self.handlers = self.server.handlers()
         self.handlers[methods.REGISTER](pb.RegisterRequest(model=spec))
@@ -90,6 +96,15 @@ class Server:
             return bytes(self.handlers[methods.PUSH](frame)), False
         except WireError as error:
             return (error.kind, error.message), False
+
+    def logged(self):
+        """Step, staleness and frame of each push in the log; closes it."""
+        self.sink.close()
+        return [
+            (entry.step, entry.staleness, bytes(frame))
+            for entry, frame in FileSink(self.sink._folder, 0, 1, sync=False).take().entries
+            if isinstance(entry, pb.LogEntry)
+        ]
 
     def content(self):
         """All that a push may change, but for ages, which are the clock's."""

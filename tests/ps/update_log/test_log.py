@@ -28,8 +28,9 @@ from tests.ps.logged import DIM, POINTS, SPEC, Faults, World, content, lost, num
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     made = []
-    named = Faults()
+    named = Faults(tmp_path)
     monkeypatch.setattr(faults, "point", named.point)
+    monkeypatch.setattr(faults, "files_of", named.files_of)
     monkeypatch.setattr(peer_sink, "APPEND_PATIENCE", 0.0)
 
     def make(count, **options):
