@@ -210,9 +210,10 @@ bench-memory: build/extensions
 	$(BIN)/python -m benchmarks.memory --tasks $(TASKS)
 
 # 400 workers that compute nothing, 8 servers and a master: steps/s, times of calls, CPU, exact
-# counts. SCALE="--workers 50 --servers 2" for others.
+# counts, with the prediction beside them; then what larger jobs would do. SCALE="--workers 50
+# --servers 2" for others.
 bench-scale: build/extensions
-	$(BIN)/python -m benchmarks.scale.run $(SCALE)
+	$(BIN)/python -m benchmarks.scale.model $(SCALE)
 
 # Random faults until 300 were survived: build/soak.json. FAULTS=30 SEED=7 for fewer and others;
 # SOAK=--continue adds to what is there, SOAK="--kinds patience" leaves out whatever dies.

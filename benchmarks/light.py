@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -413,7 +414,7 @@ class LightJob:
         return last_lines(self._log)
 
     @property
-    def result(self) -> dict[str, object]:
+    def result(self) -> dict[str, Any]:
         """What the master wrote of the job."""
         return dict(json.loads(self.folder.result.read_text()))
 

@@ -218,7 +218,7 @@ class Registration:
             model.moments,
             # Rows are removed between two pushes, which Python keeps apart.
             pushes=model.lifecycle is None,
-            log=self.log and self.log.begins(model),
+            log=None if self.log is None else self.log.begins(model),
         )
 
 

@@ -126,6 +126,7 @@ def run(setting: Setting, folder: str | None) -> tuple[Measured, Results, list[s
             if measured is None:
                 raise SystemExit(f"too little was seen of the job:\n{job.log_end}")
             found = Results(results_folder(job.folder))
+            measured.staleness = float(job.result["staleness"]["mean"])
             return measured, found, mistakes(job.config, job.result, found)
 
 
@@ -134,12 +135,13 @@ class Measured:
     """What was seen of a job from outside.
 
     seconds: from the first records that were trained to the last. steps: in that time. cpu: seconds
-    by process, in that time.
+    by process, in that time. staleness: pushes between a push and its pull, in the mean.
     """
 
     seconds: float
     steps: float
     cpu: dict[str, float]
+    staleness: float = 0.0
 
     def cpu_of(self, role: str) -> float:
         """CPU seconds of all processes of a role: master, ps or workers."""
