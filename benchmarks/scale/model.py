@@ -49,7 +49,7 @@ COMPUTE_SECONDS = 0.05
 """Of a real worker's step, beside its calls."""
 
 LOG_SECONDS = 300.0
-"""Of pushes that a server does again: half of the default --checkpoint-seconds."""
+"""Of pushes that a server does again: the default of --checkpoint-seconds."""
 
 ROLES = ("master", "ps", "workers")
 COSTS = {
