@@ -15,8 +15,8 @@ from shoal.native.pushes import PushRecord
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 
-_KEPT = ("incarnation", "sequence", "task", "records_done", "fenced")
-"""Fields of a record that outlive the process."""
+_KEPT = {"incarnation": 0, "sequence": 0, "task": 0, "records_done": 0, "fenced": -1}
+"""Fields of a record that outlive the process, and what they are before its first push."""
 
 
 class PushRegister:
@@ -134,11 +134,14 @@ class PushRegister:
             ]
 
     def restore(self, applied: list[dict[str, Any]]) -> None:
-        """Take what `paused` gave as applied."""
-        for each in applied:
-            with self._worker(each["worker"]) as record:
-                for name in _KEPT:
-                    setattr(record, name, each[name])
+        """Take what `paused` gave as applied, and nothing else."""
+        found = {each["worker"]: each for each in applied}
+        for index in found.keys() | self._workers.keys():
+            with self._worker(index) as record:
+                for name, value in (found.get(index) or _KEPT).items():
+                    if name in _KEPT:
+                        setattr(record, name, value)
+                record.pending = 0
 
     def fence(self, index: int, incarnation: int) -> pb.FenceReply:
         """Refuse further pushes of `incarnation` and below; tell its last one applied."""

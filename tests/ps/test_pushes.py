@@ -103,6 +103,24 @@ def test_a_fence_waits_for_the_push_under_way():
     assert replies[0].records_done == 64
 
 
+def test_what_is_restored_is_all_that_is_known():
+    """Also where a first try to restore has left something."""
+    register, other = PushRegister(), PushRegister()
+    for worker in (1, 2):
+        admit(other, push(7, incarnation=3, worker=worker, task=5, records_done=9))
+    other.fence(2, 3)
+    with other.paused() as applied:
+        saved = [dict(each) for each in applied]
+    admit(register, push(4, worker=0))
+    for kept in (saved, saved[:1], saved, []):
+        register.restore(kept)
+        with register.paused() as applied:
+            found = [each for each in applied if any(each[k] for k in ("sequence", "incarnation"))]
+            assert sorted(found, key=str) == sorted(kept, key=str)
+            assert all(each["fenced"] == -1 for each in applied if each not in found)
+    assert admit(register, push(1, worker=2))
+
+
 def test_after_close_nothing_is_taken_and_nothing_acknowledged_is_missed():
     register = PushRegister()
     with register.admit(push(1)):
