@@ -72,12 +72,20 @@ cdef class Moments:
     @property
     def version(self):
         """Pushes applied."""
-        return self._moments.version
+        cdef int64_t version
+        take(&self._moments.lock)
+        version = self._moments.version
+        pthread_mutex_unlock(&self._moments.lock)
+        return version
 
     @property
     def step(self):
         """The optimizers' last step."""
-        return self._moments.step
+        cdef int64_t step
+        take(&self._moments.lock)
+        step = self._moments.step
+        pthread_mutex_unlock(&self._moments.lock)
+        return step
 
     def begin(self, block, state):
         """Have the first dense values, once.
