@@ -221,11 +221,20 @@ def test_a_large_answer_is_python_s_and_the_same(both):
 def test_pulls_and_pushes_take_turns_on_one_connection(both, connect):
     caller = Caller(connect(both.address))
     version = both.server.model.version
+    before = sum(both.server.answerer.durations(methods.PUSH.kind)[0])
+    calls = Calls()
+    calls.counted(both.server.handlers())
     for sequence in range(1, 20):
         caller.push(both.own[:1], np.zeros((1, 3)), sequence=sequence, worker=77)
         identity = pb.PushIdentity(worker=77)
         reply, _ = caller.pull(both.own[:9], dense_version=-2, caller=identity)
         assert (reply.version, reply.applied) == (version + sequence, sequence)
+    # All but the first push of the worker, which the metrics count too.
+    direct = sum(both.server.answerer.durations(methods.PUSH.kind)[0])
+    assert direct == before + 18
+    requests, _ = calls.collect()
+    counted = {tuple(each.labels.values()): each.value for each in requests.samples}
+    assert counted["Push", "answered"] == direct
 
 
 @pytest.fixture
