@@ -177,9 +177,11 @@ bench-days: build/extensions
 bench-movielens-1m: build/extensions
 	$(BIN)/python benchmarks/movielens_1m.py
 
-# Rows and memory by admission, and rules of eviction: build/bench/tables/tables.json.
+# Rows and memory by admission, and rules of eviction: build/bench/tables/tables.json. Then rows,
+# memory and AUC of tables that forget, on clicks that change: churn.json and churn.svg.
 bench-tables: build/extensions
 	$(BIN)/python benchmarks/tables/run.py
+	$(BIN)/python benchmarks/tables/churn.py
 
 # A checkpoint onto 1, 2 and 4 servers, against reading its bytes once.
 bench-restore: build/extensions

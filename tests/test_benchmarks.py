@@ -58,3 +58,20 @@ def test_the_benchmark_of_tables_writes_rows_and_rules(tmp_path):
     rows = [found["admission"][k]["rows"] for k in "1235"]
     assert rows == sorted(rows, reverse=True)
     assert set(found["share of pushed ids with a row"]) == {"stationary", "drifting"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
+def test_the_benchmark_of_churn_compares_what_tables_keep_with_what_the_model_learns(tmp_path):
+    command = [sys.executable, str(FOLDER / "tables" / "churn.py"), "--small", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    found = json.loads((tmp_path / "churn.json").read_text())
+    settings = {name: runs[0] for name, runs in found["settings"].items()}
+    rows = {name: each["rows"][-1] for name, each in settings.items()}
+    assert rows["admit_after 3"] < rows["admit_after 2"] < rows["everything"]
+    assert rows["expire_after 7 days"] < rows["everything"]
+    cap = rows["everything"] // 5
+    assert all(count <= cap for name, count in rows.items() if name.startswith("cap"))
+    aucs = [each["last third"] for each in settings.values()]
+    assert all(0.6 < auc < found["best"][0] for auc in aucs)
+    assert (tmp_path / "churn.svg").exists()
