@@ -45,11 +45,9 @@ static int shoal_take_moment(shoal_moments *m, const shoal_pull *pull, shoal_mom
     memset(found, 0, sizeof *found);
     pthread_mutex_lock(&m->lock);
     found->version = m->version;
-    const shoal_identity *who = &pull->caller;
-    if (who->worker < m->known && m->senders[who->worker].incarnation == (int64_t)who->incarnation)
-        found->applied = m->senders[who->worker].sequence;
+    found->applied = shoal_last_applied(m, pull->caller.worker, (int64_t)pull->caller.incarnation);
     if (has != -2 && !m->dense) taken = 0;
-    else if (has != -2 && !(has != -1 && m->dense_version <= has && has <= m->version)) {
+    else if (shoal_wants_dense(m, has)) {
         const size_t bytes = (size_t)m->state_elements * sizeof(float);
         found->has_dense = 1;
         found->values = m->dense->values;

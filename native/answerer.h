@@ -76,15 +76,9 @@ typedef struct {
 
 static int shoal_note_met(shoal_answerer *a, uint64_t worker, int64_t incarnation) {
     if (worker >= SHOAL_WORKERS) return 1; /* Python answers it */
-    if (worker >= a->known) {
-        size_t known = a->known ? a->known : 16;
-        while (known <= worker) known *= 2;
-        int64_t *met = realloc(a->met, known * sizeof *met);
-        if (!met) return 0;
-        for (size_t k = a->known; k < known; k++) met[k] = -1;
-        a->met = met;
-        a->known = known;
-    }
+    int64_t *met = shoal_with_place(a->met, &a->known, worker, sizeof *met, 0xFF); /* -1 */
+    if (!met) return 0;
+    a->met = met;
     if (incarnation > a->met[worker]) a->met[worker] = incarnation;
     return 1;
 }
@@ -92,15 +86,9 @@ static int shoal_note_met(shoal_answerer *a, uint64_t worker, int64_t incarnatio
 /* Has pushes of a worker be noted in a record. Lock held. Returns 0 without memory. */
 static int shoal_know_record(shoal_answerer *a, uint64_t worker, shoal_push_record *record) {
     if (worker >= SHOAL_WORKERS) return 1; /* Python answers it */
-    if (worker >= a->recorded) {
-        size_t recorded = a->recorded ? a->recorded : 16;
-        while (recorded <= worker) recorded *= 2;
-        shoal_push_record **records = realloc(a->records, recorded * sizeof *records);
-        if (!records) return 0;
-        for (size_t k = a->recorded; k < recorded; k++) records[k] = NULL;
-        a->records = records;
-        a->recorded = recorded;
-    }
+    shoal_push_record **records = shoal_with_place(a->records, &a->recorded, worker, sizeof *records, 0);
+    if (!records) return 0;
+    a->records = records;
     a->records[worker] = record;
     return 1;
 }

@@ -179,6 +179,8 @@ cdef extern from "moments.h" nogil:
     void shoal_begin_step(shoal_moments *, int64_t step)
     int shoal_expect_sender(shoal_moments *, uint64_t worker)
     void shoal_note_sender(shoal_moments *, uint64_t worker, int64_t incarnation, uint64_t sequence)
+    uint64_t shoal_last_applied(const shoal_moments *, uint64_t worker, int64_t incarnation)
+    int shoal_wants_dense(const shoal_moments *, int64_t has)
     int shoal_take_ticket(shoal_moments *, uint64_t worker, int64_t pulled_version, int64_t *step,
                           int64_t *staleness)
     void shoal_count_version(shoal_moments *, const float *change, float divisor,

@@ -73,17 +73,39 @@ static void shoal_begin_step(shoal_moments *m, int64_t step) {
     m->step = step;
 }
 
+/* An array by worker with a place for this one. room: INOUT. size: bytes of an element, which are
+ * all `fill` where they are new. Returns NULL without memory, and leaves the array as it was. */
+static void *shoal_with_place(void *array, size_t *room, uint64_t worker, size_t size, int fill) {
+    size_t wanted = *room ? *room : 16;
+    if (worker < *room) return array;
+    while (wanted <= worker) wanted *= 2;
+    char *grown = realloc(array, wanted * size);
+    if (!grown) return NULL;
+    memset(grown + *room * size, fill, (wanted - *room) * size);
+    *room = wanted;
+    return grown;
+}
+
 /* Room for a worker's last push. Lock held. Returns 0 without memory. */
 static int shoal_expect_sender(shoal_moments *m, uint64_t worker) {
-    if (worker < m->known || worker >= SHOAL_WORKERS) return 1;
-    size_t known = m->known ? m->known : 16;
-    while (known <= worker) known *= 2;
-    shoal_sender *senders = realloc(m->senders, known * sizeof *senders);
+    if (worker >= SHOAL_WORKERS) return 1;
+    /* All bits of an incarnation set: -1. */
+    void *senders = shoal_with_place(m->senders, &m->known, worker, sizeof *m->senders, 0xFF);
     if (!senders) return 0;
-    for (size_t k = m->known; k < known; k++) senders[k] = (shoal_sender){-1, 0};
     m->senders = senders;
-    m->known = known;
     return 1;
+}
+
+/* The sequence of a caller's last push in the version; 0: there is none. Lock held. */
+static uint64_t shoal_last_applied(const shoal_moments *m, uint64_t worker, int64_t incarnation) {
+    const int there = worker < m->known && m->senders[worker].incarnation == incarnation;
+    return there ? m->senders[worker].sequence : 0;
+}
+
+/* Whether a pull is to have the dense slices, whose caller has them of a version: -1 always, -2
+ * never. A version beyond ours is of before this server was started from a checkpoint. Lock held. */
+static int shoal_wants_dense(const shoal_moments *m, int64_t has) {
+    return has != -2 && !(has != -1 && m->dense_version <= has && has <= m->version);
 }
 
 /* Has a worker's last push in the version be this one. Lock held, and room made. */

@@ -19,11 +19,13 @@ from kernels cimport (
     shoal_dense,
     shoal_distribution,
     shoal_expect_sender,
+    shoal_last_applied,
     shoal_moments,
     shoal_note_sender,
     shoal_stale,
     shoal_store,
     shoal_take_ticket,
+    shoal_wants_dense,
     take,
 )
 
@@ -195,26 +197,22 @@ cdef class Moments:
         The sequence is 0 without one. The state is None unless the dense slices changed after
         `dense_version`; -1 always gets it, -2 never.
         """
-        cdef int64_t version, last = -1
-        cdef uint64_t sequence = 0
-        cdef bint known
+        cdef int64_t version
+        cdef uint64_t sequence
+        cdef bint wanted
         copied = np.empty(self._moments.state_elements, np.float32)
         cdef float[::1] out = copied
         take(&self._moments.lock)
         version = self._moments.version
-        if worker < self._moments.known:
-            last = self._moments.senders[worker].incarnation
-            sequence = self._moments.senders[worker].sequence
-        elif worker in self._others:
-            last, sequence = self._others[worker]
-        # A version beyond ours is of before this server was started from a checkpoint.
-        known = dense_version == -2 or (
-            dense_version != -1 and self._moments.dense_version <= dense_version <= version
-        )
-        if not known and out.shape[0]:
+        sequence = shoal_last_applied(&self._moments, worker, incarnation)
+        other = self._others.get(worker)
+        wanted = shoal_wants_dense(&self._moments, dense_version)
+        if wanted and out.shape[0]:
             memcpy(&out[0], self._moments.state, out.shape[0] * sizeof(float))
         pthread_mutex_unlock(&self._moments.lock)
-        return version, sequence if last == incarnation else 0, None if known else copied
+        if other is not None and other[0] == incarnation:
+            sequence = other[1]
+        return version, sequence, copied if wanted else None
 
     def exceed(self, int64_t known):
         """Have a version above one that a worker has seen, so that it takes dense values anew."""

@@ -94,12 +94,11 @@ class DenseSlices:
     def copies(self) -> tuple[dict[str, Float32], Float32]:
         """Copy "values" and each optimizer slot -> float32 [elements], and the state.
 
-        Raises WireError(DENSE_NOT_INITIALIZED).
+        No push may be under way. Raises WireError(DENSE_NOT_INITIALIZED).
         """
-        with self._lock:
-            trainable = {"values": self.block.values.copy()}
-            trainable |= {name: slot.copy() for name, slot in self.block.slots.items()}
-            return trainable, self.state
+        trainable = {"values": self.block.values.copy()}
+        trainable |= {name: slot.copy() for name, slot in self.block.slots.items()}
+        return trainable, self.state
 
     def update(self, gradient: Float32, rate: float, step: int) -> None:
         """Apply a gradient of the trainable slice, float32 [elements]."""

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.norms import Norms
-from shoal.proto.plane.direct import WithDirect
+from shoal.proto.plane.direct import around
 from shoal.proto.serving import Handlers
 from shoal.ps.service import ParameterServer
 from shoal.ps.unpack import unpack
@@ -123,14 +123,10 @@ class PushSamples:
                     table.row_norms.CopyFrom(seen[table.name].rows)
             return answer
 
-        push = handlers[methods.PUSH]
-        if isinstance(push, WithDirect):
-            # Of those that Python does not see, it is to see the next one that is due.
-            self._server.answerer.leave_from(self._due)
-            looked_at: Callable[[Any], Any] = replace(push, handler=self.looked_at(push.handler))
-        else:
-            looked_at = self.looked_at(push)
-        return {**handlers, methods.PUSH: looked_at, methods.STATUS: told}
+        # Of those that Python does not see, it is to see the next one that is due.
+        self._server.answerer.leave_from(self._due)
+        push = around(handlers[methods.PUSH], self.looked_at)
+        return {**handlers, methods.PUSH: push, methods.STATUS: told}
 
     def looked_at(self, push: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """The same handler of pushes; one push a second is looked at when it was taken.

@@ -6,7 +6,7 @@ Knows no call: what is answered is the handler's own affair.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 BUSY, ENDING, FLAGS = 0, 1, 2
@@ -58,3 +58,12 @@ class WithDirect:
     def __call__(self, request: Any) -> Any:
         """Handle a request as any handler does."""
         return self.handler(request)
+
+
+def around(
+    handler: Callable[[Any], Any], wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
+) -> Callable[[Any], Any]:
+    """The wrapped handler; requests that are answered without Python still are, unseen by it."""
+    if isinstance(handler, WithDirect):
+        return replace(handler, handler=wrap(handler.handler))
+    return wrap(handler)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -19,7 +18,7 @@ from shoal.metrics.durations import Durations
 from shoal.proto.errors import WireError
 from shoal.proto.frames import Buffer, Pieces
 from shoal.proto.methods import Method
-from shoal.proto.plane.direct import WithDirect
+from shoal.proto.plane.direct import WithDirect, around
 from shoal.proto.serving import Handlers
 
 OUTCOMES = ("answered", "refused", "failed")
@@ -55,10 +54,8 @@ class Calls(Collector):
         self, method: Method[Any, Any], handler: Callable[[Any], Any]
     ) -> Callable[[Any], Any]:
         count = self._counts[method.name] = _Count()
-        if isinstance(handler, WithDirect):
-            count.direct = handler
-            return replace(handler, handler=self._handling(method, handler.handler, count))
-        return self._handling(method, handler, count)
+        count.direct = handler if isinstance(handler, WithDirect) else None
+        return around(handler, lambda each: self._handling(method, each, count))
 
     @staticmethod
     def _handling(
