@@ -49,12 +49,17 @@ def test_every_benchmark_can_be_imported():
     assert done.stdout.split() == scripts
 
 
+def small_run(script, folder, result):
+    """What a benchmark of tables wrote, of its small size."""
+    command = [sys.executable, str(FOLDER / "tables" / script), "--small", str(folder)]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    return json.loads((folder / result).read_text())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
 def test_the_benchmark_of_tables_writes_rows_and_rules(tmp_path):
-    command = [sys.executable, str(FOLDER / "tables" / "run.py"), "--small", str(tmp_path)]
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
-    found = json.loads((tmp_path / "tables.json").read_text())
+    found = small_run("run.py", tmp_path, "tables.json")
     rows = [found["admission"][k]["rows"] for k in "1235"]
     assert rows == sorted(rows, reverse=True)
     assert set(found["share of pushed ids with a row"]) == {"stationary", "drifting"}
@@ -63,9 +68,7 @@ def test_the_benchmark_of_tables_writes_rows_and_rules(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
 def test_the_benchmark_of_churn_compares_what_tables_keep_with_what_the_model_learns(tmp_path):
-    command = [sys.executable, str(FOLDER / "tables" / "churn.py"), "--small", str(tmp_path)]
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
-    found = json.loads((tmp_path / "churn.json").read_text())
+    found = small_run("churn.py", tmp_path, "churn.json")
     settings = {name: runs[0] for name, runs in found["settings"].items()}
     rows = {name: each["rows"][-1] for name, each in settings.items()}
     assert rows["admit_after 3"] < rows["admit_after 2"] < rows["everything"]

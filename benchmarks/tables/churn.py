@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from run import carry_out, evict
 
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
@@ -163,10 +164,9 @@ class Model:
         self._began.append(self.step + 1)
         self.kept.decayed *= 0.5
         if self.setting.days and day >= self.setting.days:
-            rows, counts = sweeps.expired(self.table, self._began[day - self.setting.days])
-            while rows.count or counts.count:
-                self._sweep(sweeps.planned(0, self.step, rows, counts, eviction=False))
-                rows, counts = sweeps.expired(self.table, self._began[day - self.setting.days])
+            cut = self._began[day - self.setting.days]
+            while (found := sweeps.expired(self.table, cut)) and any(each.count for each in found):
+                carry_out(self.table, sweeps.planned(0, self.step, *found, eviction=False))
 
     def predict(self, ids: np.ndarray) -> np.ndarray:
         """The probabilities of examples, float32 [n]. ids: int64 [n, FIELDS]."""
@@ -199,17 +199,10 @@ class Model:
     def _evict(self) -> None:
         wanted = len(self.table) - self.setting.cap + self.setting.cap // sweeps.CAP_FREE
         if self.setting.rule is None:
-            chosen = sweeps.least_used(self.table, wanted, self.step)
-            nothing = sweeps.Found(None, 0)
-            self._sweep(sweeps.planned(0, self.step, chosen, nothing, eviction=True))
+            evict(self.table, wanted, self.step)
         else:
             worth = self.setting.rule(self.kept)
             self.table.remove(self.kept.without(np.argpartition(worth, wanted)[:wanted]))
-
-    def _sweep(self, plan: Any) -> None:
-        candidates = sweeps.Candidates(self.table, plan)
-        for part in range(plan.parts):
-            candidates.remove(part)
 
 
 def area(scores: np.ndarray, labels: np.ndarray) -> float:

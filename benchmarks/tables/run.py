@@ -61,6 +61,19 @@ def admission(ids, draws):
     return found
 
 
+def carry_out(store, plan):
+    """Remove what a plan of ps/sweeps.py says."""
+    candidates = sweeps.Candidates(store, plan)
+    for part in range(plan.parts):
+        candidates.remove(part)
+
+
+def evict(store, wanted, step):
+    """Remove so many rows, about, by the rule of ps/sweeps.py."""
+    chosen = sweeps.least_used(store, wanted, step)
+    carry_out(store, sweeps.planned(0, step, chosen, sweeps.Found(None, 0), eviction=True))
+
+
 def product(pushes, cap):
     """The share of pushed ids that had a row, by the rule of ps/sweeps.py."""
     store, hits, seen = store_of(), 0, 0
@@ -71,11 +84,7 @@ def product(pushes, cap):
         seen += pushed.size
         if len(store) > cap:
             wanted = len(store) - cap + cap // sweeps.CAP_FREE
-            chosen = sweeps.least_used(store, wanted, step)
-            plan = sweeps.planned(0, step, chosen, sweeps.Found(None, 0), eviction=True)
-            candidates = sweeps.Candidates(store, plan)
-            for part in range(plan.parts):
-                candidates.remove(part)
+            evict(store, wanted, step)
     return hits / seen
 
 
