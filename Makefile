@@ -178,9 +178,12 @@ bench-movielens-1m: build/extensions
 	$(BIN)/python benchmarks/movielens_1m.py
 
 # Rows and memory by admission, and rules of eviction: build/bench/tables/tables.json. Then rows,
-# memory and AUC of tables that forget, on clicks that change: churn.json and churn.svg.
+# memory and AUC of tables that forget, on clicks that change: churn.json and churn.svg. Memory and
+# pushes with admission at full size: admission.json. Pulls during a sweep: sweeping.json.
 bench-tables: build/extensions
 	$(BIN)/python benchmarks/tables/run.py
+	$(BIN)/python benchmarks/tables/admission.py
+	$(BIN)/python benchmarks/tables/sweeping.py
 	$(BIN)/python benchmarks/tables/churn.py
 
 # A checkpoint onto 1, 2 and 4 servers, against reading its bytes once.

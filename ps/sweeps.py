@@ -23,7 +23,7 @@ Int64 = npt.NDArray[np.int64]
 PART_IDS = 4096
 """Most ids of a part, about: what is removed between two pushes."""
 
-_PART_FILL = 3500
+PART_FILL = 3500
 """Of a part, on average: ids are spread over parts at random."""
 
 LARGEST = 16
@@ -150,7 +150,7 @@ def planned(table: int, step: int, rows: Found, counts: Found, *, eviction: bool
         eviction=eviction,
         rows=_message(rows.choice),
         counts=_message(counts.choice),
-        parts=max(1, -(-(rows.count + counts.count) // _PART_FILL)),
+        parts=max(1, -(-(rows.count + counts.count) // PART_FILL)),
     )
 
 

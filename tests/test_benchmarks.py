@@ -49,9 +49,9 @@ def test_every_benchmark_can_be_imported():
     assert done.stdout.split() == scripts
 
 
-def small_run(script, folder, result):
+def small_run(script, folder, result, size=("--small",)):
     """What a benchmark of tables wrote, of its small size."""
-    command = [sys.executable, str(FOLDER / "tables" / script), "--small", str(folder)]
+    command = [sys.executable, str(FOLDER / "tables" / script), *size, str(folder)]
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
     return json.loads((folder / result).read_text())
 
@@ -78,3 +78,21 @@ def test_the_benchmark_of_churn_compares_what_tables_keep_with_what_the_model_le
     aucs = [each["last third"] for each in settings.values()]
     assert all(0.6 < auc < found["best"][0] for auc in aucs)
     assert (tmp_path / "churn.svg").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
+def test_the_benchmark_of_admission_writes_memory_and_pushes(tmp_path):
+    found = small_run("admission.py", tmp_path, "admission.json", ("--draws", "200000"))
+    lines = [found["memory"][k] for k in "1235"]
+    assert len({each["rows"] + each["counted"] for each in lines}) == 1
+    assert all(found[each] > 0 for each in ("pushes", "pushes of rows that exist"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
+def test_the_benchmark_of_sweeps_pulls_during_one(tmp_path):
+    size = ("--rows", "200000", "--rounds", "1")
+    found = small_run("sweeping.py", tmp_path, "sweeping.json", size)
+    assert found["pulls"] > 0
+    assert len(found["p99"]["ratios"]) == 1

@@ -113,7 +113,8 @@ def master_of(address: str) -> tuple[serving.Server, int]:
 class Server:
     """A parameter server process with one filled table, and a worker's view of it.
 
-    rows: of the table, of `dim` columns. dense: elements of the dense variables.
+    rows: of the table, of `dim` columns. dense: elements of the dense variables. max_rows: of the
+    table; 0 for no limit.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Server:
         optimizer: str = "adagrad",
         rows: int = ROWS,
         dense: int = 0,
+        max_rows: int = 0,
     ) -> None:
         self.checkpoints = checkpoints_of(folder)
         self.process, self.address = start_server(folder)
@@ -135,6 +137,7 @@ class Server:
             dim=dim,
             optimizer=rule,
             initializer=InitializerSpec("uniform").to_json(),
+            max_rows=max_rows,
         )
         none = np.zeros(0, np.float32)
         trainable = [pb.VariableSpec(name="dense", shape=[dense])] if dense else []

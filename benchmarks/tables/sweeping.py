@@ -1,0 +1,169 @@
+"""What a sweep costs those who pull meanwhile: a part of `make bench-tables`.
+
+    python benchmarks/tables/sweeping.py [--rows N] [--rounds N] [FOLDER]
+
+A server process with a table at its cap, dim 16, Adagrad. One client pulls 4,096 ids at random, one
+call after the other, and another one pushes 4,096 ids that have rows, 50 times a second. The first
+push of an id without a row begins a sweep, a part of which is removed before each of the next
+pushes. Pulls during as many pushes as the sweep takes are compared with pulls during as many
+pushes before, round by round. Beside that, in this process: headers of rows scanned a second, and
+rows removed. Writes sweeping.json to build/bench/tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from run import DIM, PUSH, push_to, store_of
+
+from shoal.native.choices import Choice
+from shoal.native.rowstore import MAX_BOUNDS
+from shoal.proto import methods, rpc
+from shoal.proto import shoal_pb2 as pb
+from shoal.ps import sweeps
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "server"))
+from parts import IDS, Server
+
+A_SECOND = 50
+
+
+class Pulls:
+    """Pulls of random ids on a thread, whose times are kept."""
+
+    def __init__(self, server: Server, rows: int) -> None:
+        self._server, self._rows = server, rows
+        self._chance = np.random.default_rng(0)
+        self._ended = threading.Event()
+        self.times: list[float] = []
+        self._thread = threading.Thread(target=self._work)
+
+    def _work(self) -> None:
+        while not self._ended.is_set():
+            ids = np.unique(self._chance.integers(0, self._rows, PUSH))
+            began = time.perf_counter()
+            self._server.pull(ids)
+            self.times.append(time.perf_counter() - began)
+
+    def __enter__(self) -> Pulls:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def push_for(server: Server, rows: int, pushes: int) -> None:
+    """Pushes at an even pace of ids that have rows, or had."""
+    chance = np.random.default_rng(pushes)
+    for _ in range(pushes):
+        began = time.perf_counter()
+        ids = np.unique(chance.integers(0, rows, PUSH))
+        server.push(ids, np.zeros((ids.size, DIM), np.float32))
+        time.sleep(max(0.0, 1 / A_SECOND - (time.perf_counter() - began)))
+
+
+def evicted(server: Server) -> int:
+    """Rows that the server's sweeps have removed so far."""
+    connection = rpc.Connection(server.address)
+    try:
+        status = connection.call(methods.STATUS, pb.ServerStatusRequest())
+    finally:
+        connection.close()
+    return int(status.tables[0].removed.evicted)
+
+
+def one_round(server: Server, rows: int, number: int) -> dict[str, list[float]]:
+    """Times of pulls in seconds, without and with a sweep."""
+    pushes = rows // sweeps.CAP_FREE // sweeps.PART_FILL
+    with Pulls(server, rows) as quiet:
+        push_for(server, rows, pushes)
+    before = evicted(server)
+    with Pulls(server, rows) as swept:
+        server.push(np.array([-1 - number]), np.zeros((1, DIM), np.float32))
+        push_for(server, rows, pushes)
+    gone = evicted(server) - before
+    if not 0.9 * rows // sweeps.CAP_FREE < gone:
+        sys.exit(f"the sweep removed only {gone} rows: nothing was measured")
+    # Fill the table to its cap again, with room for the ids that began the sweeps.
+    for first in range(number + 1, rows, IDS):
+        ids = np.arange(first, min(first + IDS, rows))
+        server.push(ids, np.zeros((ids.size, DIM), np.float32))
+    return {"quiet": quiet.times, "sweep": swept.times}
+
+
+def pulls(rows: int, rounds: int, folder: Path) -> dict[str, Any]:
+    """Milliseconds of pulls, medians of the rounds, and the ratios round by round."""
+    server = Server(folder, DIM, rows=rows, max_rows=rows)
+    try:
+        found = [one_round(server, rows, number) for number in range(rounds)]
+    finally:
+        server.close()
+    result: dict[str, Any] = {"pulls": sum(len(each["sweep"]) for each in found)}
+    for name, part in (("p50", 50), ("p99", 99)):
+        times = {
+            kind: [float(np.percentile(each[kind], part)) * 1e3 for each in found]
+            for kind in ("quiet", "sweep")
+        }
+        result[name] = {kind: float(np.median(each)) for kind, each in times.items()}
+        result[name]["ratios"] = [
+            swept / quiet for swept, quiet in zip(times["sweep"], times["quiet"], strict=True)
+        ]
+    return result
+
+
+def rates(rows: int) -> dict[str, float]:
+    """Headers scanned and rows removed a second, by one thread with no other."""
+    store = store_of()
+    for step, first in enumerate(range(0, rows, IDS), 1):
+        push_to(store, np.arange(first, min(first + IDS, rows)), step)
+    bounds = np.linspace(0, step, MAX_BOUNDS - 1).astype(np.int64)
+    began = time.perf_counter()
+    store.histogram(bounds)
+    scanned = time.perf_counter() - began
+    chosen = sweeps.Found(Choice.older_than(step // 2), rows // 2)
+    plan = sweeps.planned(0, step, chosen, sweeps.Found(None, 0), eviction=False)
+    began = time.perf_counter()
+    candidates = sweeps.Candidates(store, plan)
+    collected = time.perf_counter() - began
+    before = len(store)
+    began = time.perf_counter()
+    for part in range(plan.parts):
+        candidates.remove(part)
+    spent = time.perf_counter() - began
+    began = time.perf_counter()
+    store.compact()
+    compacted = time.perf_counter() - began
+    gone = before - len(store)
+    return {
+        "headers scanned a second": rows / scanned,
+        "ids collected a second": gone / collected,
+        "rows removed a second": gone / spent,
+        "rows given back a second": gone / compacted,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("build/bench/tables"))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = rates(arguments.rows) | pulls(arguments.rows, arguments.rounds, Path(folder))
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    (arguments.folder / "sweeping.json").write_text(json.dumps(found, indent=2) + "\n")
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
