@@ -56,6 +56,7 @@ static int shoal_shrink_segment(shoal_index *x, uint32_t place, shoal_arena *are
         shoal_arena_give(arena, SHOAL_SEGMENT, shoal_segment(drop));
         place = low;
     }
+    place &= (uint32_t)SHOAL_PLACE_BITS;
     const uint64_t word = x->directory[place];
     const uint32_t live = shoal_count_taken(word), now = (uint32_t)(word & 15u);
     uint32_t log = now;

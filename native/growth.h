@@ -56,8 +56,10 @@ static int shoal_double_directory(shoal_index *x) {
     return 1;
 }
 
-/* Moves an unsplit segment to the level of 2^log buckets (its own: tombs go). */
+/* Moves an unsplit segment to the level of 2^log buckets (its own: tombs go). place: any of its
+ * places, as the directory is larger than SHOAL_FIRST_DEPTH says where others are split, or were. */
 static int shoal_resize_segment(shoal_index *x, uint32_t place, uint32_t log) {
+    place &= (uint32_t)SHOAL_PLACE_BITS;
     const uint64_t old = x->directory[place];
     const size_t old_bytes = sizeof(shoal_bucket) << (old & 15u);
     shoal_level *from = &x->levels[old & 15u], *to = &x->levels[log];
@@ -70,7 +72,8 @@ static int shoal_resize_segment(shoal_index *x, uint32_t place, uint32_t log) {
     const uint64_t word = (uint64_t)(uintptr_t)segment | log;
     shoal_rehash(copy, shoal_mask(old) + 1, place, word, 0, 0);
     free(copy);
-    x->directory[place] = word;
+    for (uint64_t i = place; i < 1ULL << x->depth; i += 1ULL << SHOAL_FIRST_DEPTH)
+        x->directory[i] = word;
     x->used[place] = shoal_count_taken(word);
     to->segments++;
     if (--from->segments == 0) shoal_unmap(&from->map);

@@ -257,6 +257,27 @@ def test_removal_gives_memory_back():
     assert (table.lookup(ids) != 0).all()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_an_index_that_was_larger_shrinks_and_grows_again(seed):
+    """Segments that were split are joined, and then change their size, and lose no row."""
+    random = np.random.default_rng(seed)
+    table, there = store(1, "sgd", "zeros"), np.zeros(0, np.int64)
+    table.reserve(8_000_000)  # which splits all segments
+    for step, count in enumerate((100_000, 600_000, 50_000, 1_000_000), 1):
+        ids = np.unique(random.integers(-(2**63), 2**63, count))
+        values = (ids % 1000).astype(np.float32)[:, None]
+        table.update(ids, values, learning_rate=-1.0, step=step)
+        there = np.union1d(there, ids)
+        gone = random.random(there.size) < 0.7
+        assert table.remove(there[gone]) == gone.sum()
+        there = there[~gone]
+        table.compact()
+        assert len(table) == there.size
+        seen = np.concatenate([part[0] for part in table.export()])
+        assert np.array_equal(np.sort(seen), there)
+        assert np.array_equal(table.lookup(there)[:, 0], (there % 1000).astype(np.float32))
+
+
 def test_ids_of_one_server_only():
     """Routing uses the top bits of the hash; a slice of the slots must fill the index evenly."""
     from shoal.native.ids import slot_of
