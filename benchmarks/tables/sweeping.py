@@ -3,8 +3,8 @@
     python benchmarks/tables/sweeping.py [--rows N] [--rounds N] [FOLDER]
 
 A server process with a table at its cap, dim 16, Adagrad. One client pulls 4,096 ids at random, one
-call after the other, and another one pushes 4,096 ids that have rows, 50 times a second. The first
-push of an id without a row begins a sweep, a part of which is removed before each of the next
+call after the other, and another one pushes 4,096 ids that have rows, 50 times a second. A
+push of ids without a row begins a sweep, a part of which is removed before each of the next
 pushes. Pulls during as many pushes as the sweep takes are compared with pulls during as many
 pushes before, round by round. Beside that, in this process: headers of rows scanned a second, and
 rows removed. Writes sweeping.json to build/bench/tables.
@@ -34,6 +34,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "server"))
 from parts import IDS, Server
 
 A_SECOND = 50
+NEW = 64
+"""Ids without a row in the push that begins a sweep: more than have no row otherwise."""
 
 
 class Pulls:
@@ -89,13 +91,14 @@ def one_round(server: Server, rows: int, number: int) -> dict[str, list[float]]:
         push_for(server, rows, pushes)
     before = evicted(server)
     with Pulls(server, rows) as swept:
-        server.push(np.array([-1 - number]), np.zeros((1, DIM), np.float32))
+        new = np.arange(-NEW * (number + 1), -NEW * number)
+        server.push(new, np.zeros((NEW, DIM), np.float32))
         push_for(server, rows, pushes)
     gone = evicted(server) - before
     if not 0.9 * rows // sweeps.CAP_FREE < gone:
         sys.exit(f"the sweep removed only {gone} rows: nothing was measured")
     # Fill the table to its cap again, with room for the ids that began the sweeps.
-    for first in range(number + 1, rows, IDS):
+    for first in range(NEW * (number + 1), rows, IDS):
         ids = np.arange(first, min(first + IDS, rows))
         server.push(ids, np.zeros((ids.size, DIM), np.float32))
     return {"quiet": quiet.times, "sweep": swept.times}

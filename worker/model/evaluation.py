@@ -22,6 +22,7 @@ from shoal.worker.attribution import attributing
 from shoal.worker.input.batch import Batch
 from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.broadcasting import pairs_all
+from shoal.worker.model.conversion import converted
 from shoal.worker.model.losses import output_name, part_of
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.steps import StepInputs
@@ -96,7 +97,7 @@ class Evaluator:
             with user_code(self._what):
                 metrics = module.eval_metrics_fn()
             self._add_all(metrics)
-        self._update = tf.function(self._update_all, reduce_retracing=True)
+        self._update = tf.function(self._update_all, reduce_retracing=True, autograph=False)
         self._traced = False
         # Keras's own have additive states. Of the user's it is seen at the first batch.
         self._unproven = [each for each in self._metrics if not _is_known(each)]
@@ -129,7 +130,7 @@ class Evaluator:
             metric.name = name
             return metric
         if callable(metric):
-            return FunctionMetric(metric, name)
+            return FunctionMetric(converted(metric), name)
         raise UserError(
             f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be a "
             "keras.metrics.Metric or a function of labels and predictions"
@@ -149,7 +150,8 @@ class Evaluator:
         self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
 
     def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
-        metric.update_state(*self._parts(metric, labels, predictions))
+        update = metric.update_state if _is_known(metric) else converted(metric.update_state)
+        update(*self._parts(metric, labels, predictions))
 
     def _parts(self, metric: Any, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """What of labels and predictions a metric is about."""

@@ -47,7 +47,7 @@ class IdTrace:
         self._spec = features_spec if isinstance(features_spec, dict) else {"": features_spec}
         self._names = sorted(self._spec)  # in the order of the graph's inputs
         self._sources: list[int] | None = None
-        self._ids = tf.function(self._trace, input_signature=[features_spec])
+        self._ids = tf.function(self._trace, input_signature=[features_spec], autograph=False)
         self.calls: list[str] = []
         self.tables: dict[str, Any] = {}
         self.frozen: set[str] = set()
@@ -74,8 +74,7 @@ class IdTrace:
         self._record = record
         for layer in record.layers:
             known = self.tables.setdefault(layer.table, layer)
-            reason = sharing_refused(known, layer)  # no :=, which AutoGraph does not know
-            if reason is not None:
+            if (reason := sharing_refused(known, layer)) is not None:
                 self._refusals.refuse(reason)
         self.frozen = set(self.tables) - {each.table for each in record.layers if each.trainable}
         return record.ids

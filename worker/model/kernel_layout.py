@@ -75,7 +75,9 @@ def kernel_layouts(model: Any, features_spec: Any) -> Layouts:
         with lookup_with(record), _noting(model, record, outputs):
             return [tf.identity(each) for each in tf.nest.flatten(model(features, training=False))]
 
-    traced = tf.function(call, input_signature=[features_spec]).get_concrete_function()
+    traced = tf.function(
+        call, input_signature=[features_spec], autograph=False
+    ).get_concrete_function()
     return _Search(model, features_spec, traced.graph, outputs).found()
 
 

@@ -47,8 +47,6 @@ class Refusals:
         return tf.cast(ids, tf.int64)
 
 
-# AutoGraph would write it to a file, and warn on a full disk.
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def sharing_refused(first: Any, second: Any) -> str | None:
     """Why two embedding layers of one table cannot share it; None if they can."""
     if first is second:

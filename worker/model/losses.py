@@ -101,11 +101,7 @@ class Losses:
                     raise
                 self._refuse(f"{self._file}: {what} raised {summary(error)}. {hint}")
 
-        # As Keras has it, whose training step is not converted either.
-        as_it_is: Callable[[Any, Any, Any], Any] = tf.autograph.experimental.do_not_convert(
-            with_shapes
-        )
-        return as_it_is
+        return with_shapes
 
     def _checked(self, weights: Any) -> dict[Any, float]:
         if weights is None:

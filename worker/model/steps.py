@@ -76,8 +76,9 @@ class CompiledSteps:
                 if labels_spec is None
                 else [features_spec, labels_spec, _as_argument(weights_spec), *self._inputs_spec()]
             ),
+            autograph=False,
         )
-        self._predict: Any = tf.function(self._prediction, reduce_retracing=True)
+        self._predict: Any = tf.function(self._prediction, reduce_retracing=True, autograph=False)
         self._predicted = False
         self.clip: Callable[..., tuple[tf.Tensor, list[tf.Tensor]]] = tf.function(
             self._clipped,
@@ -85,6 +86,7 @@ class CompiledSteps:
                 tf.TensorSpec([trainable.size]),
                 [tf.TensorSpec([None, dim]) for dim in dims.values()],
             ],
+            autograph=False,
         )
         """Of the gradient of the flat trainable vector and those of all tables."""
 

@@ -137,7 +137,9 @@ def save(
         traced["ids"] = _Signature(ids, inputs.specs)
     else:
         module.serve = tf.function(
-            lambda features: serve(features, {}), input_signature=[model.features_spec]
+            lambda features: serve(features, {}),
+            input_signature=[model.features_spec],
+            autograph=False,
         )
     signatures = {key: each.function for key, each in traced.items()}
     tf.saved_model.save(module, str(folder), signatures=signatures)
@@ -196,4 +198,4 @@ class _Signature:
             else spec
             for argument, name in self.arguments.items()
         }
-        self.function = tf.function(function).get_concrete_function(**named)
+        self.function = tf.function(function, autograph=False).get_concrete_function(**named)

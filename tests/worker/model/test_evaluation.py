@@ -151,6 +151,40 @@ def test_metrics_that_cannot_be_used_are_told(evaluator, metrics, words):
         evaluator(metrics)
 
 
+class Confident(keras.metrics.Metric):
+    """How many predictions are above a half, with a loop and an `if` of tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, labels, predictions):
+        for each in predictions[:, 0]:
+            if each > 0.5:
+                self.count.assign_add(1.0)
+
+    def result(self):
+        return self.count
+
+
+def doubled_if_large(labels, predictions):
+    if tf.reduce_mean(predictions) > 0.5:
+        predictions = 2 * predictions
+    return predictions
+
+
+def test_metrics_may_branch_on_tensors(evaluator):
+    made = evaluator(
+        lambda: {"doubled": doubled_if_large, "confident": Confident()},
+    )
+    made.reset()
+    made.add(batch([0, 1], [0.25, 0.5]))
+    made.add(batch([0, 1], [0.75, 0.75]))
+    values = made.finish(made.states())
+    assert values["doubled"] == pytest.approx((0.25 + 0.5 + 1.5 + 1.5) / 4)
+    assert values["confident"] == 2
+
+
 class Largest(keras.metrics.Metric):
     """The largest prediction: a state that cannot be added up."""
 
