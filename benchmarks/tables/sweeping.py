@@ -3,11 +3,11 @@
     python benchmarks/tables/sweeping.py [--rows N] [--rounds N] [FOLDER]
 
 A server process with a table at its cap, dim 16, Adagrad. One client pulls 4,096 ids at random, one
-call after the other, and another one pushes 4,096 ids that have rows, 50 times a second. A
-push of ids without a row begins a sweep, a part of which is removed before each of the next
-pushes. Pulls during as many pushes as the sweep takes are compared with pulls during as many
-pushes before, round by round. Beside that, in this process: headers of rows scanned a second, and
-rows removed. Writes sweeping.json to build/bench/tables.
+call after the other, and pushes 4,096 ids that have rows, 50 times a second. A push of ids without a
+row begins a sweep, a part of which is removed before each of the next pushes. Pulls during as many
+pushes as the sweep takes are compared with pulls during as many pushes before, round by round.
+Beside that, in this process: headers of rows scanned a second, and rows removed. Writes
+sweeping.json to build/bench/tables.
 """
 
 from __future__ import annotations
@@ -35,24 +35,70 @@ from parts import IDS, Server
 
 A_SECOND = 50
 NEW = 64
-"""Ids without a row in the push that begins a sweep: more than have no row otherwise."""
+"""Ids without a row in the push that begins a sweep."""
+
+
+class Filled:
+    """A server whose table is at its cap, of ids that are ever newer."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.server = Server(folder, DIM, rows=rows, max_rows=rows)
+        self._rows, self._next = rows, rows
+
+    def some(self, chance: np.random.Generator) -> np.ndarray:
+        """Distinct ids at random, int64 [n], of the newer half: no sweep has removed any."""
+        return np.unique(chance.integers(self._next - self._rows // 2, self._next, PUSH))
+
+    def push(self, ids: np.ndarray) -> None:
+        """Push zeros."""
+        self.server.push(ids, np.zeros((ids.size, DIM), np.float32))
+
+    def push_new(self, count: int) -> None:
+        """Push ids that were never there."""
+        for first in range(0, count, IDS):
+            size = min(IDS, count - first)
+            self.push(np.arange(self._next, self._next + size))
+            self._next += size
+
+    def push_for(self, pushes: int) -> None:
+        """Push ids that have rows, at an even pace."""
+        chance = np.random.default_rng(pushes)
+        for _ in range(pushes):
+            began = time.perf_counter()
+            self.push(self.some(chance))
+            time.sleep(max(0.0, 1 / A_SECOND - (time.perf_counter() - began)))
+
+    def status(self) -> pb.TableStatus:
+        """Of the table."""
+        connection = rpc.Connection(self.server.address)
+        try:
+            return connection.call(methods.STATUS, pb.ServerStatusRequest()).tables[0]
+        finally:
+            connection.close()
+
+    def fill(self) -> None:
+        """Let a sweep end, and fill the table to its cap again."""
+        rows = 0
+        while rows != (rows := self.status().rows):
+            self.push_for(2)
+        self.push_new(self._rows - rows)
 
 
 class Pulls:
-    """Pulls of random ids on a thread, whose times are kept."""
+    """Pulls of random ids on a thread, whose times in seconds are kept."""
 
-    def __init__(self, server: Server, rows: int) -> None:
-        self._server, self._rows = server, rows
-        self._chance = np.random.default_rng(0)
+    def __init__(self, table: Filled) -> None:
+        self._table = table
         self._ended = threading.Event()
         self.times: list[float] = []
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
+        chance = np.random.default_rng(0)
         while not self._ended.is_set():
-            ids = np.unique(self._chance.integers(0, self._rows, PUSH))
+            ids = self._table.some(chance)
             began = time.perf_counter()
-            self._server.pull(ids)
+            self._table.server.pull(ids)
             self.times.append(time.perf_counter() - began)
 
     def __enter__(self) -> Pulls:
@@ -64,53 +110,29 @@ class Pulls:
         self._thread.join()
 
 
-def push_for(server: Server, rows: int, pushes: int) -> None:
-    """Pushes at an even pace of ids that have rows, or had."""
-    chance = np.random.default_rng(pushes)
-    for _ in range(pushes):
-        began = time.perf_counter()
-        ids = np.unique(chance.integers(0, rows, PUSH))
-        server.push(ids, np.zeros((ids.size, DIM), np.float32))
-        time.sleep(max(0.0, 1 / A_SECOND - (time.perf_counter() - began)))
-
-
-def evicted(server: Server) -> int:
-    """Rows that the server's sweeps have removed so far."""
-    connection = rpc.Connection(server.address)
-    try:
-        status = connection.call(methods.STATUS, pb.ServerStatusRequest())
-    finally:
-        connection.close()
-    return int(status.tables[0].removed.evicted)
-
-
-def one_round(server: Server, rows: int, number: int) -> dict[str, list[float]]:
+def one_round(table: Filled, rows: int) -> dict[str, list[float]]:
     """Times of pulls in seconds, without and with a sweep."""
     pushes = rows // sweeps.CAP_FREE // sweeps.PART_FILL
-    with Pulls(server, rows) as quiet:
-        push_for(server, rows, pushes)
-    before = evicted(server)
-    with Pulls(server, rows) as swept:
-        new = np.arange(-NEW * (number + 1), -NEW * number)
-        server.push(new, np.zeros((NEW, DIM), np.float32))
-        push_for(server, rows, pushes)
-    gone = evicted(server) - before
+    with Pulls(table) as quiet:
+        table.push_for(pushes)
+    before = table.status().removed.evicted
+    with Pulls(table) as swept:
+        table.push_new(NEW)
+        table.push_for(pushes)
+    gone = table.status().removed.evicted - before
     if not 0.9 * rows // sweeps.CAP_FREE < gone:
         sys.exit(f"the sweep removed only {gone} rows: nothing was measured")
-    # Fill the table to its cap again, with room for the ids that began the sweeps.
-    for first in range(NEW * (number + 1), rows, IDS):
-        ids = np.arange(first, min(first + IDS, rows))
-        server.push(ids, np.zeros((ids.size, DIM), np.float32))
+    table.fill()
     return {"quiet": quiet.times, "sweep": swept.times}
 
 
 def pulls(rows: int, rounds: int, folder: Path) -> dict[str, Any]:
     """Milliseconds of pulls, medians of the rounds, and the ratios round by round."""
-    server = Server(folder, DIM, rows=rows, max_rows=rows)
+    table = Filled(folder, rows)
     try:
-        found = [one_round(server, rows, number) for number in range(rounds)]
+        found = [one_round(table, rows) for _ in range(rounds)]
     finally:
-        server.close()
+        table.server.close()
     result: dict[str, Any] = {"pulls": sum(len(each["sweep"]) for each in found)}
     for name, part in (("p50", 50), ("p99", 99)):
         times = {
