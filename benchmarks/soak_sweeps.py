@@ -29,20 +29,20 @@ from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, run
 from tests.jobs.test_continue import saved
 
-STEPS = 300
+STEPS = 600
 BATCH = 10
-SPAN = 400
+SPAN = 1600
 """Seconds of event time; a record a second."""
 
 
 def fields(data: Path, output: Path) -> dict[str, Any]:
-    """Of a job. Ids come again after a while, some of them often."""
+    """Of a job. Ids come again after a while, some of them often; more than the cap at a time."""
     return {
         "training_data": data,
         "event_time": "at:s",
         "table": [
             f"counts.expire_after={SPAN}s",
-            "counts.max_rows=30",
+            "counts.max_rows=128",
             "counts.admit_after=2",
         ],
         "output": output,
@@ -57,7 +57,7 @@ def fields(data: Path, output: Path) -> dict[str, Any]:
 def write(path: Path, seed: int) -> None:
     """The records."""
     draw = random.Random(seed)
-    ids = [int(draw.paretovariate(0.4)) % 3000 for _ in range(STEPS * BATCH)]
+    ids = [int(draw.paretovariate(0.4)) % 600 for _ in range(STEPS * BATCH)]
     path.write_text("id,at\n" + "".join(f"{key},{at}\n" for at, key in enumerate(ids)))
 
 

@@ -3,9 +3,9 @@
     python benchmarks/tables/sweeping.py [--rows N] [--rounds N] [FOLDER]
 
 A server process with a table at its cap, dim 16, Adagrad. One client pulls 4,096 ids at random, one
-call after the other, and pushes 4,096 ids that have rows, 50 times a second. A push of ids without a
-row begins a sweep, a part of which is removed before each of the next pushes. Pulls during as many
-pushes as the sweep takes are compared with pulls during as many pushes before, round by round.
+call after the other, and pushes 4,096 ids that have rows, 50 times a second. A push of ids without
+a row begins a sweep, a part of which is removed before each of the next pushes. Pulls during as
+many pushes as the sweep takes are compared with pulls during as many pushes before, round by round.
 Beside that, in this process: headers of rows scanned a second, and rows removed. Writes
 sweeping.json to build/bench/tables.
 """
