@@ -65,33 +65,45 @@ SHOAL_INLINE void shoal_visit_segment(shoal_store *t, uint64_t *cursor, shoal_vi
     pthread_rwlock_unlock(&t->lock);
 }
 
-/* Numbers of entries, of rows and of what is counted: each [count + 1, SHOAL_USE_CLASSES]. */
+/* Bounds, which ascend, and where to look for the place of a step among them: `reached` has, of each
+ * cell of 1 << shift steps from bounds[0] on, the number of bounds up to its first step. Where bounds
+ * are even there is one more, or none, in the step's own cell. */
 typedef struct {
     const int64_t *bounds;
     int64_t count; /* of bounds */
+    const uint16_t *reached;
+    int64_t cells;
+    int shift;
+} shoal_bounds;
+
+/* The number of bounds that a step has reached. */
+SHOAL_INLINE int64_t shoal_reached(const shoal_bounds *b, int64_t step) {
+    if (!b->count || step < b->bounds[0]) return 0;
+    const int64_t cell = (step - b->bounds[0]) >> b->shift;
+    int64_t reached = b->reached[cell < b->cells ? cell : b->cells - 1];
+    while (reached < b->count && b->bounds[reached] <= step) reached++;
+    return reached;
+}
+
+/* Numbers of entries, of rows and of what is counted: each [count + 1, SHOAL_USE_CLASSES]. */
+typedef struct {
+    const shoal_bounds *bounds;
     int64_t *rows, *counting;
 } shoal_tally;
 
 SHOAL_INLINE void shoal_tally_entry(const shoal_store *t, uint64_t hash, uint64_t tag,
                                     uint64_t header, void *found) {
     const shoal_tally *tally = found;
-    const int64_t step = shoal_step_in(t, header);
-    int64_t low = 0;
     (void)hash;
-    for (int64_t left = tally->count; left;) { /* without a branch that nothing foresees */
-        const int64_t half = (left + 1) / 2;
-        low += tally->bounds[low + half - 1] <= step ? half : 0;
-        left -= half;
-    }
+    const int64_t line = shoal_reached(tally->bounds, shoal_step_in(t, header));
     int64_t *table = shoal_live(tag) ? tally->rows : tally->counting;
-    table[low * SHOAL_USE_CLASSES + shoal_use_class(shoal_uses_of(header))]++;
+    table[line * SHOAL_USE_CLASSES + shoal_use_class(shoal_uses_of(header))]++;
 }
 
-/* Adds the next segment's entries to the tables of numbers. A place is the number of bounds,
- * which ascend, that a step has reached. 0: at the end. */
-static int shoal_count_segment(shoal_store *t, uint64_t *cursor, const int64_t *bounds, int64_t count,
+/* Adds the next segment's entries to the tables of numbers. 0: at the end. */
+static int shoal_count_segment(shoal_store *t, uint64_t *cursor, const shoal_bounds *bounds,
                                int64_t *rows, int64_t *counting) {
-    shoal_tally tally = {bounds, count, rows, counting};
+    shoal_tally tally = {bounds, rows, counting};
     if (*cursor >> 32) return 0;
     shoal_visit_segment(t, cursor, shoal_tally_entry, &tally);
     return 1;

@@ -108,8 +108,14 @@ cdef extern from "compaction.h" nogil:
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t, const shoal_cuts *, int64_t *,
                          int64_t *)
     int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t)
-    int shoal_count_segment(shoal_store *, uint64_t *, const int64_t *, int64_t, int64_t *,
-                            int64_t *)
+    ctypedef struct shoal_bounds:
+        const int64_t *bounds
+        int64_t count
+        const uint16_t *reached
+        int64_t cells
+        int shift
+
+    int shoal_count_segment(shoal_store *, uint64_t *, const shoal_bounds *, int64_t *, int64_t *)
     int shoal_contains(shoal_store *, int64_t)
     int shoal_export_one(shoal_store *, int64_t, const shoal_split *)
     int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)

@@ -33,6 +33,7 @@ from kernels cimport (
     shoal_collect,
     shoal_compact,
     shoal_contains,
+    shoal_bounds,
     shoal_count_segment,
     shoal_counting_segment,
     shoal_cuts,
@@ -72,6 +73,9 @@ MANY_USES = SHOAL_MANY_USES  # where use counts stop
 MAX_ADMIT_AFTER = SHOAL_MAX_ADMIT_AFTER
 USE_CLASSES = SHOAL_USE_CLASSES
 MAX_BOUNDS = 4096
+
+CELL_BITS = 13
+"""So many cells at most, twice as many as bounds, are looked up to find a step among bounds."""
 
 cdef enum:
     MAX_PARTS = 64
@@ -476,11 +480,21 @@ cdef class RowStore:
         rows = np.zeros((count + 1, SHOAL_USE_CLASSES), np.int64)
         counting = np.zeros((count + 1, SHOAL_USE_CLASSES), np.int64)
         cdef int64_t[:, ::1] of_rows = rows, of_counting = counting
-        cdef const int64_t *first = &steps[0] if count else NULL
+        cdef shoal_bounds places
+        cdef const uint16_t[::1] reached
+        places.count = count
+        if count:
+            span = int(steps[count - 1]) - int(steps[0])
+            places.shift = max(0, span.bit_length() - CELL_BITS)
+            cells = np.arange((span >> places.shift) + 1) << places.shift
+            reached = np.searchsorted(bounds, steps[0] + cells, side="right").astype(np.uint16)
+            places.bounds = &steps[0]
+            places.reached = &reached[0]
+            places.cells = reached.shape[0]
         with nogil:
             while more:
                 more = shoal_count_segment(
-                    self._store, &cursor, first, count, &of_rows[0, 0], &of_counting[0, 0]
+                    self._store, &cursor, &places, &of_rows[0, 0], &of_counting[0, 0]
                 )
         return rows, counting
 

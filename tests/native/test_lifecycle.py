@@ -356,6 +356,29 @@ def test_a_walk_meets_each_id_once_while_the_store_changes(growth, seed):
     assert not set(new.tolist()) & set(found.tolist())
 
 
+@settings(max_examples=examples(50), deadline=None)
+@given(
+    count=st.sampled_from([1, 2, 300, MAX_BOUNDS]),
+    last=st.sampled_from([10, 5_000, 10**6, 10**9]),
+    even=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_rows_are_counted_by_many_steps(count, last, even, seed):
+    """Even bounds and crowded ones; rows before the first and after the last."""
+    chance = np.random.default_rng(seed)
+    table, ids = store(), np.arange(500)
+    used = np.sort(chance.integers(1, last + last // 4, 50))
+    for part, step in zip(np.split(ids, 50), used, strict=True):
+        table.update(part, np.zeros((10, table.dim), np.float32), learning_rate=0.1, step=int(step))
+    bounds = np.linspace(last // 8, last, count).astype(np.int64)
+    if not even:
+        bounds = np.sort(last // 8 + (chance.random(count) ** 8 * last).astype(np.int64))
+    expected = np.bincount(np.searchsorted(bounds, used, side="right"), minlength=count + 1) * 10
+    rows, counting = table.histogram(bounds)
+    np.testing.assert_array_equal(rows.sum(axis=1), expected)
+    assert not counting.any()
+
+
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
