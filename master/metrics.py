@@ -182,6 +182,16 @@ def _of_processes(facts: _Facts) -> Iterator[Metric]:
         for reason in RESTART_REASONS:
             restarts.add_metric([role, reason], facts.restarts[role, reason])
     yield restarts
+    yield gauges(
+        "shoal_memory_forecast_bytes",
+        "Memory that a server will need at the end of the first epoch, once that can be said.",
+        "server",
+        {
+            f"ps-{each.server}": each.memory_forecast
+            for each in facts.status.servers
+            if each.memory_forecast
+        },
+    )
 
 
 def _of_checkpoints(facts: _Facts, config: JobConfig) -> Iterator[Metric]:

@@ -68,6 +68,8 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
     if bool(status.clock_doubt) != bool(doubted):
         doubt = f"warning: {status.clock_doubt}" if status.clock_doubt else "rows expire again"
         job.noted(f"{server}: {doubt}", now)
+    if said := job.servers.memory_told(server, status):
+        job.noted(said, now)
     member.answered = now
     absences = member.absences_before + status.absences
     if absences != member.absences or status.unprotected != member.unprotected:

@@ -595,7 +595,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., row_norms: _Optional[_Union[Distribution, _Mapping]] = ..., counting: _Optional[int] = ..., removed: _Optional[_Union[RemovedIds, _Mapping]] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds", "event_time", "clock_doubt")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds", "event_time", "clock_doubt", "memory_bytes", "memory_limit")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -620,6 +620,8 @@ class ServerStatus(_message.Message):
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
     CLOCK_DOUBT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
     routing_epoch: int
@@ -644,7 +646,9 @@ class ServerStatus(_message.Message):
     cpu_seconds: float
     event_time: int
     clock_doubt: str
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., event_time: _Optional[int] = ..., clock_doubt: _Optional[str] = ...) -> None: ...
+    memory_bytes: int
+    memory_limit: int
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., event_time: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., memory_limit: _Optional[int] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -1546,7 +1550,7 @@ class WorkerView(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., state: _Optional[str] = ..., incarnation: _Optional[int] = ..., starts: _Optional[int] = ..., deaths: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., records_done: _Optional[int] = ..., waits_for: _Optional[str] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ServerView(_message.Message):
-    __slots__ = ("server", "state", "incarnation", "starts", "deaths", "progress", "unprotected", "told")
+    __slots__ = ("server", "state", "incarnation", "starts", "deaths", "progress", "unprotected", "told", "memory_forecast")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -1555,6 +1559,7 @@ class ServerView(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
     TOLD_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FORECAST_FIELD_NUMBER: _ClassVar[int]
     server: int
     state: str
     incarnation: int
@@ -1563,7 +1568,8 @@ class ServerView(_message.Message):
     progress: str
     unprotected: str
     told: ServerStatus
-    def __init__(self, server: _Optional[int] = ..., state: _Optional[str] = ..., incarnation: _Optional[int] = ..., starts: _Optional[int] = ..., deaths: _Optional[int] = ..., progress: _Optional[str] = ..., unprotected: _Optional[str] = ..., told: _Optional[_Union[ServerStatus, _Mapping]] = ...) -> None: ...
+    memory_forecast: int
+    def __init__(self, server: _Optional[int] = ..., state: _Optional[str] = ..., incarnation: _Optional[int] = ..., starts: _Optional[int] = ..., deaths: _Optional[int] = ..., progress: _Optional[str] = ..., unprotected: _Optional[str] = ..., told: _Optional[_Union[ServerStatus, _Mapping]] = ..., memory_forecast: _Optional[int] = ...) -> None: ...
 
 class Diagnosis(_message.Message):
     __slots__ = ("bound_by", "evidence", "advice")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, NoReturn
 
+from shoal.base.process_memory import memory_limit, resident_bytes
 from shoal.base.sampling import sampled_stacks
 from shoal.base.stacks import process_stacks
 from shoal.metrics.durations import BOUNDS
@@ -76,6 +77,7 @@ class ParameterServer:
         self._check_finite = finite_only
         self._synchronous = synchronous
         self._unbroken = Unbroken(end)
+        self._memory_limit = memory_limit()
         self.server = server
         # Without Python; with --sync all calls are Python's, as they may wait for an update.
         self.answerer = Answerer(
@@ -279,6 +281,8 @@ class ParameterServer:
             held_log_bytes=len(self.held_logs),
             seconds=time.monotonic(),
             cpu_seconds=time.process_time(),
+            memory_bytes=resident_bytes(),
+            memory_limit=self._memory_limit,
         )
         if request.pushes:
             # What is restored until now is not what it will have.

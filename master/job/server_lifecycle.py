@@ -19,6 +19,7 @@ from shoal.master.job.instructions import (
 )
 from shoal.master.job.launcher import Exited
 from shoal.master.job.members import ProcessState, ServerMember
+from shoal.master.job.memory_forecast import MemoryForecasts
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.work.applied import LastPush
@@ -45,11 +46,18 @@ class ServerLifecycle:
         self._members = state.members
         self._instructions = state.instructions
         self._asked = False
+        self._forget_memory()
+
+    def _forget_memory(self) -> None:
+        # Of a job on one machine, all servers share that.
+        config = self._config
+        self.memory = MemoryForecasts(config.num_ps, shared=not config.image)
 
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with this configuration."""
         self._config = config
         self._asked = False
+        self._forget_memory()
 
     def start_all(self, now: float) -> None:
         """Start all servers."""
@@ -79,6 +87,7 @@ class ServerLifecycle:
         meets = member.registered
         member.progress = pb.ServerProgress()
         member.came_back(now)
+        self.memory.begin(member.id.index)
         if restored:
             self._record.note(now, f"{member.id} is back: {restored}")
         found = self._work.copies.restored(member.id.index, has, checkpoint, meets=meets)
@@ -105,6 +114,14 @@ class ServerLifecycle:
             member.trained_seconds += status.seconds - before.seconds
             member.trained_cpu_seconds += status.cpu_seconds - before.cpu_seconds
         member.told = status
+
+    def memory_told(self, server: ServerId, status: pb.ServerStatus) -> str:
+        """What is to be said of a server's memory, by what it said of it; "" for nothing."""
+        board = self._work.board
+        ledger = board.ledger()
+        epoch = ledger.total // self._config.num_epochs if board.all_known else 0
+        used, limit = status.memory_bytes, status.memory_limit
+        return self.memory.note(server.index, ledger.trained, used, limit, epoch)
 
     def hung(self, server: ServerId, incarnation: int, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""

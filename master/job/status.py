@@ -189,7 +189,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
             [member.stage_seconds for member in members.workers.values()]
         ),
         workers=[_worker_view(job, member) for member in members.workers.values()],
-        servers=[_server_view(member) for member in members.servers.values()],
+        servers=[_server_view(job, member) for member in members.servers.values()],
     )
     if (found := diagnosis(job)) is not None:
         status.diagnosis.CopyFrom(
@@ -227,7 +227,7 @@ def _worker_view(job: Job, member: WorkerMember) -> pb.WorkerView:
     return view
 
 
-def _server_view(member: ServerMember) -> pb.ServerView:
+def _server_view(job: Job, member: ServerMember) -> pb.ServerView:
     view = pb.ServerView(
         server=member.id.index,
         state=member.state.value,
@@ -237,6 +237,7 @@ def _server_view(member: ServerMember) -> pb.ServerView:
         progress=member.progress.what,
         unprotected=member.unprotected,
         told=member.told,
+        memory_forecast=job.servers.memory.of(member.id.index),
     )
     # Of all servers together the status has them, and the place in the journal is the master's.
     for known in ("staleness", "age", "journal", "has"):

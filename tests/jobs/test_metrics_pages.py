@@ -112,6 +112,18 @@ def test_the_master_tells_how_far_the_job_is(at_step_4):
     assert found["shoal_requests_total", "GetTask", "answered"] >= 1
 
 
+def test_the_master_forecasts_the_servers_memory(at_step_4):
+    def told():
+        found = page(targets(at_step_4)["master", 0])
+        names = [("shoal_memory_forecast_bytes", f"ps-{index}") for index in (0, 1)]
+        return names[0] in found and names[1] in found and found
+
+    found = until("a forecast of both", told)
+    for index in (0, 1):
+        has = page(targets(at_step_4)["ps", index])["process_resident_memory_bytes",]
+        assert found["shoal_memory_forecast_bytes", f"ps-{index}"] > has / 2
+
+
 def test_the_servers_tell_what_they_hold_and_do(at_step_4):
     found = targets(at_step_4)
     both = [page(found["ps", index]) for index in (0, 1)]
