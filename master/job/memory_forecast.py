@@ -16,8 +16,8 @@ from shoal.base.words import size
 EARLIEST = 1 / 16
 """Of the first epoch: before it, nothing is said."""
 
-LOOKS = 128
-"""Samples of an epoch that are kept."""
+MOST = 256
+"""Samples that are kept: then each second one is forgotten."""
 
 FULL = 0.9
 """Of the memory there is: more is too much."""
@@ -44,9 +44,11 @@ class MemoryForecast:
         """
         if not used:
             return
-        if not self._records or records >= self._records[-1] + max(1, epoch // LOOKS):
+        if not self._records or records > self._records[-1]:
             self._records.append(records)
             self._used.append(used)
+            if len(self._records) > MOST:
+                del self._records[1::2], self._used[1::2]
         elif records == self._records[0]:
             self._used[0] = used  # until training goes on: what it has then is no new row
         if epoch:

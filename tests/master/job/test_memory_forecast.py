@@ -81,6 +81,15 @@ def test_one_sample_says_that_memory_grows_with_the_records():
     assert forecast.bytes == EMPTY + (2 << 30)
 
 
+def test_many_samples_of_a_stream_are_thinned():
+    forecast = MemoryForecast()
+    for records in range(10_000):
+        forecast.note(records, EMPTY + 1000 * records, 0)
+    assert forecast.bytes == 0
+    forecast.note(10_000, EMPTY + 10_000_000, 20_000)
+    assert forecast.bytes == EMPTY + 20_000_000
+
+
 def test_a_server_that_was_restored_begins_with_its_rows():
     forecast = MemoryForecast()
     for records in range(EPOCH // 2, 3 * EPOCH // 4, 500):
