@@ -69,7 +69,7 @@ class MemoryForecast:
             return used
         power = math.log(grown / half, done / part) if half > 0 and part < done else 1.0
         power = min(1.0, max(0.0, power))
-        return round(first + grown * ((epoch - begun) / done) ** power)
+        return int(first + grown * math.pow((epoch - begun) / done, power))
 
 
 class MemoryForecasts:
