@@ -20,3 +20,17 @@ def test_a_worker_that_runs_out_of_memory_is_given_more(shoal, movielens):
     assert "it ran out of memory (OOMKilled), and is given more" in done.stdout
     result = json.loads((shoal.path / "shoal-jobs" / "hungry" / "result.json").read_text())
     assert result["ledger"]["trained_once"] == result["ledger"]["total"] == 19_633
+
+
+def test_a_server_that_will_need_its_whole_limit_is_told_of(shoal, movielens):
+    """What a server's process has at first is more than nine tenths of 130 MiB already."""
+    shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
+    flags = shoal.movielens(
+        "tight",
+        ps_resource_request="cpu=0.02,memory=100Mi",
+        ps_resource_limit="memory=130Mi",
+    )
+    done = shoal("train", *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning: ps-0 will need about 1" in done.stdout
+    assert "and 136.3 MB is there" in done.stdout
