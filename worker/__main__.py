@@ -55,6 +55,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
         index=index,
         task=lambda: progress.task,
     )
+    logger.info("begun, as process %d", os.getpid())
     keep_freed_memory()
     allow_open_files()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
