@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from shoal.base import log
+from shoal.base.garbage import lasting_imports
 from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
@@ -103,16 +104,18 @@ def _work(
     progress: Progress,
 ) -> None:
     try:
-        import tensorflow  # noqa: F401
+        with lasting_imports():
+            import tensorflow  # noqa: F401
     except ImportError as error:
         _report(master, index, incarnation, _no_tensorflow(error))
         sys.exit(EXIT_USER_ERROR)
     if progress.stopped.is_set():
         return
-    from shoal.worker.loop import Worker, failure_of
-    from shoal.worker.module import as_exception, load_module
-    from shoal.worker.servers.group import ServerGroup
-    from shoal.worker.servers.requests import VALUE_TYPES
+    with lasting_imports():
+        from shoal.worker.loop import Worker, failure_of
+        from shoal.worker.module import as_exception, load_module
+        from shoal.worker.servers.group import ServerGroup
+        from shoal.worker.servers.requests import VALUE_TYPES
 
     servers = None
     heartbeat = Heartbeat(

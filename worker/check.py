@@ -22,6 +22,7 @@ from typing import Any
 import click
 import numpy as np
 
+from shoal.base.garbage import lasting_imports
 from shoal.base.tracebacks import own_lines
 from shoal.base.words import counted
 from shoal.config.job import JobConfig
@@ -246,8 +247,9 @@ def import_quietly(command: str) -> None:
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
         try:
-            import keras  # noqa: F401
-            import tensorflow  # noqa: F401
+            with lasting_imports():
+                import keras  # noqa: F401
+                import tensorflow  # noqa: F401
         except ImportError as error:
             os.dup2(kept, 2)
             click.echo(
