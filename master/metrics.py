@@ -51,13 +51,14 @@ def serving_metrics(job: SharedJob, handlers: Handlers, folder: JobFolder) -> It
 class _Facts:
     """What is true of a job at one moment, beside its status.
 
-    processes: role -> state -> how many. leased: tasks that workers hold. checkpoint_age: seconds,
-    None where none is expected now.
+    processes: role -> state -> how many. scalings: None without --autoscale. leased: tasks that
+    workers hold. checkpoint_age: seconds, None where none is expected now.
     """
 
     status: pb.JobStatus
     processes: dict[str, Counter[str]]
     restarts: Counter[tuple[str, str]]
+    scalings: Counter[str] | None
     leased: int
     checkpoints: int
     failed_checkpoints: int
@@ -74,6 +75,7 @@ def _facts(job: Job, now: float) -> _Facts:
             "ps": _by_state(members.servers.values()),
         },
         Counter(job.record.restarts),
+        Counter(job.record.scalings) if job.autoscaler.wants else None,
         sum(task is not None for both in held for task in both),
         job.checkpoints.count,
         job.checkpoints.failures,
@@ -182,6 +184,15 @@ def _of_processes(facts: _Facts) -> Iterator[Metric]:
         for reason in RESTART_REASONS:
             restarts.add_metric([role, reason], facts.restarts[role, reason])
     yield restarts
+    if facts.scalings is not None:
+        scalings = CounterMetricFamily(
+            "shoal_scalings",
+            "Changes of the number of workers that the job decided on itself, by direction.",
+            labels=["direction"],
+        )
+        for direction in ("up", "down"):
+            scalings.add_metric([direction], facts.scalings[direction])
+        yield scalings
     yield gauges(
         "shoal_memory_forecast_bytes",
         "Memory that a server will need at the end of the first epoch, once that can be said.",

@@ -19,6 +19,7 @@ from typing import Any
 
 from shoal.config.job import JobConfig
 from shoal.master.job.assignments import Assignments
+from shoal.master.job.autoscaling import Autoscaler
 from shoal.master.job.checkpoints import Checkpoints
 from shoal.master.job.instructions import (
     ApplyUpdate,
@@ -45,6 +46,7 @@ from shoal.master.work import outcomes
 from shoal.master.work.applied import AppliedPush, LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
+from shoal.master.work.phases import Phase
 from shoal.master.work.range_failures import shortened
 from shoal.master.work.spans import Interval
 from shoal.master.work.units import Task
@@ -73,6 +75,7 @@ class Job:
         self.servers = ServerLifecycle(config, state, self.outcomes)
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
+        self.autoscaler = Autoscaler(config, config.evaluation_workers)
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
         )
@@ -140,6 +143,7 @@ class Job:
         self.members.resume(self.config)
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
+        self.autoscaler = Autoscaler(self.config, self.config.evaluation_workers)
         same_servers = self.config.sync or before.num_ps == self.config.num_ps
         self.checkpoints.resumed(restored, given_up, same_servers=same_servers)
         self.start_waits.resumed(self.config)
@@ -161,7 +165,15 @@ class Job:
     def scale(self, workers: int, now: float) -> None:
         """From now on so many workers are wanted; those beyond are asked to end."""
         if not self.ended and workers != self.members.workers_wanted:
-            self._workers.scale(workers, now)
+            self._workers.scale(workers, "", now)
+            self.autoscaler.restart()
+
+    def autoscaled(self, workers: int, why: str, state: dict[str, Any], now: float) -> None:
+        """The job has decided on its number of workers. state: of the search, after that."""
+        self.autoscaler.decided(state)
+        before = self.members.workers_wanted
+        self.record.scalings["up" if workers > before else "down"] += 1
+        self._workers.scale(workers, why, now)
 
     def tick(self, now: float) -> None:
         """Time has passed: look for silent processes."""
@@ -181,7 +193,29 @@ class Job:
             self.workers_called_back(now)
         self.checkpoints.tick(now)
         self.servers.tick()
+        self._autoscale(now)
         self._look_at_limits(now)
+
+    def _autoscale(self, now: float) -> None:
+        """Have another number of workers, if the speed says so."""
+        training = self.phases.phase is Phase.TRAINING and not self.members.given_back
+        if not (self.autoscaler.wants and training):
+            return
+        board = self.work.board
+        left = None
+        if board.all_known:
+            ledger = board.ledger()
+            left = (ledger.total - ledger.trained) / self.config.records_per_step
+        wanted = self.members.workers_wanted
+        found = self.autoscaler.look(self.members, left, now)
+        if found is None or found.workers == wanted:
+            return
+        if self.autoscaler.acts:
+            # By the method of this object, as in `tick`.
+            self.autoscaled(found.workers, found.why, self.autoscaler.search.state(), now)
+        elif self.autoscaler.is_news(found):
+            change = f"from {wanted} to {found.workers}"
+            self.noted(f"the number of workers would go {change}: {found.why}", now)
 
     def _look_at_limits(self, now: float) -> None:
         """End the job if it, or a process that it waits for, has taken longer than it may."""

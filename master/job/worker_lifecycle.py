@@ -86,9 +86,14 @@ class WorkerLifecycle:
                 if not member.fenced:
                     self._fence(member)
 
-    def scale(self, workers: int, now: float) -> None:
-        """From now on so many workers are wanted; those beyond are asked to end."""
-        self._record.note(now, f"{self._members.workers_wanted} workers become {workers}")
+    def scale(self, workers: int, why: str, now: float) -> None:
+        """From now on so many workers are wanted; those beyond are asked to end.
+
+        why: in words, "" if somebody asked for it.
+        """
+        before = self._members.workers_wanted
+        said = f"the number of workers goes from {before} to {workers}"
+        self._record.note(now, f"{said}: {why}" if why else said)
         new, again, draining = self._members.want_workers(workers)
         for member in new:
             self._start(member, now)

@@ -115,6 +115,7 @@ EVENTS: Mapping[str, Callable[..., bool] | None] = {
     "begin": None,
     "master_restarted": None,
     "scale": None,
+    "autoscaled": None,
     "noted": None,
     "training_allowed": None,
     "worker_given_back": None,

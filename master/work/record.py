@@ -94,7 +94,8 @@ class CoresInUse:
 class JobRecord:
     """Times are in the master's own seconds, as passed to the methods.
 
-    restarts: (role, reason) -> how often a process was started again.
+    restarts: (role, reason) -> how often a process was started again. scalings: "up" or "down" ->
+    how often the job changed its number of workers itself.
     """
 
     def __init__(self) -> None:
@@ -112,6 +113,7 @@ class JobRecord:
         self._noted = 0
         self._stage_seconds: Counter[str] = Counter()
         self.restarts: Counter[tuple[str, str]] = Counter()
+        self.scalings: Counter[str] = Counter()
 
     def note(self, now: float, text: str) -> None:
         """Keep a notable event, with the seconds since the job's start.

@@ -26,7 +26,7 @@ SECRET_CERTIFICATES = 400
 
 LEAST_WORKERS, MORE_WORKERS = 64, 4
 """The workers that have certificates: at least so many, and so many times those that the job begins
-with."""
+with; and all of --workers."""
 
 READABLE_BY_GROUP = 0o440
 """Mode of the files. Their group is the pod's fsGroup; nobody may write."""
@@ -39,7 +39,7 @@ def certified_workers(config: JobConfig) -> int | None:
     """
     if config.insecure or not config.image:
         return None
-    return max(LEAST_WORKERS, MORE_WORKERS * config.num_workers)
+    return max(LEAST_WORKERS, MORE_WORKERS * config.num_workers, config.worker_range[1])
 
 
 def secret_name(job_name: str, role: str, index: int = 0) -> str:

@@ -59,6 +59,8 @@ PLAN_FLAGS = (
 RESUMABLE = (
     "num_workers",
     "num_ps",
+    "autoscale",
+    "workers",
     "relaunch_limit",
     "relaunch_window_seconds",
     "max_bad_records",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
+from shoal.config.autoscaling import AutoscalingOptions
 from shoal.config.data_format import FormatOptions
 from shoal.config.kubernetes import KubernetesOptions
 from shoal.config.learning import (
@@ -38,6 +39,7 @@ MOST_SHUFFLED = 100_000_000
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(
     KubernetesOptions,
+    AutoscalingOptions,
     ProcessOptions,
     MonitoringOptions,
     OutputOptions,
@@ -131,6 +133,11 @@ class JobOptions(
         )
 
     @property
+    def records_per_step(self) -> int:
+        """Records of one push."""
+        return self.minibatch_size * self.accumulate
+
+    @property
     def records_per_task(self) -> int:
         """Length of a whole task, in records."""
         return self.minibatch_size * self.num_minibatches_per_task
@@ -166,6 +173,7 @@ GROUPS = (
     Group("Evaluation and export", (OutputOptions,)),
     Group("Monitoring", (MonitoringOptions,)),
     Group("Processes", (ProcessOptions,)),
+    Group("Autoscaling", (AutoscalingOptions,)),
     Group("Kubernetes", (KubernetesOptions,)),
 )
 """The subjects of a job's flags, in the order in which a reader needs them."""

@@ -1,0 +1,121 @@
+"""The job changes its number of workers itself, --autoscale. No I/O, no clock.
+
+Owns what counts as a measurement: a window of time in which the same workers trained, none of them
+about to come or to go, and how fast they did. What follows from it is worker_search.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.config.autoscaling import AutoscalingOptions
+from shoal.master.job.members import ProcessState, WorkerMember
+from shoal.master.job.membership import Membership
+from shoal.master.job.worker_search import Proposal, WorkerSearch
+
+LEAST_STEPS = 5
+"""Of a worker before it is measured: its first step compiles the model."""
+
+IN_TRAINING = 0.5
+"""Of a window that a worker must have spent in training, to count as one that trains."""
+
+WORTH_IT = 4.0
+"""Windows for which the job must last, at least, before it gets more workers: one goes by until
+they train, and another until that is measured."""
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a worker has done so far: steps, and the seconds of its training."""
+
+    steps: int
+    seconds: float
+
+
+@dataclass
+class _Window:
+    began: float
+    workers: dict[tuple[int, int], _Trained]
+
+
+class Autoscaler:
+    """Decides for one job. wants: whether it is to decide at all."""
+
+    def __init__(self, options: AutoscalingOptions, evaluating: int = 0) -> None:
+        """evaluating: how many of the workers only evaluate."""
+        self.wants = options.autoscale != "off"
+        self.acts = options.autoscale == "on"
+        self._seconds = options.scale_seconds
+        self._evaluating = evaluating
+        least, most = options.worker_range
+        self.search = WorkerSearch(least, most, options.scale_efficiency)
+        self._window: _Window | None = None
+        self._said: int | None = None
+
+    def is_news(self, found: Proposal) -> bool:
+        """Whether the job has not said so already, where it only says what it would do."""
+        said, self._said = self._said, found.workers
+        return said != found.workers
+
+    def restart(self) -> None:
+        """The number of workers was changed by the user, or the job was resumed."""
+        self._window = None
+        self.search.restart()
+
+    def decided(self, state: Mapping[str, Any]) -> None:
+        """A proposal was followed, which left the search in this state."""
+        self._window = None
+        self.search.restore(state)
+
+    def look(self, members: Membership, left: float | None, now: float) -> Proposal | None:
+        """What to do now, if anything. To be asked while the job trains.
+
+        left: steps of training that are left; None if that is not known.
+        """
+        workers = _in_training(members)
+        window = self._window
+        if workers is None:
+            self._window = None
+        elif window is None or window.workers.keys() != workers.keys():
+            self._window = _Window(now, workers)
+        elif now - window.began >= self._seconds:
+            self._window = _Window(now, workers)
+            speed = self._speed(window, workers, now)
+            if speed is not None:
+                worth_it = left is None or left / speed >= WORTH_IT * self._seconds
+                return self.search.measured(len(workers), speed, grows=worth_it)
+        return None
+
+    def _speed(
+        self, window: _Window, workers: Mapping[tuple[int, int], _Trained], now: float
+    ) -> float | None:
+        """Steps a second of all workers while they trained; None if too few did for long enough."""
+        training, speed = 0, 0.0
+        for worker, then in window.workers.items():
+            seconds = workers[worker].seconds - then.seconds
+            if seconds >= IN_TRAINING * (now - window.began):
+                training += 1
+                speed += (workers[worker].steps - then.steps) / seconds
+        enough = training >= max(1, len(workers) - self._evaluating)
+        return speed if enough and speed > 0 else None
+
+
+def _in_training(members: Membership) -> dict[tuple[int, int], _Trained] | None:
+    """All wanted workers, by index and incarnation; None while any is about to come or to go."""
+    found = {}
+    for worker in members.workers.values():
+        if worker.id.index < members.workers_wanted:
+            if not _trains(worker):
+                return None
+            done = _Trained(worker.steps_done, worker.stage_seconds.get("training", 0.0))
+            found[worker.id.index, worker.incarnation] = done
+        elif worker.state == ProcessState.ALIVE:
+            return None
+    return found
+
+
+def _trains(worker: WorkerMember) -> bool:
+    here = worker.state == ProcessState.ALIVE and not worker.draining
+    return here and worker.steps_done >= LEAST_STEPS

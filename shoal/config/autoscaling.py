@@ -1,0 +1,88 @@
+"""The flags of a job that changes its number of workers itself. A section of JobConfig's fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.config.flags import option
+from shoal.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoscalingOptions:
+    """A job that finds its number of workers by itself."""
+
+    autoscale: str = option(
+        "Whether the job changes its number of workers, by the speed that it measures. on: it "
+        "begins with --num-workers, tries other numbers within --workers, and keeps those that "
+        "pay. dry: it only says what it would try. off: the number is --num-workers until "
+        "shoal scale changes it.",
+        "off",
+        commands="train",
+        choices=("off", "on", "dry"),
+    )
+    workers: str = option(
+        "The least and the largest number of workers with --autoscale, such as 1:8.",
+        "",
+        commands="train",
+        value="LEAST:MOST",
+    )
+    scale_efficiency: float = option(
+        "With --autoscale, what a further worker must add to the speed, as a share of the mean "
+        "speed of the workers before it. 0.5: half of it. Less makes jobs faster and costs more.",
+        0.5,
+        commands="train",
+        above=0,
+    )
+    scale_seconds: float = option(
+        "With --autoscale, seconds for which the speed is measured before the number of workers "
+        "changes again.",
+        20.0,
+        commands="train",
+        above=0,
+    )
+
+    @property
+    def worker_range(self) -> tuple[int, int]:
+        """The numbers of --workers; (1, 1) without it. Raises UserError if it is none."""
+        if not self.workers:
+            return 1, 1
+        least, colon, most = self.workers.partition(":")
+        if not (colon and least.isdecimal() and most.isdecimal()) or not 1 <= int(least) <= int(
+            most
+        ):
+            raise UserError(
+                "--workers must be LEAST:MOST, two numbers from 1 of which the second is not "
+                f"smaller, such as 1:8, not {self.workers!r}"
+            )
+        return int(least), int(most)
+
+    def check_autoscaling(self, num_workers: int, evaluation_workers: int) -> None:
+        """Raise UserError naming the flag whose value cannot be used."""
+        least, most = self.worker_range
+        if self.scale_efficiency > 1:
+            raise UserError(
+                f"--scale-efficiency must be at most 1, not {self.scale_efficiency}: a worker "
+                "seldom adds more than those before it do"
+            )
+        if self.autoscale == "off":
+            if self.workers:
+                raise UserError(
+                    "--workers works only with --autoscale: add --autoscale on, or give the "
+                    "number of workers with --num-workers"
+                )
+            return
+        if not self.workers:
+            raise UserError(
+                f"--autoscale {self.autoscale} needs --workers LEAST:MOST, such as --workers 1:8"
+            )
+        if not least <= num_workers <= most:
+            raise UserError(
+                f"--num-workers ({num_workers}), with which the job begins, must be within "
+                f"--workers {self.workers}"
+            )
+        if least <= evaluation_workers:
+            raise UserError(
+                f"--workers {self.workers}: at least {evaluation_workers + 1} workers are needed, "
+                f"as --evaluation-workers ({evaluation_workers}) train nothing"
+            )

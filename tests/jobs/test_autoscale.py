@@ -1,0 +1,33 @@
+"""--autoscale in a whole job: a second worker that adds nothing comes, and goes again."""
+
+import pytest
+
+from tests.jobs.running import RunningJob
+
+pytestmark = pytest.mark.job
+
+
+def test_a_worker_is_tried_and_one_that_adds_nothing_goes_again(tmp_path, numbered):
+    training, _ = numbered
+    with RunningJob(
+        "train",
+        tmp_path,
+        "alone",
+        environment={"LOCK": str(tmp_path / "lock"), "TOGETHER": "0.1"},
+        model_def="throttled.custom_model",
+        training_data=training,
+        minibatch_size=10,
+        num_epochs=1000,
+        heartbeat_seconds=0.2,
+        autoscale="on",
+        workers="1:2",
+        scale_seconds=4,
+    ) as job:
+        status = job.wait_status(
+            "the end of the search",
+            lambda status: any("from 2 to 1" in text for text in status.messages),
+        )
+        job.wait_status("the end of worker-1", lambda status: status.workers_alive == 1)
+    (more, fewer) = (text for text in status.messages if "number of workers goes" in text)
+    assert "from 1 to 2: no smaller number was measured" in more
+    assert "of the mean speed of the 1 before" in fewer

@@ -1,0 +1,49 @@
+"""A small model whose minibatches take a time that the environment sets.
+
+APART: seconds that each worker takes by itself. TOGETHER: seconds in which one worker at a time
+can be, by a lock on the file $LOCK.
+"""
+
+import fcntl
+import os
+import time
+
+import keras
+import tensorflow as tf
+
+from shoal.layers import Embedding
+
+
+def feed(dataset, mode, metadata):
+    return dataset.map(lambda record: ({"id": record["id"]}, record["id"]))
+
+
+def custom_model():
+    ids = keras.Input([], dtype="int64", name="id")
+    return keras.Model({"id": ids}, Slow()(Embedding(2, name="rows")(ids)))
+
+
+class Slow(keras.layers.Layer):
+    def call(self, rows):
+        return tf.ensure_shape(tf.numpy_function(wait, [rows], tf.float32), rows.shape) + rows
+
+
+def wait(rows):
+    time.sleep(float(os.environ.get("APART", 0)))
+    if "LOCK" in os.environ:
+        with open(os.environ["LOCK"], "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            time.sleep(float(os.environ.get("TOGETHER", 0)))
+    return rows
+
+
+def loss(labels, predictions):
+    return keras.ops.mean(keras.ops.square(predictions), axis=-1)
+
+
+def optimizer():
+    return keras.optimizers.SGD(0.001)
+
+
+def eval_metrics_fn():
+    return {}
