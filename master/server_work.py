@@ -37,7 +37,7 @@ from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.phases import Phase
 from shoal.master.work.record import ProcessorTime
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import WireError
+from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import Identity
 from shoal.proto.pools import started_pool
 from shoal.proto.positions import position_json
@@ -226,13 +226,28 @@ class ServerWork:
 
     def _apply_update(self, update: Update) -> None:
         try:
-            version = self._servers.apply_update(self.places(), update)
+            while (version := self._applied_by_all(update)) is None:
+                # A server is away, and will be started again, or the job ends.
+                if self._ending.wait(AGAIN_SECONDS):
+                    return
             self._job.apply(lambda job, now: job.update_applied(update.number, version, now))
         except Exception as error:
             logger.exception("update %d failed", update.number)
             message = f"update {update.number} failed: {error}"
             failure = Failure.internal(message, traceback.format_exc())
             self._job.apply(lambda job, now: job.fail(failure, now))
+
+    def _applied_by_all(self, update: Update) -> int | None:
+        """The version after an update; None if a server cannot be reached now."""
+        try:
+            return self._servers.apply_update(self.places(), update)
+        except PeerUnavailableError as error:
+            logger.debug("update %d: %s", update.number, error)
+        except WireError as error:
+            if error.kind not in (pb.NOT_READY, pb.WRONG_PEER, pb.NOT_REGISTERED):
+                raise
+            logger.debug("update %d: %s", update.number, error)
+        return None
 
     # ------------------------------------------------------------ fences
 

@@ -228,17 +228,19 @@ class ServerConnections:
     def apply_update(self, places: Mapping[ServerId, Place], update: Update) -> int:
         """Have every server apply an update of --sync; returns the highest version.
 
-        Raises PeerUnavailableError or WireError if one cannot.
+        One that has applied it does so no more. Raises PeerUnavailableError or WireError if one
+        cannot.
         """
         request = pb.ApplyUpdateRequest(
             update=update.number,
+            after=update.after,
             gradients=map(_gradient_id, update.gradients),
             dropped=map(_gradient_id, update.dropped),
         )
         connections = [self.connection(*each) for each in places.items()]
         answers = [each.start(methods.APPLY_UPDATE, request) for each in connections]
         replies = [
-            connection.finish(methods.APPLY_UPDATE, request, answer)
+            connection.finish(methods.APPLY_UPDATE, request, answer, patience=0.0)
             for connection, answer in zip(connections, answers, strict=True)
         ]
         return max(reply.version for reply in replies)

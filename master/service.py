@@ -83,11 +83,21 @@ class MasterService:
                 request.replayed,
                 tuple(map(LastPush.from_message, request.has)),
                 request.checkpoint,
+                request.update,
+                tuple(
+                    Gradient(WorkerId(each.worker), each.incarnation, each.number)
+                    for each in request.held
+                ),
             )
         )
         return pb.RegisterServerReply(
             routing=self._routing,
-            fences=[pb.FenceRequest(worker=w.index, incarnation=i) for w, i in fences],
+            fences=[
+                pb.FenceRequest(
+                    worker=each.worker.index, incarnation=each.incarnation, kept=each.kept
+                )
+                for each in fences
+            ],
         )
 
     def _get_restore(self, request: pb.RestoreRequest) -> pb.RestoreReply:

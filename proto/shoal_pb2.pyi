@@ -531,14 +531,16 @@ class GradientId(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ApplyUpdateRequest(_message.Message):
-    __slots__ = ("update", "gradients", "dropped")
+    __slots__ = ("update", "after", "gradients", "dropped")
     UPDATE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     update: int
+    after: int
     gradients: _containers.RepeatedCompositeFieldContainer[GradientId]
     dropped: _containers.RepeatedCompositeFieldContainer[GradientId]
-    def __init__(self, update: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ..., dropped: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ...) -> None: ...
+    def __init__(self, update: _Optional[int] = ..., after: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ..., dropped: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ...) -> None: ...
 
 class ApplyUpdateReply(_message.Message):
     __slots__ = ("version",)
@@ -703,7 +705,7 @@ class CompleteCheckpointReply(_message.Message):
     def __init__(self) -> None: ...
 
 class LogBase(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal")
+    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal", "update")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -711,6 +713,7 @@ class LogBase(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     INITIAL_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
@@ -718,7 +721,8 @@ class LogBase(_message.Message):
     model: ModelSpec
     initial: bytes
     journal: JournalPosition
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    update: int
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., update: _Optional[int] = ...) -> None: ...
 
 class SweepChoice(_message.Message):
     __slots__ = ("sure", "maybe", "below")
@@ -757,7 +761,7 @@ class Sweep(_message.Message):
     def __init__(self, plan: _Optional[_Union[SweepPlan, _Mapping]] = ..., part: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class LogEntry(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "step", "staleness", "journal", "sweep")
+    __slots__ = ("log", "server", "incarnation", "step", "staleness", "journal", "sweep", "update")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -765,6 +769,7 @@ class LogEntry(_message.Message):
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     SWEEP_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
@@ -772,7 +777,8 @@ class LogEntry(_message.Message):
     staleness: int
     journal: JournalPosition
     sweep: bool
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., sweep: bool = ...) -> None: ...
+    update: bool
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., sweep: bool = ..., update: bool = ...) -> None: ...
 
 class BeginLogRequest(_message.Message):
     __slots__ = ("base",)
@@ -801,18 +807,20 @@ class AppendLogReply(_message.Message):
     def __init__(self, position: _Optional[int] = ...) -> None: ...
 
 class DropLogRequest(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "step", "applied")
+    __slots__ = ("log", "server", "incarnation", "step", "applied", "update")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
     step: int
     applied: _containers.RepeatedCompositeFieldContainer[PushIdentity]
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ...) -> None: ...
+    update: int
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., update: _Optional[int] = ...) -> None: ...
 
 class DropLogReply(_message.Message):
     __slots__ = ()
@@ -853,7 +861,7 @@ class ShutdownReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterServerRequest(_message.Message):
-    __slots__ = ("server", "incarnation", "address", "restored", "replayed", "has", "checkpoint", "journal")
+    __slots__ = ("server", "incarnation", "address", "restored", "replayed", "has", "checkpoint", "journal", "update", "held")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -862,6 +870,8 @@ class RegisterServerRequest(_message.Message):
     HAS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     server: int
     incarnation: int
     address: str
@@ -870,7 +880,9 @@ class RegisterServerRequest(_message.Message):
     has: _containers.RepeatedCompositeFieldContainer[LastPush]
     checkpoint: int
     journal: JournalPosition
-    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ..., replayed: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., checkpoint: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    update: int
+    held: _containers.RepeatedCompositeFieldContainer[GradientId]
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., restored: _Optional[str] = ..., replayed: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., checkpoint: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., update: _Optional[int] = ..., held: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ...) -> None: ...
 
 class RegisterServerReply(_message.Message):
     __slots__ = ("routing", "fences")

@@ -164,6 +164,7 @@ def main(
                 server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
             server.progress.keep_telling(_progress_teller(index, incarnation, connection))
             restored = _restore(server, index, incarnation, connection)
+            update, held = server.held()
             request = pb.RegisterServerRequest(
                 server=index,
                 incarnation=incarnation,
@@ -173,6 +174,8 @@ def main(
                 journal=server.seen.position,
                 has=server.last_pushes(),
                 checkpoint=server.registration.checkpoint,
+                update=update,
+                held=held,
             )
             if server.registration.restarted:
                 server.registration.workers.tell = _teller(index, incarnation, connection)

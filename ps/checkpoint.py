@@ -9,7 +9,7 @@ master's to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -60,7 +60,7 @@ class Cut:
 
     applied: the last push of each worker. counting: of each table, ids that are counted and have
     no row. lifecycle, removed: where tables are swept, how far that is, and of each table the
-    removals that no complete checkpoint has.
+    removals that no complete checkpoint has. update: with --sync, the last one applied.
     """
 
     dense: FrozenDense
@@ -68,24 +68,28 @@ class Cut:
     counting: list[int]
     lifecycle: LifecycleState | None = None
     removed: Sequence[list[Removal]] = ()
+    update: int = 0
 
 
 def cut(
-    model: ServerModel, pushes: PushRegister, noted: Callable[[Cut], object] = lambda _: None
+    model: ServerModel,
+    pushes: PushRegister,
+    noted: Callable[[Cut], object] = lambda _: None,
+    update: Callable[[], int] = lambda: 0,
 ) -> Cut:
     """Fix the server as it is, between two pushes.
 
-    noted: called with it before the next push. Raises WireError before the dense values
-    are there.
+    noted: called with it before the next push. update: tells the last one applied, of --sync.
+    Raises WireError before the dense values are there.
     """
     with pushes.paused() as applied:
         counting = [table.counting for table in model.tables]
         frozen = model.freeze()
-        made = Cut(frozen, applied, counting)
+        made = Cut(frozen, applied, counting, update=update())
         if (lifecycle := model.lifecycle) is not None:
             positions = range(len(model.tables))
             removed = [lifecycle.removals.pending(position) for position in positions]
-            made = Cut(frozen, applied, counting, lifecycle.state(), removed)
+            made = replace(made, lifecycle=lifecycle.state(), removed=removed)
         noted(made)
         return made
 
@@ -165,6 +169,7 @@ def write_shard(
         "files": files,
         "journal": cast("JournalPosition | None", journal),
         "lifecycle": at.lifecycle,
+        "update": at.update,
     }
     described = manifests.write(attempt.folder, f"{prefix}.json", content)
     size = described["bytes"] + sum(each["bytes"] for each in files)

@@ -2,7 +2,7 @@
 
 Owns which gradients are pending and which update was applied last. Which ones make an
 update is the master's to say, the same to every server; how they change the values is
-tables.py's.
+tables.py's. With a log of updates, each gradient is in it before its worker is answered.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -22,26 +23,56 @@ def _key(gradient: pb.GradientId) -> _Key:
     return gradient.worker, gradient.incarnation, gradient.number
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A push. frame: of its call, in which the gradients lie."""
+
+    gradients: Gradients
+    frame: bytes | memoryview
+
+
 class PendingGradients:
     """The pending gradients of one server.
 
-    A gradient is a list of pushes: of one, unless its push had to be sent once more
-    because slots had moved meanwhile.
+    A gradient is a number of pushes, by sequence: one, unless its push had to be sent once
+    more because slots had moved meanwhile.
+
+    update: the last one applied; 0 for none.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._gradients: dict[_Key, list[Gradients]] = {}
+        self._gradients: dict[_Key, dict[int, _Held]] = {}
         self.update = 0
 
     def __len__(self) -> int:
         return len(self._gradients)
 
-    def hold(self, push: pb.PushRequest, gradients: Gradients) -> None:
-        """Keep what a push brought, as part of the gradient that it names."""
+    def hold(self, push: pb.PushRequest, gradients: Gradients, frame: bytes | memoryview) -> None:
+        """Keep what a push brought, as part of the gradient that it names; again: no change."""
         key = push.identity.worker, push.identity.incarnation, push.hold
         with self._lock:
-            self._gradients.setdefault(key, []).append(gradients)
+            parts = self._gradients.setdefault(key, {})
+            parts.setdefault(push.identity.sequence, _Held(gradients, frame))
+
+    def begin(self, update: int) -> None:
+        """Hold nothing; `update` is the last one that is in the model."""
+        with self._lock:
+            self._gradients.clear()
+            self.update = update
+
+    def frames(self) -> list[bytes | memoryview]:
+        """Those of all pushes held, in the order in which they came."""
+        with self._lock:
+            return [each.frame for parts in self._gradients.values() for each in parts.values()]
+
+    def names(self) -> list[pb.GradientId]:
+        """Of all gradients held."""
+        with self._lock:
+            return [
+                pb.GradientId(worker=worker, incarnation=incarnation, number=number)
+                for worker, incarnation, number in self._gradients
+            ]
 
     def keep_only(self, worker: int, incarnation: int, kept: Iterable[int]) -> None:
         """Drop the gradients of a worker's incarnation, but for those kept."""
@@ -60,9 +91,11 @@ class PendingGradients:
         with self._lock:
             if request.update <= self.update:
                 return None
-            if request.update != self.update + 1:
+            if request.after and request.after != self.update:
                 raise WireError(
-                    pb.BAD_REQUEST, f"update {request.update} came after update {self.update}"
+                    pb.BAD_REQUEST,
+                    f"update {request.update} comes after update {request.after}, and this "
+                    f"server is at update {self.update}",
                 )
             keys = [_key(each) for each in request.gradients]
             if not keys or len(set(keys)) < len(keys):
@@ -78,12 +111,12 @@ class PendingGradients:
                         f"update {request.update} is made of gradient {number} of "
                         f"worker {worker}, which this server does not hold",
                     )
-            return [self._gradients[key] for key in keys]
+            return [[each.gradients for each in self._gradients[key].values()] for key in keys]
 
     def applied(self, request: pb.ApplyUpdateRequest) -> None:
         """An update is in the model: its gradients are pending no longer."""
         with self._lock:
-            self.update = request.update
+            self.update = max(self.update, request.update)
             for each in (*request.gradients, *request.dropped):
                 self._gradients.pop(_key(each), None)
 

@@ -99,6 +99,16 @@ class PushRegister:
             worker.task = push.task
             worker.records_done = push.records_done
 
+    def held_before(self, push: pb.PushRequest) -> None:
+        """A push of a log waits for its update: its worker may send it once more."""
+        identity = push.identity
+        with (worker := self._worker(identity.worker)):
+            if identity.incarnation > worker.incarnation:
+                worker.sequence = worker.task = worker.records_done = worker.pending = 0
+                worker.incarnation = identity.incarnation
+            if identity.incarnation == worker.incarnation:
+                worker.pending = max(worker.pending, identity.sequence)
+
     @contextmanager
     def updating(self) -> Iterator[None]:
         """Enter to apply pending gradients: one at a time, and none while paused."""

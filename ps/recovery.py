@@ -21,6 +21,7 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, WireError
 from shoal.proto.routing import Routing
+from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
@@ -65,16 +66,19 @@ def newest_shard(
     pushes: PushRegister,
     progress: Progress,
     opened: Callable[[str], Storage],
+    pending: PendingGradients,
 ) -> tuple[ServerModel | None, int, str]:
     """The model of the newest checkpoint of `plan` that is good, its number, and what was done.
 
-    The last in words. None and 0 if there is none. sources: where the checkpoints are. opened:
+    The last in words. None and 0 if there is none. pending: is told which update of --sync is the
+    last one in the model. sources: where the checkpoints are. opened:
     opens the folder at a path or URL, and has patience with its storage: an older checkpoint is
     taken for damage or a missing file only.
     Raises RefusedError where all servers are to restore the same one, and it is not good;
     StoppedError if the server is to end, StorageError at the end of that patience.
     """
     refused = []
+    pending.begin(0)
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):
         try:
             faults.point("before-checkpoint-read")
@@ -86,6 +90,7 @@ def newest_shard(
                 raise RefusedError(number, str(error)) from error
             refused.append(f"warning: a checkpoint is refused: {error}; ")
         else:
+            pending.begin(max(each.get("update", 0) for each in checkpoint.shards))
             return model, number, f"{''.join(refused)}it has restored checkpoint {number}"
     if sources.beginning:
         said = f"it has no checkpoint; its rows are those of {sources.beginning}"

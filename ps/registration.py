@@ -17,6 +17,7 @@ from shoal.ps.beginning import Beginning
 from shoal.ps.continued import Continued
 from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
+from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.recovery import RegisteredWorkers, Sources, newest_shard
@@ -33,10 +34,9 @@ class Registration:
 
     ownership: of its ids. progress: is told what is restored, and how far that is.
     storage_patience: seconds, with the storage of what is restored. sources: where that is.
-    log: that of its updates, once there is one.
+    log: that of its updates, once there is one. synchronous: the job is one of --sync.
     checkpoint: that was restored, by number; 0: none. replayed: pushes of the log that were done
-    again. restarted: an earlier incarnation served in
-    this course of the job.
+    again. restarted: an earlier incarnation served in this course of the job.
     """
 
     def __init__(
@@ -48,8 +48,12 @@ class Registration:
         storage_patience: float,
         sources: Sources,
         answerer: Answerer,
+        pending: PendingGradients,
     ) -> None:
-        """answerer: of the server's pulls, gets the model and the workers that it may answer."""
+        """answerer: of the server's pulls, gets the model and the workers that it may answer.
+
+        pending: gradients that wait, with --sync.
+        """
         self._server = server
         self._answerer = answerer
         self._sources = sources
@@ -57,10 +61,12 @@ class Registration:
         self._opened = RestorePatience(progress, storage_patience).storage
         self._ownership = ownership
         self._pushes = pushes
+        self._pending = pending
         self._lock = threading.Lock()
         self._model: ServerModel | None = None
         self._beginning: Beginning | None = None
         self.log: UpdateLog | None = None
+        self.synchronous = False
         self.workers = RegisteredWorkers(answerer)
         self.checkpoint = self.replayed = 0
         self.restarted = False
@@ -106,7 +112,8 @@ class Registration:
                     + _difference(self._model.spec, request.model),
                 )
         if request.HasField("caller"):
-            if self.workers.again:
+            # With --sync a version is an update, and a server that lacks one ends the job.
+            if self.workers.again and not self.synchronous:
                 self._model.continue_from(request.known_version)
             self.workers.meet(
                 pb.LastPush(
@@ -185,6 +192,7 @@ class Registration:
                 self._pushes,
                 self._progress,
                 self._opened,
+                self._pending,
             )
             found = model is not None
             return model

@@ -99,6 +99,7 @@ class ParameterServer:
         self.seen = Seen()
         self._pushes = PushRegister(self.answerer)
         self.progress = Progress(self.stopped)
+        self._pending = PendingGradients()
         self.registration = Registration(
             server,
             self.ownership,
@@ -107,8 +108,9 @@ class ParameterServer:
             storage_patience,
             sources,
             self.answerer,
+            self._pending,
         )
-        self._pending = PendingGradients()
+        self.registration.synchronous = synchronous
         self._whole = ReadersOrWriter()
         self.pulls = Pulls(
             self.registration, self.ownership, self._pending, self._whole, self.answerer
@@ -119,7 +121,12 @@ class ParameterServer:
         self.open = threading.Event()
         self.take_calls()
         self._shards = Shards(
-            server, lambda: self.model, self.ownership, self._pushes, sources.checkpoints
+            server,
+            lambda: self.model,
+            self.ownership,
+            self._pushes,
+            sources.checkpoints,
+            lambda: self._pending.update,
         )
         self._shards.seen = self.seen
         self._log: UpdateLog | None = None
@@ -134,7 +141,8 @@ class ParameterServer:
         self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
     ) -> UpdateLog:
         """Have pushes logged, --durability=log. As `UpdateLog`; before anything is served."""
-        log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop)
+        pending = self._pending if self._synchronous else None
+        log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop, pending)
         self._log = self._shards.log = self.registration.log = log
         log.seen = self.seen
         return log
@@ -190,7 +198,8 @@ class ParameterServer:
             return answer
         unpacked = unpack(frame)
         if unpacked.request.hold:
-            unpacked = unpack(kept(memoryview(frame)))  # held beyond the call
+            frame = kept(memoryview(frame))  # beyond the call
+            unpacked = unpack(frame)
         request, gradients = unpacked.request, unpacked.gradients
         self.registration.workers.require(request.identity)
         model = self.model
@@ -208,7 +217,10 @@ class ParameterServer:
             self._pushes.admit(request) as fresh,
         ):
             if fresh and request.hold:
-                self._pending.hold(request, gradients)
+                wait = log.append_held(frame) if log else _nothing
+                faults.point("push-logged", first=wait)
+                self._pending.hold(request, gradients, frame)
+                wait()
             elif fresh:
                 staleness = self._apply(model, gradients, frame)
         faults.point("push-applied")
@@ -261,9 +273,14 @@ class ParameterServer:
             gradients = self._pending.named(request)
             if gradients is not None:
                 update = averaged(gradients)
+                wait = self._log.append_update(request) if self._log else _nothing
+                faults.point("update-logged", first=wait)
                 with self._unbroken.changing():
                     self.model.apply_update(update)
+                    # Before any pull sees it.
+                    wait()
                 self._pending.applied(request)
+                faults.point("update-applied")
         return pb.ApplyUpdateReply(version=self.model.version)
 
     def status(self, request: pb.ServerStatusRequest) -> pb.ServerStatus:
@@ -309,6 +326,10 @@ class ParameterServer:
             if (lifecycle := model.lifecycle) is not None:
                 lifecycle.describe(status)
         return status
+
+    def held(self) -> tuple[int, list[pb.GradientId]]:
+        """With --sync, the last update applied, and the gradients that wait."""
+        return self._pending.update, self._pending.names()
 
     def last_pushes(self) -> list[pb.LastPush]:
         """The last push applied of each worker."""

@@ -72,7 +72,8 @@ class Shards:
     """Takes the shards of server `server`.
 
     model: the present one. ownership: of its ids. root: path or URL of the folder of the job's
-    checkpoints; "" where it takes none. Raises OSError if the thread that writes cannot be had.
+    checkpoints; "" where it takes none. update: tells the last one applied, of --sync. Raises
+    OSError if the thread that writes cannot be had.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Shards:
         ownership: Ownership,
         pushes: PushRegister,
         root: str,
+        update: Callable[[], int] = lambda: 0,
     ) -> None:
         self.log: UpdateLog | None = None
         self.seen = Seen()
@@ -90,6 +92,7 @@ class Shards:
         self._ownership = ownership
         self._pushes = pushes
         self._root = root
+        self._update = update
         self._lock = threading.Lock()
         self._under_way: _UnderWay | None = None
         self._cuts: dict[
@@ -122,7 +125,7 @@ class Shards:
                 try:
                     log, number, nonce = self.log, request.number, request.nonce
                     noted = (lambda at: log.cut(number, nonce, at)) if log else (lambda _: None)
-                    at = cut(model, self._pushes, noted)
+                    at = cut(model, self._pushes, noted, self._update)
                     self._cuts[number] = nonce, at.dense.step
                 except MemoryError as error:
                     raise WireError(pb.CHECKPOINT_FAILED, "no memory for it") from error

@@ -324,25 +324,27 @@ class ServerModel:
         stale = [] if again else [(ticket.staleness, self.time() - push.pulled_time)]
         self.moments.count(stale, change, others, push.sender)
 
-    def apply_update(self, update: Update) -> None:
-        """Apply an average of gradients. Not beside `apply`; raises as that does."""
+    def apply_update(self, update: Update, *, again: bool = False) -> None:
+        """Apply an average of gradients. Not beside `apply`; again, and raises: as that."""
         step, version = self.moments.next_step(), self.version
         for position, rows in update.tables.items():
             rate = update.table_rates[position] if update.table_rates else update.learning_rate
             self.tables[position].update(*rows, learning_rate=rate, step=step)
-            faults.point("push-half-applied")
+            if not again:
+                faults.point("push-half-applied")
         change = None
         if update.dense is not None:
             gradient, change = update.dense
             self.dense.update(gradient, update.learning_rate, step)
         now = self.time()
         stale = [(max(0, version - pulled), now - at) for pulled, at in update.pulled]
-        self.moments.count(stale, change)
+        self.moments.count([] if again else stale, change)
         if self.lifecycle is not None:
             for time in update.event_times:
                 self.lifecycle.clock.note(step, time)
             if self.lifecycle.is_due():
-                self._sweep(self.lifecycle, lambda *_: None)  # of --sync there is no log
+                # Done again with the update, of which it is a function: the log needs no part.
+                self._sweep(self.lifecycle, lambda *_: None)
 
     @staticmethod
     def time() -> float:

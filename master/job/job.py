@@ -25,6 +25,7 @@ from shoal.master.job.instructions import (
     ApplyUpdate,
     Assignment,
     ClockAnswer,
+    FenceWorker,
     Finished,
     HeartbeatAnswer,
     Instruction,
@@ -347,22 +348,31 @@ class Job:
         replayed: int = 0,
         has: Sequence[LastPush] = (),
         checkpoint: int = 0,
-    ) -> list[tuple[WorkerId, int]]:
+        update: int = 0,
+        held: Sequence[Gradient] = (),
+    ) -> list[FenceWorker]:
         """A server listens at `address`. restored: what of a checkpoint and its log, in words.
 
         checkpoint: the one that it has restored, by number; 0 for none. replayed: pushes of its log
-        that it has done again. has: the last push of each worker that it has. A server says so
+        that it has done again. has: the last push of each worker that it has. update, held: with
+        --sync, the last update that it has, and the gradients that it holds. A server says so
         again if it got no answer, and such a call may come late, when it has served workers since:
         one incarnation counts once.
 
-        Returns the highest incarnation that is over of each worker: no push of it is to be applied.
+        Returns the fences of the workers' incarnations that are over: no push of them is to be
+        applied.
         """
         member, again = self.members.register_server(server, incarnation, address, now)
         if not again:
             self.start_waits.came(server)
             self.checkpoints.kept.restored(server, checkpoint)
+            if member.registered and (lacks := self.updates.lacks(update, held)):
+                self.servers.bereft(server, lacks, now)
             self.servers.registered(member, restored, replayed, has, checkpoint, now)
-        return self.members.fences()
+        return [
+            FenceWorker(worker, over, self.updates.kept(worker, over))
+            for worker, over in self.members.fences()
+        ]
 
     def server_progressed(
         self, server: ServerId, incarnation: int, progress: pb.ServerProgress, now: float

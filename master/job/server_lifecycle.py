@@ -95,6 +95,15 @@ class ServerLifecycle:
         if self._members.servers_ready:
             self._phases.servers_ready(now)
 
+    def bereft(self, server: ServerId, lacks: str, now: float) -> None:
+        """With --sync, a server was started again without what it had before."""
+        message = (
+            f"parameter server {server} was started again without {lacks}, which it had: the "
+            "servers are not at the same update any more. Go on from the newest checkpoint with: "
+            f"shoal train --resume {self._config.job_dir}"
+        )
+        self._phases.fail(Failure.internal(message), now)
+
     def addresses(self) -> list[str]:
         """The servers' addresses by index.
 

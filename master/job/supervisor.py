@@ -70,12 +70,13 @@ def after_server_death(
     To be asked once for each death.
     """
     died = f"parameter server {member.id} died ({exited.cause})"
-    if config.sync and phase not in (Phase.STARTING, Phase.DESCRIBING):
+    begun = phase not in (Phase.STARTING, Phase.DESCRIBING)
+    if config.sync and begun and config.durability != "log":
         return GiveUp(
             Failure.internal(
-                f"{died}. With --sync a server's death ends the job: what it held of the next "
-                f"update is gone. Go on with: shoal train --resume {config.job_dir}."
-                f"{_log(exited)}"
+                f"{died}. Without a log of updates a server's death ends a job with --sync: what "
+                "it held of the next update is gone. Go on with: shoal train --resume "
+                f"{config.job_dir}.{_log(exited)}"
             )
         )
     if exited.refused:

@@ -11,7 +11,7 @@ whatever becomes of its worker; of a gradient that is not, nothing is applied an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from shoal.config.job import JobConfig
@@ -32,9 +32,13 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Update:
-    """An update, decided: the average of `gradients`. dropped: held for nothing."""
+    """An update, decided: the average of `gradients`. dropped: held for nothing.
+
+    after: the number of the one before; 0 for the first since the job began or was resumed.
+    """
 
     number: int
+    after: int
     gradients: tuple[Gradient, ...]
     dropped: tuple[Gradient, ...]
 
@@ -65,11 +69,13 @@ class Updates:
         self.size = size
         self.counts = Counts()
         self._fold = fold
+        self._open = 1
         self._begin()
 
     def _begin(self) -> None:
-        self._open = 1
-        self._applied = 0
+        # Numbers go on where a job is resumed: none is that of two updates.
+        self._first = self._open
+        self._applied = self._open - 1
         self._training: set[WorkerId] = set()
         self._joined: set[WorkerId] = set()  # who computes a gradient
         self._admitted: list[Gradient] = []
@@ -176,7 +182,8 @@ class Updates:
         self.counts.short += len(self._admitted) < self.size
         # Sorted, so that the sum does not depend on who came first.
         gradients = sorted(self._admitted, key=lambda each: (each.worker, each.number))
-        update = Update(self._open, tuple(gradients), tuple(self._dropped))
+        after = self._open - 1 if self._open > self._first else 0
+        update = Update(self._open, after, tuple(gradients), tuple(self._dropped))
         self._decided.append(update)
         self._unapplied.append(update)
         self._admitted, self._dropped = [], []
@@ -186,6 +193,17 @@ class Updates:
         """Every server has applied an update."""
         while self._unapplied and self._unapplied[0].number <= number:
             self._applied = self._unapplied.popleft().number
+
+    def lacks(self, update: int, held: Collection[Gradient]) -> str:
+        """What a server lacks that has applied up to `update`, and holds these; "" for nothing."""
+        if self._applied >= self._first and update < self._applied:
+            return f"update {self._applied}"
+        for each in self._unapplied:
+            if each.number > update and not set(each.gradients) <= set(held):
+                return f"a gradient of update {each.number}"
+        if not set(self._admitted) <= set(held):
+            return f"a gradient of update {self._open}"
+        return ""
 
     def kept(self, worker: WorkerId, incarnation: int) -> tuple[int, ...]:
         """Numbers of a dead worker's gradients that are admitted and not yet applied.

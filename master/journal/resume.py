@@ -146,7 +146,8 @@ def resume_job(
     newest = restored.number if restored is not None else 0
     given_up = [number for number in there if number > newest]
     log = FromLog(None)
-    if job.config.durability == "log":
+    # With --sync no log makes a checkpoint: its servers may have ended at different updates.
+    if job.config.durability == "log" and not job.config.sync:
         log = _log_done_again(job, config, folder, newest, now)
     if refused and checkpoint is None and (log.taken is None or log.why):
         _refuse_damaged(config, refused, log)
@@ -182,7 +183,8 @@ def _check(
 
 def _has_log(job: RecordedJob, folder: JobFolder | None) -> bool:
     """Whether there is a log of updates that is done again after the checkpoint."""
-    if job.config.durability != "log" or not _pushed(job) or folder is None:
+    logged = job.config.durability == "log" and not job.config.sync
+    if not logged or not _pushed(job) or folder is None:
         return False
     return job.config.log_in_files and any(folder.update_log.glob("*.log"))
 

@@ -61,7 +61,8 @@ class _Restart:
 class Copies:
     """The leases of a job with `servers` servers, and what each of these has of them.
 
-    tracks: not with --sync, where all servers have the same updates, or the job ends.
+    tracks: not with --sync, where all servers have the same updates, or the job ends: a push that
+        a server holds is none that it has.
     retrain: what a server lost is taken back, to be trained again.
     lost: pushes that each server has lost by its deaths, by its index.
     """
@@ -227,7 +228,7 @@ class Copies:
 
         Returns as `restored`.
         """
-        restart = self._restarts.get(server)
+        restart = self._restarts.get(server) if self._tracks else None
         key = told.worker, told.incarnation
         if restart is None or restart.has is None or key in restart.met:
             return 0, []

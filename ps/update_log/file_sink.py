@@ -25,7 +25,14 @@ from google.protobuf.message import DecodeError, Message
 from shoal.base.wholefile import sync
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.update_log.records import BASE, ENTRY, Damage, Record, read_records, record
-from shoal.ps.update_log.sinks import Entries, Gap, LogDamagedError, LogLostError, TakenLog
+from shoal.ps.update_log.sinks import (
+    Entries,
+    Gap,
+    LogDamagedError,
+    LogLostError,
+    Standing,
+    TakenLog,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -89,13 +96,13 @@ class FileSink:
         """See Sink."""
         return self._queued(_Write(ENTRY, entry, frame, Future()))
 
-    def mark(self, applied: Iterable[pb.PushIdentity]) -> Path:
+    def mark(self, standing: Standing) -> Path:
         """See Sink."""
-        return self._begin_segment(self._base(applied))
+        return self._begin_segment(self._base(standing))
 
-    def drop(self, log: str, step: int, applied: Iterable[pb.PushIdentity], mark: Path) -> None:
+    def drop(self, log: str, step: int, standing: Standing, mark: Path) -> None:
         """See Sink."""
-        del log, step, applied  # the segment begins with them; those of a later log come after it
+        del log, step, standing  # the segment begins with them; those of a later log come after it
         self._remove([each for each in self._segments() if each < mark])
 
     def check(self) -> None:
@@ -125,11 +132,12 @@ class FileSink:
         base.incarnation = self._incarnation
         return TakenLog(base, self._entries(segments[start:]), "; ".join(damaged))
 
-    def adopt(self, base: pb.LogBase, step: int, applied: Iterable[pb.PushIdentity]) -> None:
+    def adopt(self, base: pb.LogBase, step: int, standing: Standing) -> None:
         """See Sink."""
-        del step, applied  # each segment says what it stands on
+        del step, standing  # each segment says what it stands on
         self._log = base.log
-        self._begin_segment(self._base(base.applied), number=self._number)
+        now = Standing(base.applied, base.update)
+        self._begin_segment(self._base(now), number=self._number)
 
     def close(self) -> None:
         """See Sink."""
@@ -138,9 +146,13 @@ class FileSink:
 
     # ------------------------------------------------------------ segments
 
-    def _base(self, applied: Iterable[pb.PushIdentity]) -> pb.LogBase:
+    def _base(self, standing: Standing) -> pb.LogBase:
         return pb.LogBase(
-            log=self._log, server=self._server, incarnation=self._incarnation, applied=applied
+            log=self._log,
+            server=self._server,
+            incarnation=self._incarnation,
+            applied=standing.applied,
+            update=standing.update,
         )
 
     def _segments(self) -> list[Path]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.positions import Seen
 from shoal.ps.checkpoint import Cut
 from shoal.ps.gradients import Ticket
+from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
@@ -29,9 +30,9 @@ from shoal.ps.update_log.sinks import (
     LogLostError,
     LogTakenError,
     Sink,
+    Standing,
     applied_now,
     identities,
-    reaches,
 )
 from shoal.ps.update_log.space import LogSpace
 from shoal.ps.update_log.unprotected import LogState, Protection
@@ -53,7 +54,7 @@ class _Noted:
     nonce: str
     name: str
     step: int
-    applied: list[pb.PushIdentity]
+    standing: Standing
     mark: Any
 
 
@@ -75,6 +76,10 @@ class UpdateLog:
 
     bound: bytes of pushes that it may hold. superseded: called if another incarnation of
         this server writes it.
+    pending: with --sync, the gradients that wait. A push that is held, and an update, are entries
+        then, and the log counts these itself: no step of the optimizers is taken by a gradient that
+        waits. Whatever begins anew, or lets go of what a checkpoint has, gets the gradients that
+        wait once more: no checkpoint has them.
     """
 
     def __init__(
@@ -85,18 +90,21 @@ class UpdateLog:
         pushes: PushRegister,
         bound: int,
         superseded: Callable[[], object],
+        pending: PendingGradients | None = None,
     ) -> None:
         self._sink = sink
         self._server = server
         self._incarnation = incarnation
         self._pushes = pushes
         self._superseded = superseded
+        self._pending = pending
+        self._place = 0  # of the last entry, with --sync
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._protection = Protection()
         self._space = LogSpace(bound)
         self._cuts: dict[int, _Noted] = {}
-        self._saved: list[pb.PushIdentity] | None = None
+        self._saved: Standing | None = None
         self.seen = Seen()
 
     # ------------------------------------------------------------ pushes
@@ -123,11 +131,16 @@ class UpdateLog:
             self._space.check(size)
 
     def append(
-        self, ticket: Ticket, frame: bytes | memoryview, *, sweep: bool = False
+        self,
+        ticket: Ticket,
+        frame: bytes | memoryview,
+        *,
+        sweep: bool = False,
+        update: bool = False,
     ) -> Callable[[], object]:
         """Send a push on its way; the result waits until it is kept, or the log is lost.
 
-        sweep: it is a part of a sweep.
+        sweep: it is a part of a sweep. update: it is one of --sync.
 
         Raises WireError(NOT_READY) if this incarnation of the server is over.
         """
@@ -145,6 +158,7 @@ class UpdateLog:
             staleness=ticket.staleness,
             journal=self.seen.position,
             sweep=sweep,
+            update=update,
         )
         wait = self._of_sink(name, self._sink.append, entry, frame)
         return partial(self._of_sink, name, wait) if wait is not None else _nothing
@@ -164,6 +178,36 @@ class UpdateLog:
             return ticket.step, ticket.staleness, kept
 
         return begun
+
+    def append_held(self, frame: bytes | memoryview) -> Callable[[], object]:
+        """As `append`, of a push that waits for its update."""
+        return self.append(self._next(), frame)
+
+    def append_update(self, request: pb.ApplyUpdateRequest) -> Callable[[], object]:
+        """As `append`, of an update of --sync."""
+        return self.append(self._next(), request.SerializeToString(), update=True)
+
+    def _next(self) -> Ticket:
+        with self._lock:
+            self._place += 1
+            return Ticket(self._place, 0)
+
+    def _hold_again(self) -> None:
+        """Have the gradients that wait in the log once more, and wait until they are kept.
+
+        No push is under way, and no update.
+        """
+        with self._lock:
+            written = self._protection.written
+        if self._pending is not None and written:
+            waits = [self.append_held(frame) for frame in self._pending.frames()]
+            for wait in waits:
+                wait()
+
+    def _standing(self, paused: Iterable[dict[str, int]]) -> Standing:
+        """What is in the model now. paused: as `PushRegister.paused` gives it."""
+        update = 0 if self._pending is None else self._pending.update
+        return Standing(identities(paused), update)
 
     def append_sweep(self, step: int, frame: bytes) -> None:
         """Send a part of a sweep on its way.
@@ -192,10 +236,12 @@ class UpdateLog:
         """A checkpoint's shard is fixed, and no push is under way."""
         with self._lock:
             name = self._protection.name if self._protection.written else ""
-        applied = identities(cut.applied)
-        mark = self._of_sink(name, self._sink.mark, applied) if name else None
+            step = cut.dense.step if self._pending is None else self._place
+        standing = Standing(identities(cut.applied), cut.update)
+        mark = self._of_sink(name, self._sink.mark, standing) if name else None
         with self._lock:
-            self._cuts[number] = _Noted(nonce, name, cut.dense.step, applied, mark)
+            self._cuts[number] = _Noted(nonce, name, step, standing, mark)
+        self._hold_again()
 
     def forget(self, number: int, nonce: str) -> None:
         """A checkpoint will not be complete."""
@@ -213,11 +259,11 @@ class UpdateLog:
             self._cuts = {n: each for n, each in self._cuts.items() if n > number}
             if noted is None:
                 return  # fixed by an earlier incarnation
-            self._saved = noted.applied
+            self._saved = noted.standing
             if not self._protection.writes(noted.name):
                 return
         self._of_sink(
-            noted.name, self._sink.drop, noted.name, noted.step, noted.applied, noted.mark
+            noted.name, self._sink.drop, noted.name, noted.step, noted.standing, noted.mark
         )
         with self._lock:
             if self._protection.writes(noted.name):
@@ -301,11 +347,10 @@ class UpdateLog:
                     self._superseded()
                     return
                 with self._pushes.paused() as paused:
-                    applied = identities(paused)
-                    saved = self._saved is not None and reaches(
-                        pb.LogBase(applied=applied), self._saved
-                    )
-                    self._begin(pb.LogBase(applied=applied), protects=saved)
+                    now = self._standing(paused)
+                    base = pb.LogBase(applied=now.applied, update=now.update)
+                    self._begin(base, protects=self._saved is not None and self._saved.has(base))
+                    self._hold_again()
 
     def keep(self, stopped: threading.Event) -> None:
         """Look after the log until the server ends."""
@@ -336,7 +381,9 @@ class UpdateLog:
         restored, progress: as `replay.recover` takes them.
         Returns the model, how many pushes were applied, and in words what was done.
         """
-        done = recover(self._sink, self._server, servers, restored, self._pushes, progress)
+        done = recover(
+            self._sink, self._server, servers, restored, self._pushes, progress, self._pending
+        )
         self.seen.note(done.seen.position)
         if done.base is None:
             with self._lock:
@@ -348,9 +395,13 @@ class UpdateLog:
             return done.model, done.count, f"{some}warning: {done.why}"
         done.base.applied.clear()
         done.base.applied.extend(applied_now(self._pushes))
+        if self._pending is not None:
+            done.base.update = self._pending.update
+            self._place = max((step for step, _ in done.sizes), default=0)
         name = done.base.log
         with self._lock:
             self._space.hold(done.sizes, after=done.step)
             self._protection.begun(name, protects=True)
-        self._of_sink(name, self._sink.adopt, done.base, done.step, done.applied)
+        self._of_sink(name, self._sink.adopt, done.base, done.step, done.standing)
+        self._hold_again()
         return done.model, done.count, f"{done.count} updates of its log were done again"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from shoal.proto import methods
@@ -20,7 +20,7 @@ from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection
 from shoal.ps.update_log.batches import unpacked
 from shoal.ps.update_log.groups import Group, Groups
-from shoal.ps.update_log.sinks import Entries, LogLostError, LogTakenError, TakenLog
+from shoal.ps.update_log.sinks import Entries, LogLostError, LogTakenError, Standing, TakenLog
 
 logger = logging.getLogger(__name__)
 
@@ -174,17 +174,21 @@ class PeerSink:
             log, connection, self._append_seconds, self._translated, self._leave
         )
 
-    def mark(self, applied: Iterable[pb.PushIdentity]) -> None:
+    def mark(self, standing: Standing) -> None:
         """See Sink."""
 
-    def drop(self, log: str, step: int, applied: Iterable[pb.PushIdentity], mark: None) -> None:
+    def drop(self, log: str, step: int, standing: Standing, mark: None) -> None:
         """See Sink."""
         del mark
-        self._drop(pb.DropLogRequest(log=log, step=step, applied=applied))
+        self._drop_to(log, step, standing)
 
     def check(self) -> None:
         """See Sink."""
         self._drop(pb.DropLogRequest(log=self._writing.log if self._writing else ""))
+
+    def _drop_to(self, log: str, step: int, standing: Standing) -> None:
+        applied, update = standing.applied, standing.update
+        self._drop(pb.DropLogRequest(log=log, step=step, applied=applied, update=update))
 
     def _drop(self, request: pb.DropLogRequest) -> None:
         request.server, request.incarnation = self._server, self._incarnation
@@ -206,12 +210,12 @@ class PeerSink:
             return None
         return TakenLog(pb.LogBase.FromString(bytes(first)), self._entries(connection, stream))
 
-    def adopt(self, base: pb.LogBase, step: int, applied: Iterable[pb.PushIdentity]) -> None:
+    def adopt(self, base: pb.LogBase, step: int, standing: Standing) -> None:
         """See Sink."""
         assert self._connection is not None, "no log was taken"
         self._write(base.log, self._connection)
         if step:
-            self._drop(pb.DropLogRequest(log=base.log, step=step, applied=applied))
+            self._drop_to(base.log, step, standing)
 
     def close(self) -> None:
         """See Sink."""

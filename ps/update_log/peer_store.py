@@ -87,6 +87,7 @@ class PeerLogs:
                     server=request.server,
                     incarnation=held.base.incarnation,
                     applied=request.applied,
+                    update=request.update,
                 )
                 held.entries = {
                     step: each for step, each in held.entries.items() if step > request.step

@@ -1,7 +1,8 @@
 """Doing a log's pushes again, after a checkpoint or from the beginning.
 
 Owns what a log may be done again on, and which of its pushes are applied. That a push is
-applied once is the register's to know, as when it came first.
+applied once is the register's to know, as when it came first. Gradients of --sync are held again,
+and those updates are applied that the model lacks.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shoal.errors import Error
 from shoal.proto import faults, frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.plane.link import kept
 from shoal.proto.positions import Seen
 from shoal.ps.checks import check_logged
-from shoal.ps.gradients import Ticket
+from shoal.ps.gradients import Ticket, averaged
+from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
@@ -28,8 +31,8 @@ from shoal.ps.update_log.sinks import (
     LogDamagedError,
     LogLostError,
     Sink,
+    Standing,
     applied_now,
-    reaches,
 )
 
 logger = logging.getLogger(__name__)
@@ -53,8 +56,9 @@ class Recovered:
 
     model: None if there is neither a checkpoint nor a log. count: pushes applied.
     base: of the log, which is to be written on; None: why not. sizes: step and bytes of each
-    of its entries. step, applied: of the checkpoint that it was done again on; 0: of none.
-    seen: how far the master's journal was, by the log.
+    of its entries. step, standing: of the checkpoint that it was done again on; 0: of none, or
+    with --sync, where the log counts its own entries. seen: how far the master's journal was, by
+    the log.
     """
 
     model: ServerModel | None
@@ -63,7 +67,7 @@ class Recovered:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     why: str = ""
     step: int = 0
-    applied: list[pb.PushIdentity] = field(default_factory=list)
+    standing: Standing = field(default_factory=Standing)
     seen: Seen = field(default_factory=Seen)
 
 
@@ -74,18 +78,20 @@ def recover(
     restored: Callable[[], ServerModel | None],
     pushes: PushRegister,
     progress: Progress,
+    pending: PendingGradients | None = None,
 ) -> Recovered:
     """Take the log of server `server` of `servers`, and do it again.
 
-    restored: restores a checkpoint, with `pushes`; None: there is none. It is called again
-        where a push could be applied in part only, so that the model has nothing of it.
+    restored: restores a checkpoint, with `pushes` and `pending`; None: there is none. It is called
+        again where a push could be applied in part only, so that the model has nothing of it.
+    pending: gradients that wait, of a job with --sync.
     """
     stop: HalfAppliedError | None = None
     while True:
         try:
             model = restored()
             progress.begin("replay its log")
-            return _recovered(sink, server, servers, model, pushes, progress, stop)
+            return _recovered(sink, server, servers, model, pushes, progress, stop, pending)
         except HalfAppliedError as error:
             logger.error("%s; restoring without it", error.why)
             stop = error
@@ -100,13 +106,14 @@ def _recovered(
     pushes: PushRegister,
     progress: Progress,
     stop: HalfAppliedError | None,
+    pending: PendingGradients | None,
 ) -> Recovered:
-    step = model.step if model is not None else 0
-    done = Recovered(model, step=step, applied=applied_now(pushes))
+    step = model.step if model is not None and pending is None else 0
+    done = Recovered(model, step=step, standing=_there(pushes, pending))
     give_up = time.monotonic() + sink.retry_seconds
     while True:
         try:
-            _recover(sink, server, servers, pushes, progress, done, stop)
+            _recover(sink, server, servers, pushes, progress, done, stop, pending)
             return done
         except LogDamagedError as error:
             # It stays so however often it is read.
@@ -130,6 +137,7 @@ def _recover(
     progress: Progress,
     done: Recovered,
     stop: HalfAppliedError | None,
+    pending: PendingGradients | None,
 ) -> None:
     taken = sink.take()
     if taken is None:
@@ -137,7 +145,7 @@ def _recover(
         return
     if done.model is None and taken.base.HasField("model"):
         done.model = from_beginning(taken.base, server, servers)
-    elif done.model is None or not reaches(taken.base, applied_now(pushes)):
+    elif done.model is None or not _there(pushes, pending).has(taken.base):
         if taken.before:
             raise LogDamagedError(
                 f"{taken.before}; what is after it does not reach back to the checkpoint"
@@ -147,11 +155,16 @@ def _recover(
     done.sizes = []
     done.seen.note(taken.base.journal)
     entries = _noting(taken.entries, done.seen)
-    for step, size, applied in replay(entries, done.model, pushes, stop):
+    for step, size, applied in replay(entries, done.model, pushes, stop, pending):
         progress.advance(size)
         done.count += applied
         done.sizes.append((step, size))
     done.base = taken.base
+
+
+def _there(pushes: PushRegister, pending: PendingGradients | None) -> Standing:
+    """What the model has now."""
+    return Standing(applied_now(pushes), 0 if pending is None else pending.update)
 
 
 def _noting(entries: Entries, seen: Seen) -> Entries:
@@ -180,13 +193,15 @@ def replay(
     model: ServerModel,
     pushes: PushRegister,
     stop: HalfAppliedError | None = None,
+    pending: PendingGradients | None = None,
 ) -> Iterator[tuple[int, int, bool]]:
     """Apply the entries that the server does not have yet, as they were applied first.
 
-    stop: where not to go beyond, and why. Yields of each entry its step, its bytes, and whether
-    it is a push that was applied. Raises HalfAppliedError, and LogDamagedError for a log that ends
-    before its end; LogLostError if it breaks off. What was applied until then is right, and may be
-    gone on from: per worker it is a beginning of what was applied first.
+    stop: where not to go beyond, and why. pending: as `recover` takes it. Yields of each entry its
+    step, its bytes, and whether it is a push or an update that was applied. Raises
+    HalfAppliedError, and LogDamagedError for a log that ends before its end; LogLostError if it
+    breaks off. What was applied until then is right, and may be gone on from: per worker it is a
+    beginning of what was applied first.
     """
     gap = ""
     missing, unknown = 0, False
@@ -195,7 +210,7 @@ def replay(
             gap, missing = gap or entry.where, missing + entry.entries
             unknown |= not entry.entries
         elif isinstance(entry, pb.LogBase):
-            if reaches(entry, applied_now(pushes)):
+            if _there(pushes, pending).has(entry):
                 # All that is before it is there, from the log or from the checkpoint.
                 gap, missing, unknown = "", 0, False
             elif not gap:
@@ -206,7 +221,10 @@ def replay(
             gap, missing = stop.why, 1
         else:
             try:
-                applied = _done_again(at, entry, frame, model, pushes)
+                if pending is None:
+                    applied = _done_again(at, entry, frame, model, pushes)
+                else:
+                    applied = _held_again(at, entry, frame, model, pushes, pending)
             except HalfAppliedError:
                 raise
             except Exception as error:
@@ -257,6 +275,41 @@ def _done_again(
             raise
         fresh = False
     return fresh
+
+
+def _held_again(
+    at: int,
+    entry: pb.LogEntry,
+    frame: bytes | memoryview,
+    model: ServerModel,
+    pushes: PushRegister,
+    pending: PendingGradients,
+) -> bool:
+    """Do an entry of --sync again: hold a gradient, or apply an update that is not in the model.
+
+    An update that is there takes its gradients away all the same: they may be in the log once more,
+    from the time when a checkpoint was taken. Raises as `_done_again`.
+    """
+    if not entry.update:
+        own = kept(memoryview(frame))  # the gradients lie in it
+        push = unpack(own)
+        check_logged(push, model)
+        # Its age is not known: the clock may be another machine's.
+        gradients = replace(push.gradients, pulled_time=model.time())
+        pending.hold(push.request, gradients, own)
+        pushes.held_before(push.request)
+        return False
+    request = pb.ApplyUpdateRequest.FromString(bytes(frame))
+    named = pending.named(request)
+    if named is not None:
+        try:
+            model.apply_update(averaged(named), again=True)
+        except Exception as error:
+            logger.exception("an update of the log was applied in part")
+            why = f"{_name(entry, frame)} cannot be done again: {error!r}"
+            raise HalfAppliedError(at, why) from error
+    pending.applied(request)
+    return named is not None
 
 
 def _name(entry: pb.LogEntry, frame: bytes | memoryview) -> str:

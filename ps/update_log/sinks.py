@@ -7,7 +7,7 @@ again is replay.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,6 +37,28 @@ class Gap:
 
     where: str
     entries: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What comes before a log's entries, or is in a model.
+
+    applied: the last push of each worker. update: with --sync, the last one applied.
+    """
+
+    applied: Sequence[pb.PushIdentity] = ()
+    update: int = 0
+
+    def has(self, base: pb.LogBase) -> bool:
+        """Whether all that is before a log is there: nothing lies between.
+
+        A worker's pushes are applied in their order, so its last one stands for all before.
+        """
+        last = {each.worker: (each.incarnation, each.sequence) for each in self.applied}
+        return base.update <= self.update and all(
+            last.get(each.worker, (0, 0)) >= (each.incarnation, each.sequence)
+            for each in base.applied
+        )
 
 
 Entries = Iterator[tuple[pb.LogEntry | pb.LogBase | Gap, bytes | memoryview]]
@@ -79,11 +101,11 @@ class Sink(Protocol):
         The frame's memory is the sink's until the result has returned, or raised.
         """
 
-    def mark(self, applied: Iterable[pb.PushIdentity]) -> Any:
+    def mark(self, standing: Standing) -> Any:
         """Note where the log is, at a cut; for `drop`."""
 
-    def drop(self, log: str, step: int, applied: Iterable[pb.PushIdentity], mark: Any) -> None:
-        """Let go of the entries of `log` up to `step`; it now stands on `applied`.
+    def drop(self, log: str, step: int, standing: Standing, mark: Any) -> None:
+        """Let go of the entries of `log` up to `step`; it now stands on `standing`.
 
         Another log, which was begun meanwhile, is left as it is.
         """
@@ -94,11 +116,11 @@ class Sink(Protocol):
     def take(self) -> TakenLog | None:
         """The log that an earlier incarnation has left, to be written on; None: there is none."""
 
-    def adopt(self, base: pb.LogBase, step: int, applied: Iterable[pb.PushIdentity]) -> None:
-        """Write on with a log that was taken; what is applied now is base.applied.
+    def adopt(self, base: pb.LogBase, step: int, standing: Standing) -> None:
+        """Write on with a log that was taken; what is applied now is in `base`.
 
-        step, applied: of the checkpoint that it was done again on, which has the entries up
-            to there; 0: of none.
+        step, standing: of the checkpoint that it was done again on, which has the entries up
+            to there; 0: of none, or not known.
         """
 
     def close(self) -> None:
@@ -119,14 +141,3 @@ def applied_now(pushes: PushRegister) -> list[pb.PushIdentity]:
     """The last push applied of each worker. Waits for those under way."""
     with pushes.paused() as applied:
         return identities(applied)
-
-
-def reaches(base: pb.LogBase, applied: Iterable[pb.PushIdentity]) -> bool:
-    """Whether the log has every push that is not among `applied`: nothing lies between.
-
-    A worker's pushes are applied in their order, so its last one stands for all before.
-    """
-    last = {each.worker: (each.incarnation, each.sequence) for each in applied}
-    return all(
-        last.get(each.worker, (0, 0)) >= (each.incarnation, each.sequence) for each in base.applied
-    )

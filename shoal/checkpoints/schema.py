@@ -154,7 +154,8 @@ class Shard(TypedDict):
     of each table. counting: of each table, how many ids without a row are counted. removed: of each
     table, how many rows were removed since the complete checkpoint before. files: of each
     table; of each table's counted ids, if there are any; of its removed ones; of the trainable and
-    the non-trainable slice. lifecycle: where the rows of a table expire or have a cap.
+    the non-trainable slice. lifecycle: where the rows of a table expire or have a cap. update: of
+    --sync, the last one applied.
     """
 
     format: int
@@ -173,6 +174,7 @@ class Shard(TypedDict):
     files: list[PagedFile]
     journal: NotRequired[JournalPosition | None]
     lifecycle: NotRequired[LifecycleState | None]
+    update: NotRequired[Count]
 
 
 @exact

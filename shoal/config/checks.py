@@ -187,11 +187,6 @@ def _check_durability(options: JobOptions) -> None:
             f"{given} cannot be combined with --durability=checkpoint, which keeps no log of "
             "updates: remove one of them"
         )
-    if options.sync and (options.durability == "log" or given):
-        raise UserError(
-            f"{given or '--durability=log'} cannot be combined with --sync: remove one of them. A "
-            "log does not have the gradients that wait for their update"
-        )
     if options.log_place == "peer" and options.num_ps == 1:
         raise UserError(
             "--log-place=peer needs a second server: use --num-ps 2, or --log-place=file"

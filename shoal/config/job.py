@@ -93,7 +93,7 @@ class JobConfig(JobOptions):
         changes = self._resolved_in_pods(name) if self.image else self._resolved_here(name)
         token = self.token or secrets.token_hex(8)
         config = dataclasses.replace(self, job_name=name, token=token, **changes)
-        if self.command != "train" or self.durability == "checkpoint" or self.sync:
+        if self.command != "train" or self.durability == "checkpoint":
             kept = "checkpoint"
         elif (why := config.why_no_log) and self.durability == "log":
             raise UserError(f"--durability=log: {why}")

@@ -70,7 +70,7 @@ class JobOptions(
     def why_no_log(self) -> str:
         """Why no log of updates can be kept, and what to change; "" if one can.
 
-        Of a resolved configuration. Not of --sync, whose updates no log has.
+        Of a resolved configuration.
         """
         if not (self.checkpoint_steps or self.checkpoint_seconds):
             return (
@@ -92,8 +92,13 @@ class JobOptions(
 
         "" if one is kept, or could be. Of a resolved configuration.
         """
-        if self.command != "train" or self.durability == "log" or self.sync or not self.why_no_log:
+        if self.command != "train" or self.durability == "log" or not self.why_no_log:
             return ""
+        if self.sync:
+            return (
+                "no log of updates is kept: the death of a parameter server ends the job, which "
+                f"can be resumed from its newest checkpoint. The reason: {self.why_no_log}"
+            )
         cost = {
             "retrain": "is trained again",
             "accept": "stays lost, and the job ends as degraded",

@@ -46,8 +46,8 @@ class DurabilityOptions:
     durability: str = option(
         "Protection of updates against the death of a parameter server. log: each update is also "
         "written to --log-place before the worker is answered, so none is lost. checkpoint: "
-        "updates since the last checkpoint are lost, see --on-loss. auto: log; checkpoint with "
-        "--sync, or with a warning if the job can keep no log.",
+        "updates since the last checkpoint are lost, see --on-loss; with --sync the job ends then. "
+        "auto: log; checkpoint, with a warning, if the job can keep no log.",
         "auto",
         commands="train",
         choices=("auto", "log", "checkpoint"),

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from shoal.proto import faults
 from tests.jobs.results import COUNTING, applied
 from tests.jobs.running import RunningJob, audited, resume, until
 
@@ -80,7 +81,75 @@ def test_a_late_gradient_is_dropped_and_its_records_are_trained_again(numbered, 
     assert Counter(rows.values()) == {1: 480}
 
 
-def test_a_server_s_death_ends_the_job_and_resume_goes_on(numbered, tmp_path):
+POINTS = {8: "push-logged", 16: "update-logged", 24: "update-applied", 32: "shard-begun"}
+"""By step of the worker. tests/ps/update_log/test_log_of_updates.py has all points."""
+
+
+@pytest.mark.parametrize("place", ["file", "peer"])
+def test_servers_killed_at_points_of_an_update_lose_nothing(numbered, tmp_path, place):
+    """Each record's gradient is in one update: 48 gradients of -1 a record, averaged by two."""
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    gates = {f"step-{step}": point for step, point in POINTS.items()}
+    with RunningJob(
+        "train",
+        tmp_path,
+        "killed",
+        environment={"GATES": " ".join(gates), faults.VARIABLE: str(kills)},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=2,
+        num_minibatches_per_task=4,
+        sync=True,
+        grads_to_wait=2,
+        log_place=place,
+        checkpoint_steps=5,
+        relaunch_limit=20,
+        **COUNTING,
+    ) as job:
+        for gate, point in gates.items():
+            job.at_gate(gate)
+            until(
+                "protection",
+                lambda: not any(job.server_status(i).unprotected for i in (0, 1)),
+            )
+            faults.arm(kills, point)
+            job.open(gate)
+        ended = job.ended().succeeded()
+    assert list(kills.iterdir()) == []
+    total, rows = applied(tmp_path / "out")
+    assert total == [240, 240]
+    assert Counter(rows.values()) == {0.5: 480}
+    assert ended.ledger["trained_once"] == 480
+    counts = ended.result["sync"]
+    assert (counts["updates"], counts["short"], counts["gradients"]) == (24, 0, 48)
+    assert ended.result["versions"] == {"ps-0": 24, "ps-1": 24}
+    assert ended.result["servers"]["deaths"] == len(POINTS)
+    assert audited(job.folder)["updates"]["lost"] == 0
+
+
+def test_a_gradient_of_a_dead_worker_survives_the_server_that_holds_it(numbered, tmp_path):
+    """It is admitted when every server holds it: neither death takes it out of its update."""
+    with two_workers(numbered, tmp_path) as job:
+        pid = job.at_gate("record-100")
+        until("a gradient held", lambda: job.server_status(1).pending == 1)
+        # The one that gave it, while the other one stands at the gate.
+        (giver,) = {job.pid("worker", 0), job.pid("worker", 1)} - {pid}
+        os.kill(giver, signal.SIGKILL)
+        job.wait_status("its end", lambda s: any("was started again" in m for m in s.messages))
+        job.kill("ps", 1)
+        job.wait_status("the server", lambda s: any("ps-1 is back" in m for m in s.messages))
+        assert job.server_status(1).pending == 1
+        job.open("record-100")
+        ended = job.ended().succeeded()
+    assert ended.result["workers"]["deaths"] == ended.result["servers"]["deaths"] == 1
+    assert ended.ledger["trained_once"] == 480
+    total, rows = applied(tmp_path / "out")
+    assert total == [240, 240]
+    assert Counter(rows.values()) == {0.5: 480}
+
+
+def test_without_a_log_a_server_s_death_ends_the_job_and_resume_goes_on(numbered, tmp_path):
     """Each record's gradient is in one update of the model, whatever was held or dropped."""
     with RunningJob(
         "train",
@@ -94,6 +163,7 @@ def test_a_server_s_death_ends_the_job_and_resume_goes_on(numbered, tmp_path):
         sync=True,
         grads_to_wait=2,
         checkpoint_steps=4,
+        durability="checkpoint",
         **COUNTING,
     ) as job:
         job.at_gate("step-20")

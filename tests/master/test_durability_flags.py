@@ -20,9 +20,7 @@ IN_PODS = {"image": "i:1", "model_def": "m.f", "job_dir": "/job", "training_data
         (NO_LOG | {"log_fsync": True}, "--log-fsync cannot be combined with"),
         (LOG | {"log_place": "disk"}, "--log-place must be one of auto, peer, file, not 'disk'"),
         (LOG | {"log_place": "peer"}, "needs a second server: use --num-ps 2"),
-        ({"log_mb": 5, "sync": True}, "--log-mb cannot be combined with --sync"),
         (LOG | {"log_mb": 0}, "--log-mb must be at least 1, not 0"),
-        (LOG | {"sync": True}, "--sync: remove one of them"),
         (
             LOG | {"log_fsync": True, "num_ps": 2, "log_place": "peer"},
             "this log is in another server's memory: add --log-place=file",
@@ -93,7 +91,13 @@ def test_where_none_can_be_kept_it_is_said_with_what_to_change(fields, message):
     assert "stays lost, and the job ends as degraded" in accepting.unprotected
 
 
-def test_sync_and_other_commands_keep_no_log_and_need_no_warning():
-    for fields in ({"sync": True}, {"command": "evaluate", **EVALUATION}):
-        resolved = config(**fields).resolved()
-        assert (resolved.durability, resolved.unprotected) == ("checkpoint", "")
+def test_other_commands_keep_no_log_and_need_no_warning():
+    resolved = config(command="evaluate", **EVALUATION).resolved()
+    assert (resolved.durability, resolved.unprotected) == ("checkpoint", "")
+
+
+def test_with_sync_a_log_is_kept_as_without_and_its_want_is_told_with_the_cost():
+    assert config(sync=True, checkpoint_seconds=9.0).resolved().durability == "log"
+    resolved = config(sync=True, checkpoint_seconds=0.0).resolved()
+    assert resolved.durability == "checkpoint"
+    assert "ends the job, which can be resumed" in resolved.unprotected

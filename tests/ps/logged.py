@@ -27,6 +27,7 @@ from tests.ps.caller import model_spec
 
 SIZE, STATE, DIM = 7, 4, 3
 POINTS = ["push-received", "push-logged", "push-half-applied", "push-applied", "log-replaying"]
+POINTS_OF_UPDATES = [*POINTS, "update-logged", "update-applied"]
 SPEC = model_spec(
     DIM,
     size=SIZE,
@@ -89,9 +90,11 @@ class World:
     """The servers of a job, and what its master and its workers do with them.
 
     twin: servers that never die, without logs, and get each push once. spec: of the model.
+    synchronous: pushes wait for the update that names them.
     """
 
-    def __init__(self, count, folder, faults, *, bound=1 << 30, spec=SPEC):
+    def __init__(self, count, folder, faults, *, bound=1 << 30, spec=SPEC, synchronous=False):
+        self.synchronous = synchronous
         self.spec = spec
         self.routing = Routing.even(count)
         self.folder = folder
@@ -112,7 +115,9 @@ class World:
         self.to_master = rpc.Connection(f"127.0.0.1:{port}")
         for index in range(count):
             self.start(index)
-        self.twin = [ParameterServer(index, self.routing) for index in range(count)]
+        self.twin = [
+            ParameterServer(index, self.routing, synchronous=synchronous) for index in range(count)
+        ]
         for index in range(count):
             self.register(self.twin[index].registration.register)
             self.initialize(index, self.twin[index].registration.initialize_dense)
@@ -157,7 +162,11 @@ class World:
         while self.addresses[index] == "":
             self.incarnations[index] += 1
             server = ParameterServer(
-                index, self.routing, sources=Sources(str(self.root.location)), end=end
+                index,
+                self.routing,
+                synchronous=self.synchronous,
+                sources=Sources(str(self.root.location)),
+                end=end,
             )
             log = server.keep_log(
                 self._sink(index), self.incarnations[index], self.bound, server.stopped.set
@@ -259,10 +268,20 @@ class World:
         sequence = 1 + max(self.sequences.get((worker, i), 0) for i in range(len(self.servers)))
         for index in range(len(self.servers)):
             frame = self._frame(index, worker, sequence, ids[owner == index], versions[index], draw)
-            self._deliver(index, frame)
+            self._deliver(index, methods.PUSH, frame)
             with self.faults.off():
                 self.twin[index].push(frame)
             self.sequences[worker, index] = sequence
+        return sequence
+
+    def update(self, number, after, gradients):
+        """Have all servers apply an update, each once. gradients: (worker, number of its push)."""
+        named = [pb.GradientId(worker=worker, number=each) for worker, each in gradients]
+        request = pb.ApplyUpdateRequest(update=number, after=after, gradients=named)
+        for index in range(len(self.servers)):
+            self._deliver(index, methods.APPLY_UPDATE, request)
+            with self.faults.off():
+                self.twin[index].apply_update(request)
 
     def _frame(self, index, worker, sequence, ids, version, draw):
         def drawn(*shape):
@@ -282,14 +301,15 @@ class World:
             own_pushes=draw.randrange(min(3, sequence)),
             table_rates=[draw.choice([0.01, 0.2])] if draw.random() < 0.5 else [],
             event_time=self.event_time,
+            hold=sequence if self.synchronous else 0,
         )
         gradients = drawn(ids.size, DIM).reshape(ids.size, DIM)
         return frames.encode(header, [ids, gradients, drawn(size), drawn(state)])
 
-    def _deliver(self, index, frame):
+    def _deliver(self, index, method, request):
         while True:
             try:
-                self.call(index, methods.PUSH, frame)
+                self.call(index, method, request)
             except (RuntimeError, WireError) as error:
                 if isinstance(error, WireError):
                     raise

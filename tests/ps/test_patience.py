@@ -12,6 +12,7 @@ from shoal.errors import StorageError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.ps.patience import RestorePatience
+from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress, StoppedError
 from shoal.ps.pushes import PushRegister
 from shoal.ps.recovery import Sources, newest_shard
@@ -97,6 +98,7 @@ def restored(plan, fails, progress=None, seconds=PATIENCE):
     model, number, said = newest_shard(
         *(offer, sources, 0, Routing.even(2), pushes, progress),
         lambda _: PatientStorage(storage, held),
+        PendingGradients(),
     )
     assert said.endswith(f"it has restored checkpoint {number}") == bool(number)
     return model, said, storage

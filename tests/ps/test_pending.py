@@ -49,14 +49,14 @@ class Server(Caller):
         frame = self.connection.call(methods.PUSH, frames.encode(header, arrays))
         return frames.decode(frame, pb.PushReply)[0].applied
 
-    def update(self, number, *gradients, dropped=()):
+    def update(self, number, *gradients, dropped=(), after=0):
         """Apply the gradients (worker, number) of incarnation 0."""
 
         def named(pairs):
             return [pb.GradientId(worker=worker, number=each) for worker, each in pairs]
 
         request = pb.ApplyUpdateRequest(
-            update=number, gradients=named(gradients), dropped=named(dropped)
+            update=number, after=after, gradients=named(gradients), dropped=named(dropped)
         )
         return self.connection.call(methods.APPLY_UPDATE, request).version
 
@@ -142,8 +142,8 @@ def test_an_update_of_what_is_not_held_or_out_of_order_is_refused_and_changes_no
     server.hold(1, [7], ones(1.0))
     with pytest.raises(WireError, match="gradient 1 of worker 5, which this server does not hold"):
         server.update(1, (0, 1), (5, 1))
-    with pytest.raises(WireError, match="update 2 came after update 0"):
-        server.update(2, (0, 1))
+    with pytest.raises(WireError, match="comes after update 1, and this server is at update 0"):
+        server.update(2, (0, 1), after=1)
     assert server.values(7)[:2] == (0, [1.0])
     assert server.update(1, (0, 1)) == 1
 

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import UserError
-from shoal.master.job.instructions import ApplyUpdate, FenceWorker
+from shoal.master.job.instructions import ApplyUpdate, FenceWorker, StartProcess
 from shoal.master.job.updates import Gradient, Updates
 from shoal.master.journal.events import RecordedJob
 from shoal.master.result import result_of
+from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
@@ -234,6 +235,93 @@ def test_another_master_tells_the_servers_again_what_was_decided():
     assert again.update_wanted(w(0), 0, 2.0) is None
     again.update_applied(update.number, 1, 2.0)
     assert again.update_wanted(w(0), 0, 2.0) == 2
+
+
+LOGGED = {"durability": "log", "checkpoint_seconds": 9.0, "num_ps": 2}
+
+
+def back(job, update, held, server=1):
+    """A server dies and comes back with these; the fences that it is told."""
+    job.process_exited(exited(ServerId(server)), 2.0)
+    assert any(isinstance(each, StartProcess) for each in job.take_instructions())
+    return job.server_registered(ServerId(server), 1, "host:9", 3.0, update=update, held=held)
+
+
+def test_a_server_that_has_all_updates_and_gradients_goes_on():
+    job, tasks = in_training(**LOGGED, grads_to_wait=2)
+    for index in (0, 1):
+        assert offer(job, index, 1, tasks[index], 5, job.update_wanted(w(index), 0, 1.0))
+    (first,) = updates_of(job)
+    assert (first.number, first.after) == (1, 0)
+    job.update_applied(1, 1, 1.0)
+    # A gradient of the next update is admitted, and its worker dies.
+    assert offer(job, 0, 2, tasks[0], 10, job.update_wanted(w(0), 0, 1.0))
+    job.process_exited(exited(w(0)), 1.0)
+    (fence,) = back(job, 1, [Gradient(w(0), 0, 2)])
+    assert fence == FenceWorker(w(0), 0, (2,))
+    assert not job.ended
+
+
+def test_a_server_that_has_applied_a_decided_update_needs_its_gradients_no_more():
+    job, tasks = in_training(**LOGGED, grads_to_wait=2)
+    for index in (0, 1):
+        assert offer(job, index, 1, tasks[index], 5, job.update_wanted(w(index), 0, 1.0))
+    back(job, 1, [])
+    assert not job.ended
+
+
+@pytest.mark.parametrize(
+    ("update", "held", "lacks"),
+    [
+        (0, [Gradient(w(0), 0, 2)], "without update 1"),
+        (1, [], "without a gradient of update 2"),
+        (1, [Gradient(w(0), 1, 2)], "without a gradient of update 2"),
+    ],
+)
+def test_a_server_that_lacks_something_ends_the_job(update, held, lacks):
+    job, tasks = in_training(**LOGGED, grads_to_wait=2)
+    for index in (0, 1):
+        assert offer(job, index, 1, tasks[index], 5, job.update_wanted(w(index), 0, 1.0))
+    job.update_applied(1, 1, 1.0)
+    assert offer(job, 0, 2, tasks[0], 10, job.update_wanted(w(0), 0, 1.0))
+    back(job, update, held)
+    assert job.phases.phase == Phase.FAILED
+    assert lacks in job.phases.failure.message
+    assert "shoal train --resume" in job.phases.failure.message
+
+
+def test_a_server_may_lack_a_gradient_of_a_decided_update_in_no_case():
+    job, tasks = in_training(**LOGGED, grads_to_wait=2)
+    for index in (0, 1):
+        assert offer(job, index, 1, tasks[index], 5, job.update_wanted(w(index), 0, 1.0))
+    back(job, 0, [Gradient(w(0), 0, 1)])
+    assert "without a gradient of update 1" in job.phases.failure.message
+
+
+def test_without_a_log_a_server_s_death_ends_the_job():
+    job, _ = in_training(durability="checkpoint")
+    job.process_exited(exited(ServerId(0)), 2.0)
+    assert "Without a log of updates a server's death ends a job" in job.phases.failure.message
+
+
+def test_the_numbers_of_updates_go_on_where_a_job_is_resumed():
+    updates = Updates(1, fold=False)
+    for number in (1, 2):
+        updates.enter(w(0))
+        assert updates.join(w(0)) == number
+        updates.offer(Gradient(w(0), 0, number), number, 1, 1, leased=True)
+        updates.applied(number)
+    updates.resumed()
+    assert updates.lacks(1, []) == ""  # the checkpoint may have been of update 1
+    assert updates.join(w(0)) == 3
+    updates.offer(Gradient(w(0), 1, 1), 3, 1, 1, leased=True)
+    *_, last = updates.take_decided()
+    assert (last.number, last.after) == (3, 0)
+    updates.applied(3)
+    assert updates.lacks(1, []) == "update 3"
+    updates.join(w(0))
+    updates.offer(Gradient(w(0), 1, 2), 4, 1, 1, leased=True)
+    assert [each.after for each in updates.take_decided()] == [3]
 
 
 def test_the_gradient_of_a_task_that_was_taken_away_is_not_admitted():

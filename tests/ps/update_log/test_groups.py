@@ -14,7 +14,7 @@ from shoal.ps.update_log import peer_sink
 from shoal.ps.update_log.groups import Groups, entries_of
 from shoal.ps.update_log.peer_sink import PeerSink
 from shoal.ps.update_log.peer_store import PeerLogs
-from shoal.ps.update_log.sinks import LogLostError, LogTakenError
+from shoal.ps.update_log.sinks import LogLostError, LogTakenError, Standing
 
 PATIENCE = 120.0
 """Seconds that a test waits for an event."""
@@ -234,7 +234,7 @@ def test_who_takes_a_log_counts_from_its_own_first_entry(keeper):
     for _ in range(2):  # the first answer may be lost
         taken = successor.take()
         assert [each.step for each, _ in taken.entries] == [1, 2]
-    successor.adopt(taken.base, 0, [])
+    successor.adopt(taken.base, 0, Standing())
     successor.append(entry(3, incarnation=2), frame(3))()
     assert keeper.steps() == [1, 2, 3]
 
