@@ -74,6 +74,7 @@ def train(
     row_cache_staleness: int = 8,
     staleness_bound: int = -1,
     lr_staleness_modulation: bool = False,
+    strategy: str = "parameter-server",
     sync: bool = False,
     grads_to_wait: int = 0,
     sync_late: str = "drop",

@@ -168,7 +168,8 @@ def _given(options: JobOptions, *names: str) -> str | None:
 
 
 def _check_synchronous(options: JobOptions) -> None:
-    if not options.sync:
+    by = options.synchronous_by
+    if not by:
         if given := _given(options, "grads_to_wait", "sync_late"):
             raise UserError(f"{given} works only with --sync: add --sync")
         return
@@ -177,7 +178,7 @@ def _check_synchronous(options: JobOptions) -> None:
     if given := _given(
         options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
     ):
-        raise UserError(f"{given} cannot be combined with --sync: remove one of them")
+        raise UserError(f"{given} cannot be combined with {by}: remove one of them")
 
 
 def _check_durability(options: JobOptions) -> None:

@@ -55,6 +55,13 @@ class JobOptions(
     """All fields of JobConfig, and what follows from several of them."""
 
     @property
+    def synchronous_by(self) -> str:
+        """The flag that makes the job synchronous, as a user gives it; "" for none."""
+        if self.strategy == "allreduce":
+            return "--strategy allreduce"
+        return "--sync" if self.sync else ""
+
+    @property
     def gradients_per_update(self) -> int:
         """With --sync, how many gradients are averaged into one update."""
         return self.grads_to_wait or self.num_workers - self.evaluation_workers
