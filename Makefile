@@ -9,7 +9,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale soak soak-sweeps annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
-  wheel-check fuzz audit locks nightly clean build/tree
+  wheel-check fuzz audit locks nightly deep clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -44,12 +44,12 @@ demo: build/movielens/train.parquet
 build/movielens/train.parquet: build/extensions
 	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
 
-# Two processes, as much of the time of a job under test is waiting. The microbenchmarks are
-# only tried, on small tables. Compiled Python is kept in build/pycache, also where the environment
+# Three processes on two cores, as much of the time of a job under test is waiting. The
+# microbenchmarks are only tried, on small tables. Compiled Python is kept in build/pycache, also where the environment
 # has none kept: a job has many processes, and compiling the tests takes longer than many of them.
 KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache"
 test: build/extensions
-	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 2 --dist loadfile \
+	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 3 --dist loadfile \
 	  --no-loadscope-reorder --benchmark-disable --rows 2000 --ids 500
 
 # Those of them that take little: to be run often. A third process, as many of them only wait.
@@ -123,7 +123,13 @@ build/locks/installed:
 	touch $@
 
 # What takes too long, or depends too much on others, for every change.
-nightly: audit fuzz
+nightly: audit fuzz deep
+
+# The properties with ten times as many random cases, and new ones.
+deep: build/extensions
+	$(KEPT) $(BIN)/python -m pytest tests -m "not job and not kubernetes" --ignore tests/jobs \
+	  --ignore tests/kubernetes --ignore tests/wheel --hypothesis-profile deep \
+	  --numprocesses 2 --dist loadfile
 
 lint: lint-style lint-imports lint-types
 

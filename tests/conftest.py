@@ -19,7 +19,8 @@ from shoal.ps.service import ParameterServer
 
 # No property fails because the machine is slow, and the same examples are tried each time, as
 # in any other test. --hypothesis-profile=search looks for new ones. `fast`, which is for
-# `make test-fast`, tries a fifth of them (tests/examples.py).
+# `make test-fast`, tries a fifth of them (tests/examples.py), and `deep`, for `make nightly`, ten
+# times as many, other ones each time.
 settings.register_profile(
     "search",
     deadline=None,
@@ -27,6 +28,7 @@ settings.register_profile(
 )
 settings.register_profile("repeatable", parent=settings.get_profile("search"), derandomize=True)
 settings.register_profile("fast", parent=settings.get_profile("repeatable"), max_examples=20)
+settings.register_profile("deep", parent=settings.get_profile("search"), max_examples=1000)
 settings.load_profile("repeatable")
 
 

@@ -32,7 +32,7 @@ def rows_of(models, table=0):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     admit_after=st.integers(1, 5),
     servers=st.integers(1, 3),
