@@ -8,7 +8,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale soak soak-sweeps annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale soak soak-sweeps soak-sync annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check fuzz audit locks nightly deep clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
@@ -226,6 +226,10 @@ bench-memory: build/extensions
 bench-scale: build/extensions
 	$(BIN)/python -m benchmarks.scale.model $(SCALE)
 
+# What --autoscale finds for five shapes of jobs, against a grid: build/bench/autoscale.json.
+bench-autoscale: build/extensions
+	$(BIN)/python benchmarks/autoscale.py
+
 # Random faults until 300 were survived: build/soak.json. FAULTS=30 SEED=7 for fewer and others;
 # SOAK=--continue adds to what is there, SOAK="--kinds patience" leaves out whatever dies.
 FAULTS ?= 300
@@ -237,6 +241,10 @@ soak: build/extensions
 KILLS ?= 100
 soak-sweeps: build/extensions
 	$(BIN)/python benchmarks/soak_sweeps.py --kills $(KILLS) --seed $(SEED)
+
+# The same with --sync.
+soak-sync: build/extensions
+	$(BIN)/python benchmarks/soak_sweeps.py --kills $(KILLS) --seed $(SEED) --sync
 
 # Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
 annotate: $(VENV)/installed

@@ -1,8 +1,10 @@
 """Servers killed while their tables are swept: nothing may differ from a job without kills.
 
     make soak-sweeps   or   python benchmarks/soak_sweeps.py [--kills N] [--jobs N] [--seed N]
+    make soak-sync     or   python benchmarks/soak_sweeps.py --sync ...
 
-Jobs with one worker, two servers, --durability=log, admission, rows that expire and a cap. A job
+Jobs with one worker, two servers, --durability=log, admission, rows that expire and a cap; with
+--sync two gradients make an update. A job
 stands still before random steps; then a random server gets SIGKILL within 30 ms after it goes on,
 in the midst of pushes, sweeps, logs and checkpoints. At the end rows, optimizer slots, steps, uses,
 counted ids, dense values, clocks and the numbers of removed ids of each server are compared with
@@ -35,9 +37,9 @@ SPAN = 1600
 """Seconds of event time; a record a second."""
 
 
-def fields(data: Path, output: Path) -> dict[str, Any]:
+def fields(data: Path, output: Path, sync: bool) -> dict[str, Any]:
     """Of a job. Ids come again after a while, some of them often; more than the cap at a time."""
-    return {
+    return ({"sync": True, "grads_to_wait": 2} if sync else {}) | {
         "training_data": data,
         "event_time": "at:s",
         "table": [
@@ -80,7 +82,9 @@ def state(folder: Path, output: Path) -> dict[str, Any]:
     }
 
 
-def killed(folder: Path, data: Path, kills: int, seed: int) -> tuple[dict[str, Any], int]:
+def killed(
+    folder: Path, data: Path, kills: int, seed: int, sync: bool
+) -> tuple[dict[str, Any], int]:
     """A job of which servers are killed; its state, and how many were."""
     draw = random.Random(seed)
     gates = [f"step-{step}" for step in sorted(draw.sample(range(20, STEPS), kills))]
@@ -91,7 +95,7 @@ def killed(folder: Path, data: Path, kills: int, seed: int) -> tuple[dict[str, A
         f"killed-{seed}",
         environment={"GATES": " ".join(gates)},
         relaunch_limit=10_000,
-        **fields(data, output),
+        **fields(data, output, sync),
     ) as job:
         for gate in gates:
             job.at_gate(gate)
@@ -110,12 +114,14 @@ def killed(folder: Path, data: Path, kills: int, seed: int) -> tuple[dict[str, A
 @click.option("--kills", default=100, show_default=True)
 @click.option("--jobs", default=5, show_default=True)
 @click.option("--seed", default=1, show_default=True)
-def main(kills: int, jobs: int, seed: int) -> None:
+@click.option("--sync", is_flag=True, help="Jobs that train synchronously.")
+def main(kills: int, jobs: int, seed: int, sync: bool) -> None:
     """Run, compare, print."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder / "data.csv", seed)
-        plain = run("train", folder, "plain", **fields(folder / "data.csv", folder / "plain-out"))
+        data = folder / "data.csv"
+        write(data, seed)
+        plain = run("train", folder, "plain", **fields(data, folder / "plain-out", sync))
         plain.succeeded()
         expected = state(folder / "plain", folder / "plain-out")
         removed = [each["removed"] for each in expected["sweeps"]]
@@ -124,7 +130,7 @@ def main(kills: int, jobs: int, seed: int) -> None:
         with ThreadPoolExecutor(jobs) as pool:
             done = list(
                 pool.map(
-                    lambda number: killed(folder, folder / "data.csv", each, seed * 1000 + number),
+                    lambda number: killed(folder, data, each, seed * 1000 + number, sync),
                     range(jobs),
                 )
             )

@@ -12,7 +12,6 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
+from shoal.ps.update_log.cuts import Cuts, Noted
 from shoal.ps.update_log.replay import recover
 from shoal.ps.update_log.sinks import (
     LogLostError,
@@ -45,17 +45,6 @@ CHECK_SECONDS = 0.5
 UNSAVED_ROWS = "rows were loaded that are in no checkpoint yet"
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class _Noted:
-    """Where the log `name` was at the cut of an attempt; as the sink's `drop` takes it."""
-
-    nonce: str
-    name: str
-    step: int
-    standing: Standing
-    mark: Any
 
 
 def _nothing() -> None:
@@ -103,8 +92,7 @@ class UpdateLog:
         self._looking = threading.Lock()
         self._protection = Protection()
         self._space = LogSpace(bound)
-        self._cuts: dict[int, _Noted] = {}
-        self._saved: Standing | None = None
+        self._cuts = Cuts()
         self.seen = Seen()
 
     # ------------------------------------------------------------ pushes
@@ -240,27 +228,19 @@ class UpdateLog:
         standing = Standing(identities(cut.applied), cut.update)
         mark = self._of_sink(name, self._sink.mark, standing) if name else None
         with self._lock:
-            self._cuts[number] = _Noted(nonce, name, step, standing, mark)
+            self._cuts.note(number, Noted(nonce, name, step, standing, mark))
         self._hold_again()
 
     def forget(self, number: int, nonce: str) -> None:
         """A checkpoint will not be complete."""
         with self._lock:
-            noted = self._cuts.get(number)
-            if noted is not None and noted.nonce == nonce:
-                del self._cuts[number]
+            self._cuts.forget(number, nonce)
 
     def completed(self, number: int, nonce: str) -> None:
         """A checkpoint is complete and will be found: what is in it need not be in the log."""
         with self._lock:
-            noted = self._cuts.get(number)
-            if noted is not None and noted.nonce != nonce:
-                return  # of an earlier master's attempt, whose number came again
-            self._cuts = {n: each for n, each in self._cuts.items() if n > number}
-            if noted is None:
-                return  # fixed by an earlier incarnation
-            self._saved = noted.standing
-            if not self._protection.writes(noted.name):
+            noted = self._cuts.complete(number, nonce)
+            if noted is None or not self._protection.writes(noted.name):
                 return
         self._of_sink(
             noted.name, self._sink.drop, noted.name, noted.step, noted.standing, noted.mark
@@ -322,8 +302,7 @@ class UpdateLog:
         Before the answer; raises nothing where that fails.
         """
         with self._lock:
-            # What was cut before lacks them, though it may have every push.
-            self._saved, self._cuts = None, {}
+            self._cuts.clear()
             if self._protection.state is not LogState.PROTECTING:
                 return
             self._protection.lost(self._protection.name, UNSAVED_ROWS)
@@ -349,7 +328,8 @@ class UpdateLog:
                 with self._pushes.paused() as paused:
                     now = self._standing(paused)
                     base = pb.LogBase(applied=now.applied, update=now.update)
-                    self._begin(base, protects=self._saved is not None and self._saved.has(base))
+                    saved = self._cuts.saved
+                    self._begin(base, protects=saved is not None and saved.has(base))
                     self._hold_again()
 
     def keep(self, stopped: threading.Event) -> None:
