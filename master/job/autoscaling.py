@@ -21,6 +21,10 @@ LEAST_STEPS = 5
 IN_TRAINING = 0.5
 """Of a window that a worker must have spent in training, to count as one that trains."""
 
+ROOM_SECONDS = 60.0
+"""For which a worker may wait for room on the cluster: then the job goes on without it, and gets no
+more as long as it waits."""
+
 WORTH_IT = 4.0
 """Windows for which the job must last, at least, before it gets more workers: one goes by until
 they train, and another until that is measured."""
@@ -74,7 +78,7 @@ class Autoscaler:
 
         left: steps of training that are left; None if that is not known.
         """
-        workers = _in_training(members)
+        workers = _in_training(members, now)
         window = self._window
         if workers is None:
             self._window = None
@@ -85,7 +89,8 @@ class Autoscaler:
             speed = self._speed(window, workers, now)
             if speed is not None:
                 worth_it = left is None or left / speed >= WORTH_IT * self._seconds
-                return self.search.measured(len(workers), speed, grows=worth_it)
+                room = len(workers) == members.workers_wanted
+                return self.search.measured(len(workers), speed, grows=worth_it and room)
         return None
 
     def _speed(
@@ -102,18 +107,28 @@ class Autoscaler:
         return speed if enough and speed > 0 else None
 
 
-def _in_training(members: Membership) -> dict[tuple[int, int], _Trained] | None:
-    """All wanted workers, by index and incarnation; None while any is about to come or to go."""
+def _in_training(members: Membership, now: float) -> dict[tuple[int, int], _Trained] | None:
+    """All wanted workers, by index and incarnation; None while any is about to come or to go.
+
+    Without those that wait for room.
+    """
     found = {}
     for worker in members.workers.values():
         if worker.id.index < members.workers_wanted:
+            if _waits_for_room(worker, now):
+                continue
             if not _trains(worker):
                 return None
             done = _Trained(worker.steps_done, worker.stage_seconds.get("training", 0.0))
             found[worker.id.index, worker.incarnation] = done
         elif worker.state == ProcessState.ALIVE:
             return None
-    return found
+    return found or None
+
+
+def _waits_for_room(worker: WorkerMember, now: float) -> bool:
+    waits = worker.state == ProcessState.STARTING and not worker.running
+    return waits and now - worker.last_seen >= ROOM_SECONDS
 
 
 def _trains(worker: WorkerMember) -> bool:

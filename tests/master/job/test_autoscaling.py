@@ -15,9 +15,13 @@ DATA = DataDescribed((Source("t", 10**7),))
 
 
 class Played:
-    """A job whose workers do so many steps a second together, by their number."""
+    """A job whose workers do so many steps a second together, by their number.
 
-    def __init__(self, speed, *, data=DATA, starts=3, **fields):
+    starts: seconds until a worker trains. room: workers that find room.
+    """
+
+    def __init__(self, speed, *, data=DATA, starts=3, room=100, **fields):
+        self._room = room
         fields = {"autoscale": "on", "workers": "1:8", "scale_seconds": 10.0} | fields
         self.events = []
         self.config = config(num_ps=1, **fields)
@@ -59,8 +63,10 @@ class Played:
             self.job.tick(self.now)
             for given in self.job.take_instructions():
                 match given:
-                    case StartProcess(Start(WorkerId() as worker, incarnation)):
-                        self._coming[worker] = incarnation, self.now + self._starts
+                    case StartProcess(Start(WorkerId() as worker, incarnation) as start):
+                        if worker.index < self._room:
+                            self.job.process_started(start, self.now)
+                            self._coming[worker] = incarnation, self.now + self._starts
                     case TerminateProcess(Start(WorkerId() as worker, incarnation)):
                         self._done.pop(worker, None)
                         self.job.process_exited(
@@ -108,6 +114,20 @@ def test_nothing_is_measured_while_a_worker_is_coming():
     assert played.wanted == 2
     played.seconds(40)
     assert played.wanted == 4
+
+
+def test_workers_without_room_are_waited_for_a_while_and_no_more_are_wanted_meanwhile():
+    played = Played(lambda w: 50.0 * w, room=3)
+    played.seconds(60)
+    assert played.wanted == 4
+    played.seconds(600)
+    assert played.wanted == 4
+    # If the third of them does not pay, it goes, and so does the one that waits.
+    played = Played(lambda w: 50.0 * min(w, 2), room=3)
+    played.seconds(60)
+    assert played.wanted == 4
+    played.seconds(100)
+    assert played.wanted == 2
 
 
 def test_a_worker_that_dies_spoils_the_window_and_no_more():
