@@ -27,6 +27,7 @@ from kubernetes import client
 
 from shoal.base import log
 from shoal.base.job_folder import JobFolder
+from shoal.base.signals import on_signal
 from shoal.cluster import manifests
 from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of
 from shoal.cluster.manifests import Manifest
@@ -223,14 +224,14 @@ def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str)
         time.sleep(POLL_SECONDS)  # for the servers to hear of it
         leave(name)
 
-    def told(*_: object) -> None:
+    def told() -> None:
         launcher.tell_no_more()
         late = threading.Timer(LINGER_AT_MOST_SECONDS, leave, args=(name,))
         late.daemon = True
         late.start()
         threading.Thread(target=linger, name="linger", daemon=True).start()
 
-    signal.signal(signal.SIGTERM, told)
+    on_signal(signal.SIGTERM, told)
 
 
 def published(result: str, audit: str | None, job_dir: str, metrics: str = "") -> dict[str, str]:

@@ -64,6 +64,10 @@ POINTS = {
     "push-logged": Point("ps", "a push is in the log, if there is one, and not applied yet"),
     "push-half-applied": Point("ps", "a table has its part of a push, others may not yet"),
     "push-applied": Point("ps", "a push is applied and not answered yet"),
+    "update-logged": Point(
+        "ps", "an update of --sync is in the log, if there is one, and not applied"
+    ),
+    "update-applied": Point("ps", "an update of --sync is applied and not answered yet"),
     "sweep-half-done": Point("ps", "a part of a sweep is done, and is not in the log yet"),
     "sweep-logged": Point("ps", "a part of a sweep is in the log, if there is one"),
     "shard-restoring": Point("ps", "a part of a shard is restored, and more is to come"),

@@ -531,16 +531,16 @@ class GradientId(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ApplyUpdateRequest(_message.Message):
-    __slots__ = ("update", "after", "gradients", "dropped")
+    __slots__ = ("update", "gradients", "dropped", "after")
     UPDATE_FIELD_NUMBER: _ClassVar[int]
-    AFTER_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     update: int
-    after: int
     gradients: _containers.RepeatedCompositeFieldContainer[GradientId]
     dropped: _containers.RepeatedCompositeFieldContainer[GradientId]
-    def __init__(self, update: _Optional[int] = ..., after: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ..., dropped: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ...) -> None: ...
+    after: int
+    def __init__(self, update: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ..., dropped: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class ApplyUpdateReply(_message.Message):
     __slots__ = ("version",)

@@ -18,6 +18,7 @@ import click
 
 from shoal.base import log
 from shoal.base.job_folder import JobFolder
+from shoal.base.signals import on_signal
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, StorageError, UserError
 from shoal.proto import faults, methods, rpc, serving, transport
@@ -111,8 +112,8 @@ def main(
         storage_patience=job.storage_patience_seconds,
         sources=Sources(job.checkpoint_dir, job.restore_from, job.continue_from),
     )
-    signal.signal(signal.SIGTERM, lambda *_: server.told_to_end())
-    signal.signal(signal.SIGINT, lambda *_: server.stopped.set())
+    on_signal(signal.SIGTERM, server.told_to_end)
+    on_signal(signal.SIGINT, server.stopped.set)
 
     folder = JobFolder(Path(config).parent)
     try:

@@ -355,10 +355,7 @@ class ParameterServer:
         return pb.ShutdownReply()
 
     def told_to_end(self) -> None:
-        """Drain, if it serves a job; told again, or before, end at once.
-
-        Safe in a signal handler.
-        """
+        """Drain, if it serves a job; told again, or before, end at once."""
         serves = self.ready.is_set() and not self.draining.is_set()
         (self.draining if serves else self.stopped).set()
 

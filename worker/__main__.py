@@ -17,6 +17,7 @@ import click
 from shoal.base import log
 from shoal.base.garbage import lasting_imports
 from shoal.base.job_folder import JobFolder
+from shoal.base.signals import on_signal
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.proto import methods
@@ -64,7 +65,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     # Before the long import of TensorFlow: the first process of a container has no default
     # handlers, so a request to end that came meanwhile would be lost.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: progress.stopped.set())
+        on_signal(number, progress.stopped.set)
     folder = JobFolder(Path(config).parent)
     try:
         identity = own_identity(job, folder, "worker", index)

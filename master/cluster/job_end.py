@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from shoal.base.signals import on_signal
 from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, message_of
 from shoal.cluster.manifests import DEADLINE_GRACE_SECONDS, MASTER_RESTARTS, master_name
 from shoal.errors import EXIT_SUCCESS
@@ -96,7 +97,7 @@ def end(job: MastersJob, code: int) -> NoReturn:
     if code == EXIT_SUCCESS:
         sys.exit(code)
     told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    on_signal(signal.SIGTERM, told.set)
     try:
         job.fail()
     except (ApiException, *UNREACHABLE) as error:

@@ -92,7 +92,7 @@ def test_flags_that_differ_and_figures_are_side_by_side(begun):
 
 
 def test_the_table_names_flags_and_the_best_values(begun):
-    begun("fast", [0.75, 0.5], sync=True)
+    begun("fast", [0.75, 0.5], sync=True, durability="checkpoint")
     begun("slow", [0.25])
     words = [
         line.replace("│", " ").replace("┃", " ").split()

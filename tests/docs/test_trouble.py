@@ -33,7 +33,8 @@ PROOFS = {
         "test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted",
     ],
     "a server dies in a job with `--sync`": [
-        "jobs/test_sync.py::test_a_server_s_death_ends_the_job_and_resume_goes_on",
+        "jobs/test_sync.py::test_servers_killed_at_points_of_an_update_lose_nothing",
+        "jobs/test_sync.py::test_without_a_log_a_server_s_death_ends_the_job_and_resume_goes_on",
     ],
     "a server is told to end (SIGTERM) while the job trains": [
         "jobs/test_server_kill.py::test_a_server_that_is_told_to_end_loses_nothing",

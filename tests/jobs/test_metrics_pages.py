@@ -173,8 +173,8 @@ def test_the_guide_names_each_metric(at_step_4):
         name: (kind, set(re.findall(r"`(\w+)`", labels)))
         for name, kind, labels in row.findall(GUIDE.read_text())
     }
-    # No evaluation yet, and no --event-time.
-    elsewhere = ("shoal_evaluation_", "shoal_event_time_")
+    # No evaluation yet, no --event-time, and no --autoscale.
+    elsewhere = ("shoal_evaluation_", "shoal_event_time_", "shoal_scalings_")
     here = {name for name in named if not name.startswith(elsewhere)}
     assert here == set(shown)
     for name in here:
