@@ -3,6 +3,7 @@
 import pytest
 
 from tests.jobs.running import RunningJob
+from tests.jobs.test_metrics_pages import page, targets
 
 pytestmark = pytest.mark.job
 
@@ -22,12 +23,15 @@ def test_a_worker_is_tried_and_one_that_adds_nothing_goes_again(tmp_path, number
         autoscale="on",
         workers="1:2",
         scale_seconds=4,
+        serve_metrics=True,
     ) as job:
         status = job.wait_status(
             "the end of the search",
             lambda status: any("from 2 to 1" in text for text in status.messages),
         )
         job.wait_status("the end of worker-1", lambda status: status.workers_alive == 1)
+        found = page(targets(job)["master", 0])
+        assert found["shoal_scalings_total", "up"] == found["shoal_scalings_total", "down"] == 1
     (more, fewer) = (text for text in status.messages if "number of workers goes" in text)
     assert "from 1 to 2: no smaller number was measured" in more
     assert "of the mean speed of the 1 before" in fewer
