@@ -22,24 +22,7 @@ from shoal.ps.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log import file_sink, peer_sink
 from tests.master.strategies import begun, exited
-from tests.ps.logged import DIM, POINTS, SPEC, Faults, World, content, lost, numbers
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    made = []
-    named = Faults(tmp_path)
-    monkeypatch.setattr(faults, "point", named.point)
-    monkeypatch.setattr(faults, "files_of", named.files_of)
-    monkeypatch.setattr(peer_sink, "APPEND_PATIENCE", 0.0)
-
-    def make(count, **options):
-        made.append(World(count, tmp_path / str(len(made)), named, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+from tests.ps.logged import DIM, POINTS, SPEC, content, lost, numbers
 
 
 @pytest.mark.slow

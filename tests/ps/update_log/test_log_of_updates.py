@@ -1,32 +1,19 @@
 """The log of a job with --sync over real gRPC: waiting gradients and updates survive a death."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
 
-from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.update_log import peer_sink
-from tests.ps.logged import POINTS_OF_UPDATES, Faults, World, numbers
+from tests.ps.logged import POINTS_OF_UPDATES, numbers
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    made = []
-    named = Faults(tmp_path)
-    monkeypatch.setattr(faults, "point", named.point)
-    monkeypatch.setattr(faults, "files_of", named.files_of)
-    monkeypatch.setattr(peer_sink, "APPEND_PATIENCE", 0.0)
-
-    def make(count, **options):
-        made.append(World(count, tmp_path / str(len(made)), named, synchronous=True, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+def world(world):
+    return partial(world, synchronous=True)
 
 
 class Master:

@@ -5,11 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.clock import SECOND
-from shoal.ps.update_log import peer_sink
-from tests.ps.logged import POINTS, SPEC, Faults, World, content
+from tests.ps.logged import POINTS, SPEC, content
 
 SPAN = 64
 
@@ -21,23 +19,14 @@ OPTIONS = {
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    made = []
-    named = Faults(tmp_path)
-    monkeypatch.setattr(faults, "point", named.point)
-    monkeypatch.setattr(faults, "files_of", named.files_of)
-    monkeypatch.setattr(peer_sink, "APPEND_PATIENCE", 0.0)
-
+def world(world):
     def make(count, **table):
         spec = pb.ModelSpec()
         spec.CopyFrom(SPEC)
         spec.tables[0].MergeFrom(pb.TableSpec(**table))
-        made.append(World(count, tmp_path / str(len(made)), named, spec=spec))
-        return made[-1]
+        return world(count, spec=spec)
 
-    yield make
-    for each in made:
-        each.close()
+    return make
 
 
 def removals(server):
