@@ -24,9 +24,6 @@ CHANGED = 0.25
 FIRST_PATIENCE, MOST_PATIENCE = 2, 32
 """Windows for which a changed speed must last before a search begins again."""
 
-COMFORTABLE = 2.0
-"""Times the efficiency: if workers add so much on average, the last one of them pays as well."""
-
 FINEST = 8
 """Workers are tried by eighths of the present number: less cannot be told from noise."""
 
@@ -175,7 +172,8 @@ class WorkerSearch:
             return self._propose(workers, wanted, "no smaller number was measured")
         worth = self.worth(last, workers)
         wanted = max(last, workers - step)
-        if worth >= min(1.0, COMFORTABLE * self._efficiency) or wanted == last:
+        # Half way to a whole worker: if they add so much on average, the last one pays as well.
+        if worth >= (1 + self._efficiency) / 2 or wanted == last:
             return None
         return self._propose(workers, wanted, f"those beyond {last} add {worth:.0%} each")
 
