@@ -45,8 +45,9 @@ build/movielens/train.parquet: build/extensions
 	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
 
 # Three processes on two cores, as much of the time of a job under test is waiting. The
-# microbenchmarks are only tried, on small tables. Compiled Python is kept in build/pycache, also where the environment
-# has none kept: a job has many processes, and compiling the tests takes longer than many of them.
+# microbenchmarks are only tried, on small tables. Compiled Python is kept in build/pycache, also
+# where the environment has none kept: a job has many processes, and compiling the tests takes
+# longer than many of them.
 KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache"
 test: build/extensions
 	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 3 --dist loadfile \

@@ -107,7 +107,7 @@ def plan(config: JobConfig, records: int) -> dict[str, Any]:
     weights_spec = pipeline.weights_spec
     model = ServedModel(config, module, servers, *specs, 0, Progress(), weights_spec=weights_spec)
     model.register()
-    a_push = config.minibatch_size * config.accumulate
+    a_push = config.records_per_step
     ranges = pushes_of(list(data.description().training), a_push)
     chosen = sample_of(len(ranges), max(1, records // a_push), config.seed)
     seen = [_Seen() for _ in model.spec.tables]

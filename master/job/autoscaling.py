@@ -6,11 +6,11 @@ about to come or to go, and how fast they did. What follows from it is worker_se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.config.autoscaling import AutoscalingOptions
+from shoal.config.options import JobOptions
 from shoal.master.job.members import ProcessState, WorkerMember
 from shoal.master.job.membership import Membership
 from shoal.master.job.worker_search import Proposal, WorkerSearch
@@ -47,12 +47,11 @@ class _Window:
 class Autoscaler:
     """Decides for one job. wants: whether it is to decide at all."""
 
-    def __init__(self, options: AutoscalingOptions, evaluating: int = 0) -> None:
-        """evaluating: how many of the workers only evaluate."""
+    def __init__(self, options: JobOptions) -> None:
         self.wants = options.autoscale != "off"
         self.acts = options.autoscale == "on"
         self._seconds = options.scale_seconds
-        self._evaluating = evaluating
+        self._evaluating = options.evaluation_workers
         least, most = options.worker_range
         self.search = WorkerSearch(least, most, options.scale_efficiency)
         self._window: _Window | None = None
@@ -64,7 +63,7 @@ class Autoscaler:
         return said != found.workers
 
     def restart(self) -> None:
-        """The number of workers was changed by the user, or the job was resumed."""
+        """The number of workers was changed by the user."""
         self._window = None
         self.search.restart()
 
@@ -73,10 +72,13 @@ class Autoscaler:
         self._window = None
         self.search.restore(state)
 
-    def look(self, members: Membership, left: float | None, now: float) -> Proposal | None:
+    def look(
+        self, members: Membership, steps_left: Callable[[], float | None], now: float
+    ) -> Proposal | None:
         """What to do now, if anything. To be asked while the job trains.
 
-        left: steps of training that are left; None if that is not known.
+        steps_left: tells how many steps of training are left; None if that is not known. It is
+        asked at the end of a window.
         """
         workers = _in_training(members, now)
         window = self._window
@@ -88,6 +90,7 @@ class Autoscaler:
             self._window = _Window(now, workers)
             speed = self._speed(window, workers, now)
             if speed is not None:
+                left = steps_left()
                 worth_it = left is None or left / speed >= WORTH_IT * self._seconds
                 room = len(workers) == members.workers_wanted
                 return self.search.measured(len(workers), speed, grows=worth_it and room)

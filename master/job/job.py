@@ -76,7 +76,7 @@ class Job:
         self.servers = ServerLifecycle(config, state, self.outcomes)
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
-        self.autoscaler = Autoscaler(config, config.evaluation_workers)
+        self.autoscaler = Autoscaler(config)
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
         )
@@ -144,7 +144,7 @@ class Job:
         self.members.resume(self.config)
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
-        self.autoscaler = Autoscaler(self.config, self.config.evaluation_workers)
+        self.autoscaler = Autoscaler(self.config)
         same_servers = self.config.sync or before.num_ps == self.config.num_ps
         self.checkpoints.resumed(restored, given_up, same_servers=same_servers)
         self.start_waits.resumed(self.config)
@@ -202,13 +202,8 @@ class Job:
         training = self.phases.phase is Phase.TRAINING and not self.members.given_back
         if not (self.autoscaler.wants and training):
             return
-        board = self.work.board
-        left = None
-        if board.all_known:
-            ledger = board.ledger()
-            left = (ledger.total - ledger.trained) / self.config.records_per_step
         wanted = self.members.workers_wanted
-        found = self.autoscaler.look(self.members, left, now)
+        found = self.autoscaler.look(self.members, self._steps_left, now)
         if found is None or found.workers == wanted:
             return
         if self.autoscaler.acts:
@@ -217,6 +212,14 @@ class Job:
         elif self.autoscaler.is_news(found):
             change = f"from {wanted} to {found.workers}"
             self.noted(f"the number of workers would go {change}: {found.why}", now)
+
+    def _steps_left(self) -> float | None:
+        """Steps of training that are left; None while not all data are known."""
+        board = self.work.board
+        if not board.all_known:
+            return None
+        ledger = board.ledger()
+        return (ledger.total - ledger.trained) / self.config.records_per_step
 
     def _look_at_limits(self, now: float) -> None:
         """End the job if it, or a process that it waits for, has taken longer than it may."""

@@ -155,7 +155,7 @@ class WorkerSearch:
         if most < self._most:
             wanted = min(wanted, workers + (most - workers + 1) // 2)
         wanted = max(workers + step, min(wanted, pays))
-        last = max((each for each in self._speeds if each < workers), default=None)
+        last = self._measured_below(workers)
         if last is None:
             why = "no smaller number was measured"
         else:
@@ -166,7 +166,7 @@ class WorkerSearch:
         """A number below the present one, if some of the workers may not pay."""
         if workers - step < self._floor:
             return None
-        last = max((each for each in self._speeds if self._floor <= each < workers), default=None)
+        last = self._measured_below(workers, self._floor)
         if last is None:
             wanted = max(self._floor, min(workers - step, max(pays, workers // 2)))
             return self._propose(workers, wanted, "no smaller number was measured")
@@ -177,11 +177,17 @@ class WorkerSearch:
             return None
         return self._propose(workers, wanted, f"those beyond {last} add {worth:.0%} each")
 
+    def _measured_below(self, workers: int, floor: int = 0) -> int | None:
+        """The largest number below the present one, and not below `floor`, that was measured."""
+        return max((each for each in self._speeds if floor <= each < workers), default=None)
+
     def _that_pay(self, most: int) -> int:
         """The number up to which each worker pays, by the fit; at most `most`."""
         a, c = fit(self._speeds)
-        if a <= 0 or c <= 0 or self._efficiency <= 0:
-            return most if a > 0 else self._least
+        if not a:
+            return self._least
+        if not c:
+            return most
         # d/dw of w / (a + c w) is a / (a + c w) ** 2; the mean speed is 1 / (a + c w).
         return int(min(most, a * (1 - self._efficiency) / (c * self._efficiency)))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from shoal.errors import Error
@@ -263,18 +264,25 @@ def _done_again(
     try:
         with pushes.admit(push.request) as fresh:
             if fresh:
-                try:
+                with _whole(at, entry, frame):
                     model.apply(push.gradients, Ticket(entry.step, entry.staleness), again=True)
-                except Exception as error:
-                    logger.exception("an entry of the log was applied in part")
-                    why = f"{_name(entry, frame)} cannot be done again: {error!r}"
-                    raise HalfAppliedError(at, why) from error
     except WireError as error:
         # Of an incarnation that was over when the checkpoint was taken, which has it.
         if error.kind != pb.FENCED:
             raise
         fresh = False
     return fresh
+
+
+@contextmanager
+def _whole(at: int, entry: pb.LogEntry, frame: bytes | memoryview) -> Iterator[None]:
+    """Apply an entry. Raises HalfAppliedError for whatever is raised."""
+    try:
+        yield
+    except Exception as error:
+        logger.exception("an entry of the log was applied in part")
+        why = f"{_name(entry, frame)} cannot be done again: {error!r}"
+        raise HalfAppliedError(at, why) from error
 
 
 def _held_again(
@@ -302,12 +310,8 @@ def _held_again(
     request = pb.ApplyUpdateRequest.FromString(bytes(frame))
     named = pending.named(request)
     if named is not None:
-        try:
+        with _whole(at, entry, frame):
             model.apply_update(averaged(named), again=True)
-        except Exception as error:
-            logger.exception("an update of the log was applied in part")
-            why = f"{_name(entry, frame)} cannot be done again: {error!r}"
-            raise HalfAppliedError(at, why) from error
     pending.applied(request)
     return named is not None
 
